@@ -1,0 +1,95 @@
+"""What is known about every picture: one value per picture and class.
+
+A label is POSITIVE (the class is there), NEGATIVE (it is not) or UNKNOWN (nobody looked). The field
+has other codings (-1/0/+1, NaN); readers convert on the way in, and nothing after them does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.errors import DataError, listing
+
+POSITIVE = 1
+NEGATIVE = 0
+UNKNOWN = -1
+
+Labels = npt.NDArray[np.int8]
+Indices = npt.NDArray[np.intp]
+Texts = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Labels of N pictures for L classes; a picture's row number is its key everywhere else.
+
+    ``ids`` are the pictures' names (unique), ``classes`` the class names (unique), ``values`` is
+    (N, L) int8 with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped.
+    """
+
+    ids: Texts
+    classes: tuple[str, ...]
+    values: Labels
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
+        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "values", as_labels(self.values))
+        shape = (len(self.ids), len(self.classes))
+        if self.values.shape != shape:
+            raise DataError(
+                f"labels of {shape[0]:,} pictures and {shape[1]:,} classes must have shape {shape}, "
+                f"not {self.values.shape}"
+            )
+        refuse_duplicates("picture", self.ids)
+        refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
+        """(L,) How many pictures have this value, per class."""
+        return np.count_nonzero(self.values == value, axis=0).astype(np.int64)
+
+    def per_picture(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
+        """(N,) How many classes have this value, per picture."""
+        return np.count_nonzero(self.values == value, axis=1).astype(np.int64)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every label of every picture is known."""
+        return not bool((self.values == UNKNOWN).any())
+
+    def take(self, rows: Sequence[int] | Indices) -> "LabelTable":
+        """The table of some rows, in the order given."""
+        index = np.asarray(rows, dtype=np.intp)
+        return LabelTable(self.ids[index], self.classes, self.values[index])
+
+
+def as_labels(values: Any) -> Labels:
+    """Check that all values are labels and return them as int8 (no copy if they are already)."""
+    array = np.asarray(values)
+    if array.dtype != np.int8:
+        kept = array.astype(np.int8) if array.dtype.kind in "biuf" else None
+        if kept is None or not np.array_equal(kept, array):
+            raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)!r}")
+        array = kept
+    if array.size and (array.min() < UNKNOWN or array.max() > POSITIVE):
+        raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)!r}")
+    return array
+
+
+def refuse_duplicates(kind: str, names: Texts) -> None:
+    """Raise if a name occurs twice, naming those that do."""
+    unique, counts = np.unique(names, return_counts=True)
+    if len(unique) != len(names):
+        twice = unique[counts > 1]
+        raise DataError(f"every {kind} must be named once; these occur more often: {listing(twice)}")
+
+
+def _odd_one(array: npt.NDArray[Any]) -> Any:
+    odd = array.ravel()[~np.isin(array.ravel(), (POSITIVE, NEGATIVE, UNKNOWN))]
+    return odd[0].item() if hasattr(odd[0], "item") else odd[0]

@@ -1,0 +1,77 @@
+"""Where things are: points and boxes on pictures, as columns.
+
+Coordinates are unit image coordinates: (0, 0) is the picture's upper left corner, (1, 1) the lower
+right one, whatever its size in pixels. Marks exist for positive classes only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.errors import DataError
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """M marks, sorted by row: a point has size 0 × 0, a box is given by its centre and size.
+
+    ``rows`` (M,) int64 picture rows, ``classes`` (M,) int32 class indices, ``centres`` (M, 2) and
+    ``sizes`` (M, 2) float32 as (u, v) and (width, height).
+    """
+
+    rows: npt.NDArray[np.int64]
+    classes: npt.NDArray[np.int32]
+    centres: Floats
+    sizes: Floats
+
+    def __post_init__(self) -> None:
+        rows = np.asarray(self.rows, dtype=np.int64).reshape(-1)
+        order = np.argsort(rows, kind="stable")
+        object.__setattr__(self, "rows", rows[order])
+        object.__setattr__(self, "classes", np.asarray(self.classes, dtype=np.int32).reshape(-1)[order])
+        for name in ("centres", "sizes"):
+            column = np.asarray(getattr(self, name), dtype=np.float32).reshape(-1, 2)
+            object.__setattr__(self, name, column[order])
+        if not len(self.rows) == len(self.classes) == len(self.centres) == len(self.sizes):
+            raise DataError("the columns of marks must have one length")
+        self._refuse((self.sizes < 0).any(axis=1), "a mark's size must not be negative")
+        half = self.sizes / 2
+        low, high = self.centres - half, self.centres + half
+        # Boxes may touch the edge; float32 may carry them over it by a rounding error.
+        self._refuse(((low < -1e-5) | (high > 1 + 1e-5)).any(axis=1), "a mark must lie inside its picture")
+
+    def _refuse(self, wrong: npt.NDArray[np.bool_], rule: str) -> None:
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            raise DataError(
+                f"{rule} (unit coordinates 0..1): row {self.rows[first]}, class {self.classes[first]}, "
+                f"centre {self.centres[first].tolist()}, size {self.sizes[first].tolist()}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_point(self) -> npt.NDArray[np.bool_]:
+        """(M,) Whether a mark is a point."""
+        return np.asarray((self.sizes == 0).all(axis=1))
+
+    @staticmethod
+    def none() -> "Marks":
+        """No marks at all."""
+        return Marks(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 2)), np.empty((0, 2)))
+
+    def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
+        """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        first = np.searchsorted(self.rows, wanted, side="left")
+        counts = np.searchsorted(self.rows, wanted, side="right") - first
+        # The marks of a row lie side by side: expand each (first, count) into its indices.
+        starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+        index = starts + np.arange(counts.sum())
+        position = np.repeat(np.arange(len(wanted)), counts)
+        return Marks(position, self.classes[index], self.centres[index], self.sizes[index])

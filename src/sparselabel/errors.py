@@ -1,0 +1,60 @@
+"""The exceptions of sparselabel.
+
+    SparselabelError
+    ├── DataError        a file, a table or a picture is not what it must be
+    ├── ConfigError      a setting is unknown, contradictory or out of range
+    ├── ModelError       a backbone or its weights cannot be had
+    ├── ResourceError    something does not fit into memory or onto the disk
+    └── RunError         a run directory is in the way, incomplete or of another configuration
+
+A message names the thing, the rule, the value and the way out. The command prints it without a
+traceback and exits with 1 (2 for wrong usage).
+"""
+
+from collections.abc import Iterable
+
+
+class SparselabelError(Exception):
+    """Anything that sparselabel itself raises."""
+
+
+class DataError(SparselabelError, ValueError):
+    """A file, a table or a picture is not what it must be."""
+
+
+class ConfigError(SparselabelError, ValueError):
+    """A setting is unknown, contradictory or out of range."""
+
+
+class ModelError(SparselabelError):
+    """A backbone or its weights cannot be had."""
+
+
+class ResourceError(SparselabelError):
+    """Something does not fit into memory or onto the disk."""
+
+
+class RunError(SparselabelError):
+    """A run directory is in the way, incomplete or of another configuration."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be used but may not be what was meant."""
+
+
+def listing(items: Iterable[object], most: int = 10) -> str:
+    """Items for an error message: all when few, else the first and how many more there are."""
+    names = [str(item) for item in items]
+    if len(names) <= most:
+        return ", ".join(names)
+    return ", ".join(names[:most]) + f" and {len(names) - most:,} more"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name: the nearest known one, if any is near, and all of them."""
+    import difflib
+
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(names)}"

@@ -1,0 +1,25 @@
+"""Statistics of a whole batch when it is spread over processes."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def total(value: Tensor) -> Tensor:
+    """The sum of ``value`` over all processes, with a gradient that DDP's averaging makes right.
+
+    DDP divides the summed gradients by the number of processes, so a process's own contribution carries
+    that factor. With one process this is the identity.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return value
+    summed = value.detach().clone()
+    dist.all_reduce(summed)
+    if not value.requires_grad:
+        return summed
+    return summed + dist.get_world_size() * (value - value.detach())
+
+
+def any_process(flag: bool, device: torch.device) -> bool:
+    """Whether ``flag`` is set in any process."""
+    return bool(total(torch.tensor(int(flag), device=device)) > 0)

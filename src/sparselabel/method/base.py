@@ -1,0 +1,247 @@
+"""The one interface of all methods.
+
+Nearly every loss for sparse labels is *a reading of the unknown labels* (a target and a weight for every
+entry) × *an element loss* + *further terms*, with a memory per picture behind some of them. So there is
+one ``Method``, made of small ``Part``s; ``catalog.py`` names the combinations that papers propose.
+
+    step ──▶ reading ──▶ Targets ──▶ element ──▶ × weight ──▶ reduction ──▶ losses["labels"]
+      │                                                                        +
+      └────▶ terms ────────────────────────────────────────────────▶ losses[name of the term]
+    after the optimiser: every part may ``observe`` the step and remember something for the next epoch
+
+Parts never see the data set, the model, the optimiser or the configuration: a ``Step`` is all they get.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.data.frame import Frame
+from sparselabel.data.marks import Marks
+from sparselabel.method.across import total
+from sparselabel.model.output import Output
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far training is. ``epoch`` counts from 0 through all phases; ``warm_up`` epochs train the head alone."""
+
+    epoch: int
+    epochs: int
+    warm_up: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a method may see of one training step: B rows, L classes, one output and frame per view.
+
+    ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory; -1 is padding and
+    counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN and is never written to.
+    ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a part needs it: only
+    oracles can peek.
+    """
+
+    rows: Tensor
+    observed: Tensor
+    outputs: tuple[Output, ...]
+    frames: tuple[Frame, ...]
+    progress: Progress
+    marks: Marks | None = None
+    truth: Tensor | None = None
+
+
+class Targets(NamedTuple):
+    """What the element loss is asked for: ``value`` (B, L) in 0..1, ``weight`` (B, L), 0 leaves an entry out."""
+
+    value: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a part wants to find in a step; a method needs the union of its parts' needs."""
+
+    views: int = 1
+    maps: bool = False
+    features: bool = False
+    marks: bool = False
+    truth: bool = False
+    survey: bool = False
+    negatives: bool = False  # observed negatives in the training labels
+
+    def __or__(self, other: "Needs") -> "Needs":
+        merged = {f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Needs(**merged)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a part is told once, before training.
+
+    ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
+    number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere).
+    """
+
+    rows: Tensor
+    observed: Tensor
+    total: int
+    seed: int = 0
+    folder: Path | None = None
+
+    def slots(self, rows: Tensor) -> Tensor:
+        """(B,) Where the rows' entries are in an array kept for ``self.rows``."""
+        return torch.searchsorted(self.rows, rows)
+
+
+Element = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logits, target, observed), each (B, L) -> losses (B, L)."""
+
+Reduction = Callable[[Tensor, Tensor], Tensor]
+"""(losses (B, L), valid (B,) bool) -> scalar over all processes."""
+
+
+class Part(nn.Module):
+    """A reading (Step -> Targets), a term (Step -> scalar) or a memory that others read."""
+
+    needs = Needs()
+
+    def prepare(self, layout: Layout) -> None:
+        """Once, before training: look at the labels, make room for memories."""
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Before the first step of every epoch."""
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """After the optimiser's step, without gradients: remember."""
+
+    def survey(self, steps: Iterable[Step]) -> None:
+        """A pass over the training set in evaluation mode, if ``needs.survey``."""
+
+    def begin_phase(self) -> None:
+        """Before every phase but the first: the optimiser is new, and so is a part's own, if it has one."""
+
+    def memories(self) -> "Mapping[str, Memory]":
+        """Large per-row arrays of this part, which go into checkpoints beside ``state_dict``."""
+        return {}
+
+    def estimates(self) -> Tensor | None:
+        """(n, L) This part's own belief about the labels of the layout's rows, if it has one."""
+        return None
+
+
+class Memory:
+    """A large per-row array; ``method/rows.py`` has the kinds: in RAM, or in a file with two slots a row."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold to come back to this moment."""
+        raise TypeError(f"{type(self).__name__} must define state()")
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Come back to the moment of ``state``."""
+        raise TypeError(f"{type(self).__name__} must define restore()")
+
+
+def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
+    """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
+    return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
+
+
+def batch_sum(losses: Tensor, valid: Tensor) -> Tensor:
+    """Plain sum over the entries of all processes."""
+    return total(losses.sum())
+
+
+@final
+class Method(nn.Module):
+    """Reading × element + terms. Call it on a ``Step`` for the losses, then ``observe`` after the optimiser.
+
+    ``forward`` returns the losses by name, to be added up, and the targets that were used. A loss's value
+    is that of the whole batch over all processes; its gradient is scaled so that averaging it over
+    processes, as DDP does, is right.
+    """
+
+    def __init__(
+        self,
+        reading: Part,
+        element: Element,
+        terms: Mapping[str, Part] | None = None,
+        reduction: Reduction = batch_mean,
+    ) -> None:
+        super().__init__()
+        self.reading = reading
+        self.element = element
+        self.terms = nn.ModuleDict(dict(terms or {}))
+        self.reduction = reduction
+
+    def parts(self) -> list[Part]:
+        """Every part once, those inside other parts included, in a fixed order."""
+        return [module for module in self.modules() if isinstance(module, Part)]
+
+    @property
+    def needs(self) -> Needs:
+        """What a step must hold for this method."""
+        merged = Needs()
+        for part in self.parts():
+            merged = merged | part.needs
+        return merged
+
+    def prepare(self, layout: Layout) -> None:
+        """Tell every part the labels it will work with."""
+        for part in self.parts():
+            part.prepare(layout)
+
+    def begin_phase(self) -> None:
+        """Tell every part that a new phase begins."""
+        for part in self.parts():
+            part.begin_phase()
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Tell every part that an epoch begins."""
+        for part in self.parts():
+            part.begin_epoch(progress)
+
+    def forward(self, step: Step) -> tuple[dict[str, Tensor], Targets]:
+        """The losses of a step by name, and the targets they used."""
+        logits = at_least_float32(step.outputs[0].logits)
+        valid = step.rows >= 0
+        targets = self.reading(step)
+        losses = self.element(logits, targets.value, step.observed) * targets.weight * valid[:, None]
+        named = {"labels": self.reduction(losses, valid)}
+        for name, term in self.terms.items():
+            named[name] = term(step)
+        return named, targets
+
+    @torch.no_grad()
+    def observe(self, step: Step, targets: Targets) -> None:
+        """Let every part remember the step; after the optimiser has moved."""
+        for part in self.parts():
+            part.observe(step, targets)
+
+    def survey(self, steps: Callable[[], Iterable[Step]]) -> None:
+        """Show the training set to the parts that asked for it; ``steps`` starts a new pass."""
+        for part in self.parts():
+            if part.needs.survey:
+                part.survey(steps())
+
+    def memories(self) -> dict[str, Memory]:
+        """The large memories of all parts by a name that is stable over runs."""
+        return {
+            f"{name}.{key}": memory
+            for name, part in self.named_modules()
+            if isinstance(part, Part)
+            for key, memory in part.memories().items()
+        }
+
+    def estimates(self) -> Tensor | None:
+        """(n, L) The method's own belief about the training labels, if it keeps one."""
+        return next((e for part in self.parts() if (e := part.estimates()) is not None), None)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Losses are computed in float32 or better, also under mixed precision."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

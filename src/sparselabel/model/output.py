@@ -1,0 +1,17 @@
+"""What a model says about a batch of views."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Output(NamedTuple):
+    """Logits (never scores) of one view of every picture in a batch.
+
+    ``logits`` (B, L); ``maps`` (B, L, h, w) cell logits, whose mean over the cells is ``logits``, or None
+    if nobody asked for them; ``features`` (B, D, h, w) cell features, or (B, D) if they were pooled.
+    """
+
+    logits: Tensor
+    maps: Tensor | None = None
+    features: Tensor | None = None
