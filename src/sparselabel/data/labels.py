@@ -5,7 +5,7 @@ has other codings (-1/0/+1, NaN); readers convert on the way in, and nothing aft
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,11 @@ class LabelTable:
     ids: Texts
     classes: tuple[str, ...]
     values: Labels
+    check: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, check: bool) -> None:
+        if not check:  # prepared data was checked when it was written, and may be too large to read now
+            return
         object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
         object.__setattr__(self, "classes", tuple(self.classes))
         object.__setattr__(self, "values", as_labels(self.values))
@@ -52,11 +55,11 @@ class LabelTable:
 
     def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(L,) How many pictures have this value, per class."""
-        return np.count_nonzero(self.values == value, axis=0).astype(np.int64)
+        return np.sum(self.values == value, axis=0, dtype=np.int64)
 
     def per_picture(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(N,) How many classes have this value, per picture."""
-        return np.count_nonzero(self.values == value, axis=1).astype(np.int64)
+        return np.sum(self.values == value, axis=1, dtype=np.int64)
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ right one, whatever its size in pixels. Marks exist for positive classes only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,11 @@ class Marks:
     classes: npt.NDArray[np.int32]
     centres: Floats
     sizes: Floats
+    check: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, check: bool) -> None:
+        if not check:  # sorted and checked already: prepared data, or some rows of other marks
+            return
         rows = np.asarray(self.rows, dtype=np.int64).reshape(-1)
         order = np.argsort(rows, kind="stable")
         object.__setattr__(self, "rows", rows[order])
@@ -38,11 +41,11 @@ class Marks:
             object.__setattr__(self, name, column[order])
         if not len(self.rows) == len(self.classes) == len(self.centres) == len(self.sizes):
             raise DataError("the columns of marks must have one length")
-        self._refuse((self.sizes < 0).any(axis=1), "a mark's size must not be negative")
+        self._refuse(np.any(self.sizes < 0, axis=1), "a mark's size must not be negative")
         half = self.sizes / 2
         low, high = self.centres - half, self.centres + half
         # Boxes may touch the edge; float32 may carry them over it by a rounding error.
-        self._refuse(((low < -1e-5) | (high > 1 + 1e-5)).any(axis=1), "a mark must lie inside its picture")
+        self._refuse(np.any((low < -1e-5) | (high > 1 + 1e-5), axis=1), "a mark must lie inside its picture")
 
     def _refuse(self, wrong: npt.NDArray[np.bool_], rule: str) -> None:
         if wrong.any():
@@ -58,12 +61,12 @@ class Marks:
     @property
     def is_point(self) -> npt.NDArray[np.bool_]:
         """(M,) Whether a mark is a point."""
-        return np.asarray((self.sizes == 0).all(axis=1))
+        return np.asarray(np.all(self.sizes == 0, axis=1))
 
     @staticmethod
     def none() -> "Marks":
         """No marks at all."""
-        return Marks(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 2)), np.empty((0, 2)))
+        return Marks(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 2), np.float32), np.empty((0, 2), np.float32))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
@@ -74,4 +77,4 @@ class Marks:
         starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
         index = starts + np.arange(counts.sum())
         position = np.repeat(np.arange(len(wanted)), counts)
-        return Marks(position, self.classes[index], self.centres[index], self.sizes[index])
+        return Marks(position, self.classes[index], self.centres[index], self.sizes[index], check=False)

@@ -9,7 +9,7 @@ from sparselabel.data.marks import Marks
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One split: ``paths`` (N,) of the pictures, relative to the source's root, in the order of ``labels``."""
+    """One split: ``paths`` (N,) of its pictures, below the source's root, in the order of ``labels``."""
 
     labels: LabelTable
     paths: Texts

@@ -28,7 +28,7 @@ from sparselabel.model.output import Output
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is. ``epoch`` counts from 0 through all phases; ``warm_up`` epochs train the head alone."""
+    """How far training is: ``epoch`` of all ``epochs``, from 0; the first ``warm_up`` train the head alone."""
 
     epoch: int
     epochs: int
@@ -56,7 +56,7 @@ class Step:
 
 
 class Targets(NamedTuple):
-    """What the element loss is asked for: ``value`` (B, L) in 0..1, ``weight`` (B, L), 0 leaves an entry out."""
+    """What the element loss is asked for: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 leaves it out."""
 
     value: Tensor
     weight: Tensor
@@ -144,6 +144,9 @@ class Memory:
     def restore(self, state: dict[str, Tensor]) -> None:
         """Come back to the moment of ``state``."""
         raise TypeError(f"{type(self).__name__} must define restore()")
+
+    def committed(self) -> None:
+        """The checkpoint that holds ``state`` is on the disk: what came before it may be overwritten."""
 
 
 def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:

@@ -1,0 +1,248 @@
+"""Everything that can be set for training, as frozen dataclasses.
+
+The command makes its flags from them (nested fields as ``--head.epochs``), ``--config FILE.toml`` fills them
+(``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from sparselabel.errors import ConfigError, nearest
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the method; what is not given takes the method's own default (`sparselabel methods NAME`).
+
+    Parameters
+    ----------
+    smoothing
+        ε of label smoothing.
+    negative_weight
+        Weight γ of assumed negatives (wan).
+    sampled_negatives
+        One random pseudo-negative a picture and step instead of a weight (wan).
+    expected_positives
+        K, the mean number of classes in a picture. Default: counted in fully labelled validation data.
+    momentum
+        μ of running averages.
+    weight
+        Weight of the method's further term.
+    positive_weight
+        Weight of observed positives (epr, role).
+    threshold
+        Score above which an unknown label counts as positive (pseudo).
+    """
+
+    smoothing: float | None = None
+    negative_weight: float | None = None
+    sampled_negatives: bool | None = None
+    expected_positives: float | None = None
+    momentum: float | None = None
+    weight: float | None = None
+    positive_weight: float | None = None
+    threshold: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of training.
+
+    Parameters
+    ----------
+    epochs
+        Epochs; 0 leaves the phase out.
+    learning_rate
+        Learning rate at the start.
+    batch
+        Pictures in a step, over all processes.
+    optimiser
+        Optimiser (sgd has momentum .9).
+    schedule
+        How the learning rate goes on, step by step.
+    weight_decay
+        Weight decay.
+    clip
+        Largest norm of the gradient; 0: not clipped.
+    weight_average
+        Decay of a running average of the weights, which is then evaluated and kept; 0: none.
+    patience
+        Stop after so many epochs without a better validation; 0: never.
+    start
+        Start from the last or the best epoch of the phase before.
+    """
+
+    epochs: int = 0
+    learning_rate: float = 1e-3
+    batch: int = 16
+    optimiser: Literal["adam", "adamw", "sgd"] = "adam"
+    schedule: Literal["constant", "cosine", "one-cycle"] = "constant"
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    weight_average: float = 0.0
+    patience: int = 0
+    start: Literal["last", "best"] = "last"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "weight_decay", "clip", "patience"):
+            _refuse(getattr(self, name) < 0, f"{name} must not be negative, but is {getattr(self, name)}")
+        _refuse(self.learning_rate <= 0, f"learning_rate must be above 0, not {self.learning_rate}")
+        _refuse(self.batch < 1, f"batch must be at least 1, not {self.batch}")
+        _refuse(not 0 <= self.weight_average < 1, f"weight_average must be in [0, 1), not {self.weight_average}")
+
+
+@dataclass(frozen=True)
+class HeadPhase(Phase):
+    """The head alone, on a frozen backbone. See Phase."""
+
+    epochs: int = 25
+
+
+@dataclass(frozen=True)
+class FullPhase(Phase):
+    """Everything, backbone included. See Phase."""
+
+    learning_rate: float = 1e-5
+    schedule: Literal["constant", "cosine", "one-cycle"] = "cosine"
+    batch: int = 16
+
+
+@dataclass(frozen=True)
+class Views:
+    """How pictures become the model's input.
+
+    Parameters
+    ----------
+    size
+        Side of a view in pixels; pictures are squashed to a square.
+    smallest_crop
+        Smallest share of the area that a random crop in training keeps; 1: no crop.
+    flip
+        Chance of a mirrored view in training.
+    """
+
+    size: int = 224
+    smallest_crop: float = 0.25
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        _refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
+        _refuse(not 0 < self.smallest_crop <= 1, f"views.smallest_crop must be in (0, 1], not {self.smallest_crop}")
+        _refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the outcome of a training run.
+
+    Parameters
+    ----------
+    method
+        How unknown labels are read (`sparselabel methods` lists all).
+    backbone
+        Any timm network.
+    weights
+        Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
+    partial_weights
+        Allow a weights file that fits only a part of the backbone.
+    output_stride
+        Pixels a cell of a convolutional backbone; default: its own, usually 32.
+    frozen
+        Compute the backbone's features once, keep them on disk, and train the head on them.
+    seed
+        Of the head's start, the order of pictures and their crops.
+    precision
+        Of the model's numbers: 32-true, 16-mixed, bf16-mixed, 64-true.
+    watch
+        How many training pictures to follow: their scores (and maps) are kept for every epoch.
+    """
+
+    method: str = "an"
+    settings: Settings = field(default_factory=Settings)
+    backbone: str = "resnet50"
+    weights: str = "pretrained"
+    partial_weights: bool = False
+    output_stride: int | None = None
+    frozen: bool = False
+    views: Views = field(default_factory=Views)
+    head: HeadPhase = field(default_factory=HeadPhase)
+    full: FullPhase = field(default_factory=FullPhase)
+    seed: int = 0
+    precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"] = "32-true"
+    watch: int = 8
+
+    def __post_init__(self) -> None:
+        _refuse(
+            self.head.epochs + self.full.epochs == 0,
+            "there is nothing to train: head.epochs and full.epochs are both 0",
+        )
+        _refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
+        _refuse(self.frozen and self.head.epochs == 0, "frozen trains the head on stored features: give head.epochs")
+
+    @property
+    def phases(self) -> dict[str, Phase]:
+        """The phases that have epochs, in their order."""
+        return {name: phase for name, phase in (("head", self.head), ("full", self.full)) if phase.epochs}
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of all phases together."""
+        return self.head.epochs + self.full.epochs
+
+
+def save(config: Any, path: Path) -> None:
+    """Write a resolved configuration as TOML."""
+    path.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
+
+
+def load(kind: type[Config], path: Path) -> Config:
+    """Read a configuration back."""
+    import tomllib
+
+    try:
+        return from_dict(kind, tomllib.loads(path.read_text(encoding="utf-8")), path.name)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
+
+
+def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
+    """A configuration from nested dictionaries; an unknown key is an error that names the nearest."""
+    hints = get_type_hints(kind)
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for key in values:
+        if key not in names:
+            raise ConfigError(f"{where} has an unknown key {key!r}: {nearest(key, names)}")
+    return kind(
+        **{
+            key: from_dict(hints[key], value, f"{where}[{key}]") if is_dataclass(hints[key]) else value
+            for key, value in values.items()
+        }
+    )
+
+
+def _lines(values: dict[str, Any], table: str = "") -> list[str]:
+    """TOML of nested dictionaries; None is left out, as TOML has no word for it."""
+    plain = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
+    lines = ([f"\n[{table}]"] if table and plain else []) + plain
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines += _lines(value, f"{table}.{key}" if table else key)
+    return lines
+
+
+def _toml(value: Any) -> str:
+    # JSON's strings, numbers, booleans and lists are TOML's as well.
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def _refuse(wrong: bool, why: str) -> None:
+    if wrong:
+        raise ConfigError(why)

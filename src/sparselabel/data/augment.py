@@ -1,0 +1,204 @@
+"""Views of pictures: load a picture, draw a crop and a flip, render what they show.
+
+    load(path) ─▶ picture ─┐
+    draw(view, key, …) ─▶ frame numbers ─▶ render ─▶ (3, size, size) uint8
+                               └─▶ collated: ``Frame.of``
+
+The papers resize to a square (P1: 672²), then crop and resize again (448²); here the crop is taken straight
+from the decoded picture, without rounding to pixels, in one resampling: measured on 50 VOC pictures, this
+differs from two by 0.45 grey levels in the mean where 448² enlarges (short side 160) and by 1.3 at the
+papers' own proportions, as much as bicubic differs from bilinear, and takes a third of the time (1.9 against
+6.9 ms at 448²).
+"""
+
+import math
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from sparselabel.errors import ConfigError, DataError
+
+TRIES = 10  # torchvision's number of crops that may fail to fit before the central one is taken
+_FILTERS = threading.Lock()  # Python's warning filters belong to all threads
+
+
+@dataclass(frozen=True)
+class View:
+    """How a picture becomes what the model sees: a crop, resized to a square, perhaps mirrored.
+
+    A crop is drawn unless ``area`` is (1, 1); then it is central: a square whose side is ``centre`` times the
+    picture's short side, or, squashed, all of the picture.
+    """
+
+    size: int
+    """Side of the view in pixels."""
+    area: tuple[float, float] = (1.0, 1.0)
+    """Smallest and largest share of the picture's area in the crop, drawn uniformly; (1, 1): no drawing."""
+    ratio: tuple[float, float] = (1.0, 1.0)
+    """Smallest and largest width divided by height of the crop, drawn uniformly on a log scale."""
+    flip: float = 0.0
+    """Probability of mirroring horizontally."""
+    squash: bool = True
+    """Whether the picture counts as a square, whatever its sides; if not, ``ratio`` is in its pixels."""
+    centre: float = 1.0
+    """Side of the central crop as a share of the short side, where no crop is drawn."""
+
+    def __post_init__(self) -> None:
+        for wrong, rule, value in (
+            (self.size < 1, "size must be at least 1 pixel", self.size),
+            (not 0 < self.area[0] <= self.area[1] <= 1, "area must be a range within 0..1", self.area),
+            (not 0 < self.ratio[0] <= self.ratio[1], "ratio must be a range above 0", self.ratio),
+            (not 0 <= self.flip <= 1, "flip must be a probability", self.flip),
+            (not 0 < self.centre <= 1, "centre must be above 0 and at most 1", self.centre),
+            (self.random and self.centre != 1, "centre is for views with area (1, 1)", self.centre),
+            (
+                not self.random and self.ratio != (1, 1),
+                "ratio is for views with area below 1",
+                self.ratio,
+            ),
+        ):
+            if wrong:
+                raise ConfigError(f"a view's {rule}, not {value}")
+
+    @property
+    def random(self) -> bool:
+        """Whether the crop is drawn."""
+        return self.area != (1, 1)
+
+    @property
+    def at_least(self) -> int:
+        """Short side of a picture with enough detail: twice the view's, and no crop is ever enlarged."""
+        narrowest = min(self.ratio[0], 1 / self.ratio[1])
+        smallest = math.sqrt(self.area[0] * narrowest) if self.random else self.centre
+        return math.ceil(self.size * max(2, 1 / smallest))
+
+
+def p1_train(size: int = 448) -> View:
+    """P1 (supplement A), training: a square crop of 1/4 to all of the squashed picture; half are flipped."""
+    return View(size, area=(0.25, 1.0), flip=0.5)
+
+
+def p3_train(size: int = 448) -> View:
+    """P3, training: the whole picture squashed; half are flipped."""
+    return View(size, flip=0.5)
+
+
+def squashed(size: int = 448) -> View:
+    """P1 and P3, test: the whole picture squashed."""
+    return View(size)
+
+
+def imagenet_train(size: int = 224) -> View:
+    """P1 on ImageNet, training: torchvision's RandomResizedCrop with its defaults; half are flipped."""
+    return View(size, area=(0.08, 1.0), ratio=(3 / 4, 4 / 3), flip=0.5, squash=False)
+
+
+def imagenet_test(size: int = 224) -> View:
+    """P1 on ImageNet, test: the central square of 224/256 of the short side."""
+    return View(size, squash=False, centre=224 / 256)
+
+
+def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArray[np.float64]:
+    """(5,) A frame for a picture of these sides: left, top, width, height in unit coordinates, flip (0 or 1).
+
+    Depends on nothing but the arguments; ``key`` is (seed, epoch, row, number of the view), none negative.
+    """
+    across, down = (1.0, 1.0) if view.squash else (float(width), float(height))
+    if view.random or 0 < view.flip < 1:
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+        flip = random.random() < view.flip
+    else:
+        flip = view.flip == 1
+    if view.random:
+        left, top, wide, high = _random_crop(view, random, across, down)
+    else:
+        wide = high = view.centre * min(across, down)
+        left, top = (across - wide) / 2, (down - high) / 2
+    return np.array([left / across, top / down, wide / across, high / down, flip])
+
+
+def _random_crop(
+    view: View, random: np.random.Generator, width: float, height: float
+) -> tuple[float, float, float, float]:
+    """Left, top, width, height as torchvision's RandomResizedCrop draws them, but not rounded to pixels."""
+    for _ in range(TRIES):
+        area = width * height * random.uniform(*view.area)
+        ratio = math.exp(random.uniform(math.log(view.ratio[0]), math.log(view.ratio[1])))
+        wide, high = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if wide <= width and high <= height:
+            return random.uniform(0, width - wide), random.uniform(0, height - high), wide, high
+    ratio = min(max(width / height, view.ratio[0]), view.ratio[1])
+    wide, high = min(width, height * ratio), min(height, width / ratio)
+    return (width - wide) / 2, (height - high) / 2, wide, high
+
+
+def render(image: Image.Image, frame: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.uint8]:
+    """(3, size, size) What the frame (5,) shows of an RGB picture; antialiased bilinear, resampled once."""
+    left, top, wide, high, flip = frame.tolist()
+    # Pillow refuses a box that leaves the picture, be it by a rounding error.
+    box = (
+        max(left, 0.0) * image.width,
+        max(top, 0.0) * image.height,
+        min(left + wide, 1.0) * image.width,
+        min(top + high, 1.0) * image.height,
+    )
+    pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+    if flip:
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def load(path: str | Path, at_least: int | None = None) -> Image.Image:
+    """The picture in a file, upright and in RGB; transparent parts are white, 16-bit grey becomes 8-bit.
+
+    With ``at_least`` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that
+    many pixels: for a photo of 12 megapixels and a view of 448² this takes 75 instead of 162 ms and changes
+    the view by 0.3 grey levels in the mean.
+    """
+    try:
+        with _no_remarks():
+            image = Image.open(path)
+        with image:
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
+            image.load()  # the long part; threads do it at the same time
+            with _no_remarks():
+                ImageOps.exif_transpose(image, in_place=True)
+            return _as_rgb(image)
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise whatever they like on a broken file
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{path} cannot be read as a picture: {reason}; mend it or leave it out") from error
+
+
+@contextmanager
+def _no_remarks() -> Iterator[None]:
+    """Pillow's warnings on odd metadata are dropped, the one on a giant picture becomes an error."""
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise DataError("floating-point pixels (mode F) have no agreed white; save it with 8 or 16 bits")
+    if image.mode.startswith("I"):
+        deep = np.asarray(image).astype(np.int64)
+        if deep.min() < 0 or deep.max() > 65535:
+            raise DataError(f"its grey values go from {deep.min()} to {deep.max()}, beyond 16 bits")
+        image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        see_through = image.convert("RGBA")
+        opaque = Image.new("RGB", image.size, "white")
+        opaque.paste(see_through, mask=see_through.getchannel("A"))
+        return opaque
+    return image.convert("RGB")

@@ -1,0 +1,1 @@
+"""How the generated scenes are drawn: shapes < land, air, water (the twelve things) < canvas."""

@@ -1,0 +1,210 @@
+"""The geometry of views: which part of a picture the model saw, and whether it was mirrored.
+
+    picture                                    view
+    (0,0)──────────────────────────┐           (0,0)────────────────┐
+    │    (left, top)               │  to_view  │                    │   and, if flipped,
+    │         ┌──────────┐         │ ────────▶ │                    │   mirrored:
+    │         │          │ height  │           │        •           │
+    │         │   •      │         │ ◀──────── │                    │   x becomes 1 - x
+    │         └──────────┘         │  to_image │                    │
+    │            width             │           └────────────────(1,1)
+    └──────────────────────────(1,1)
+
+Every picture and every view is the unit square, whatever its pixels: 0 and 1 are its edges. A grid of n
+cells along an axis divides it evenly: cell i is the interval from i/n to (i+1)/n, and its value sits at its
+centre, (i + ½)/n. Pixels, cells of a feature map and cells of a stored heat map all follow this one rule.
+
+Points and boxes go through the map above. Grids go through it cell by cell, one axis after the other:
+
+- ``cut`` looks at a grid of the picture through the view. A view cell's centre has a place in the picture;
+  the cell becomes the mean of the grid around that place, with weights that fall off linearly (a tent).
+- ``paste`` puts a grid of the view back. A picture cell whose centre the crop shows has a place in the
+  view; it becomes the plain mean of the grid over an interval (a box) around that place.
+
+Both reach as far as the cell that is filled, so that nothing is skipped when many cells become few, and at
+least as far as one cell that is read: then tent and box are the same thing, bilinear interpolation.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sparselabel.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The crop and flip of one view of each of B pictures.
+
+    ``box`` (B, 4) float32 or float64: left, top, width and height of the crop in unit image coordinates;
+    ``flip`` (B,) bool: whether the view was mirrored horizontally after the crop.
+    """
+
+    box: Tensor
+    flip: Tensor
+
+    def __post_init__(self) -> None:
+        if self.box.ndim != 2 or self.box.shape[1] != 4 or self.flip.shape != self.box.shape[:1]:
+            raise DataError(
+                "a frame's box must be (B, 4) and its flip (B,), "
+                f"not {tuple(self.box.shape)} and {tuple(self.flip.shape)}"
+            )
+        if self.box.dtype not in (torch.float32, torch.float64) or self.flip.dtype != torch.bool:
+            raise DataError(
+                "a frame's box must be float32 or float64 and its flip bool, "
+                f"not {self.box.dtype} and {self.flip.dtype}"
+            )
+        if self.box.device.type == "cpu":  # elsewhere looking at values would wait for the device
+            corner, size = self.box[:, :2], self.box[:, 2:]
+            # A crop may touch the edge; float32 may carry it over it by a rounding error.
+            good = ((size > 0) & (corner >= -1e-5) & (corner + size <= 1 + 1e-5)).all(dim=1)
+            if not good.all():
+                first = int(good.logical_not().nonzero()[0, 0])
+                raise DataError(
+                    "a crop must lie inside its picture and have width and height (unit coordinates 0..1): "
+                    f"picture {first} has left, top, width, height {self.box[first].tolist()}"
+                )
+
+    @staticmethod
+    def whole(
+        batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> "Frame":
+        """The frames of ``batch`` pictures seen whole and unmirrored."""
+        box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
+        return Frame(box, torch.zeros(batch, dtype=torch.bool, device=device))
+
+    @staticmethod
+    def of(rows: Tensor | npt.NDArray[np.floating]) -> "Frame":
+        """Frames from (B, 5) numbers, rows of ``augment.draw``: left, top, width, height, flip (0 or 1)."""
+        rows = torch.as_tensor(rows)
+        if rows.ndim != 2 or rows.shape[1] != 5:
+            raise DataError(
+                "frames are made of (B, 5) numbers (left, top, width, height, flip), "
+                f"not of shape {tuple(rows.shape)}"
+            )
+        return Frame(rows[:, :4], rows[:, 4] != 0)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Frame":
+        """The same frames on another device, or with boxes of another precision."""
+        return Frame(self.box.to(device=device, dtype=dtype), self.flip.to(device=device))
+
+    def __len__(self) -> int:
+        return len(self.box)
+
+    def __getitem__(self, pictures: Tensor | slice) -> "Frame":
+        """The frames of some pictures, chosen by a slice, a mask or indices (which may repeat)."""
+        return Frame(self.box[pictures], self.flip[pictures])
+
+    def to_view(self, points: Tensor) -> Tensor:
+        """Where points (B, ..., 2) of the pictures lie in the views: within 0..1 if the view shows them."""
+        return self._map(points).to_view(points)
+
+    def to_image(self, points: Tensor) -> Tensor:
+        """Where points (B, ..., 2) of the views lie in the pictures."""
+        return self._map(points).to_image(points)
+
+    def boxes_to_view(self, centres: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes, as centres and sizes (B, ..., 2), from the pictures to the views; nothing is clipped."""
+        return self.to_view(centres), sizes / self._map(sizes).length
+
+    def boxes_to_image(self, centres: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes, as centres and sizes (B, ..., 2), from the views to the pictures."""
+        return self.to_image(centres), sizes * self._map(sizes).length
+
+    def cut(self, grids: Tensor, size: tuple[int, int]) -> Tensor:
+        """Grids (B, L, H, W) of the pictures as the views see them: (B, L, h, w) for ``size`` (h, w).
+
+        Antialiased bilinear. Cells beyond the crop are read too; only the picture's own edges end the grid.
+        """
+        self._refuse_other_grids(grids)
+        horizontal, vertical = self._axes()
+        return _apply(
+            vertical.reading(size[0], grids.shape[2]), grids, horizontal.reading(size[1], grids.shape[3])
+        )
+
+    def paste(self, maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
+
+        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centres lie in the crop.
+        Other cells are 0. Bilinear, or area-averaged along an axis where a cell receives more than one.
+        """
+        self._refuse_other_grids(maps)
+        horizontal, vertical = self._axes()
+        across, shown_across = horizontal.writing(size[1], maps.shape[3])
+        down, shown_down = vertical.writing(size[0], maps.shape[2])
+        return _apply(down, maps, across), shown_down[:, :, None] & shown_across[:, None, :]
+
+    def _map(self, points: Tensor) -> "_Map":
+        """The map of both coordinates, shaped to meet points (B, ..., 2)."""
+        if points.ndim < 2 or len(points) != len(self) or points.shape[-1] != 2:
+            raise DataError(
+                f"points of {len(self)} frames must be ({len(self)}, ..., 2), not {tuple(points.shape)}"
+            )
+        return self._spread(points.ndim)
+
+    def _spread(self, dimensions: int) -> "_Map":
+        shape = (len(self), *[1] * (dimensions - 2), 2)
+        mirrored = torch.stack([self.flip, torch.zeros_like(self.flip)], dim=1)
+        return _Map(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored.reshape(shape))
+
+    def _axes(self) -> tuple["_Map", "_Map"]:
+        """The horizontal and the vertical map, each shaped to meet places (B, cells)."""
+        both = self._spread(3)
+        return _Map(*(term[..., 0] for term in both)), _Map(*(term[..., 1] for term in both))
+
+    def _refuse_other_grids(self, grids: Tensor) -> None:
+        if grids.ndim != 4 or len(grids) != len(self) or not grids.is_floating_point():
+            raise DataError(
+                f"grids of {len(self)} frames must be floating-point ({len(self)}, L, height, width), "
+                f"not {grids.dtype} {tuple(grids.shape)}"
+            )
+
+
+class _Map(NamedTuple):
+    """Between picture and view, along one axis or both: where the crop starts, its length, mirrored or not."""
+
+    start: Tensor
+    length: Tensor
+    mirrored: Tensor
+
+    def to_view(self, places: Tensor) -> Tensor:
+        seen = (places - self.start) / self.length
+        return torch.where(self.mirrored, 1 - seen, seen)
+
+    def to_image(self, places: Tensor) -> Tensor:
+        return self.start + self.length * torch.where(self.mirrored, 1 - places, places)
+
+    def reading(self, cells: int, grid: int) -> Tensor:
+        """(B, cells, grid) How much of every picture cell is in every view cell."""
+        distance = self._distance(self.to_image(self._centres(cells)), grid)
+        reach = (self.length * grid / cells).clamp(min=1)[..., None]  # picture cells in a view cell
+        tent = (1 - distance / reach).clamp(min=0)
+        return tent / tent.sum(dim=-1, keepdim=True)
+
+    def writing(self, grid: int, cells: int) -> tuple[Tensor, Tensor]:
+        """(B, grid, cells) How much of every view cell is in every picture cell; (B, grid) those visible."""
+        places = self._centres(grid)
+        visible = (self.start <= places) & (places < self.start + self.length)
+        distance = self._distance(self.to_view(places), cells)
+        reach = (cells / (self.length * grid)).clamp(min=1)[..., None]  # view cells in a picture cell
+        overlap = ((reach + 1) / 2 - distance).clamp(0, 1)  # of an interval ``reach`` long with each cell
+        # Far outside the crop nothing overlaps: 0/0 there, which ``where`` drops.
+        return torch.where(visible[..., None], overlap / overlap.sum(dim=-1, keepdim=True), 0), visible
+
+    def _centres(self, cells: int) -> Tensor:
+        return (torch.arange(cells, device=self.start.device, dtype=self.start.dtype) + 0.5) / cells
+
+    def _distance(self, places: Tensor, cells: int) -> Tensor:
+        """(B, n, cells) From places (B, n) to the centres of the cells, in cells."""
+        return (self._centres(cells) - places[..., None]).abs() * cells
+
+
+def _apply(down: Tensor, grids: Tensor, across: Tensor) -> Tensor:
+    """Weights (B, h, H) and (B, w, W) on grids (B, L, H, W): (B, L, h, w)."""
+    down, across = down.to(grids.dtype), across.to(grids.dtype)
+    with torch.autocast(grids.device.type, enabled=False):  # geometry stays exact under mixed precision
+        return torch.einsum("byY,blYX,bxX->blyx", down, grids, across)

@@ -1,0 +1,218 @@
+"""From a reader's source to prepared data: check the pictures, hide labels, split off validation, write.
+
+Every picture is decoded once here, so that a broken one is found now and not after hours of training.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.augment import load
+from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
+from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.source import Source, Split
+from sparselabel.data.sparsify import Sparsify, sparsify, split_rows
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
+
+Report = Callable[[int, int], None]
+"""Told the number of pictures checked so far, and of all."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How to prepare data.
+
+    Parameters
+    ----------
+    sparsify
+        Which labels to hide, to simulate sparse annotation.
+    validation
+        Share of the training pictures held out for validation, where the data has no validation split.
+    validation_labels
+        full: validation sees all that is known; observed: it is as sparse as training.
+    skip_broken
+        Leave out pictures that cannot be decoded, instead of stopping.
+    """
+
+    sparsify: Sparsify = field(default_factory=Sparsify)
+    validation: float = 0.2
+    validation_labels: Literal["full", "observed"] = "full"
+    skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A split on its way to the disk."""
+
+    split: Split
+    observed: Labels
+    digests: npt.NDArray[np.uint64]
+
+    def take(self, rows: Indices) -> "_Part":
+        split = Split(self.split.labels.take(rows), self.split.paths[rows], self.split.marks.take(rows))
+        return _Part(split, self.observed[rows], self.digests[rows])
+
+
+def prepare(
+    source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
+) -> Prepared:
+    """Check, sparsify, split and write; returns the data opened."""
+    if out.exists() and any(out.iterdir()) and not force and not _holds_only_pictures_of(source, out):
+        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+    splits = _leave_out_broken(source, how.skip_broken, report)
+    parts: dict[str, _Part] = {}
+    for name, (split, digests) in splits.items():
+        truth = split.labels.values
+        # Tests are always judged by all that is known; hidden labels are for training and validation.
+        observed = truth if name == "test" else sparsify(truth, how.sparsify)
+        parts[name] = _Part(split, observed, digests)
+    if "val" not in parts and how.validation > 0:
+        train, val = split_rows(len(parts["train"].split.labels), how.validation)
+        parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
+            name: part for name, part in parts.items() if name != "train"
+        }
+    if "val" in parts and how.validation_labels == "full":
+        val_part = parts["val"]
+        parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
+    _refuse_empty(parts, how)
+    _warn_of_useless_classes(parts["train"])
+    _write(source, parts, out, how)
+    return open_prepared(out)
+
+
+def _holds_only_pictures_of(source: Source, out: Path) -> bool:
+    """Whether ``out`` holds just the pictures that the source itself made there (scenes)."""
+    return source.root == out and not (out / "dataset.json").exists()
+
+
+def _leave_out_broken(
+    source: Source, skip: bool, report: Report | None
+) -> dict[str, tuple[Split, npt.NDArray[np.uint64]]]:
+    everything = sum(len(split.labels) for split in source.splits.values())
+    done = 0
+    kept: dict[str, tuple[Split, npt.NDArray[np.uint64]]] = {}
+    broken: list[str] = []
+    for name, split in source.splits.items():
+        digests = np.zeros(len(split.labels), dtype=np.uint64)
+        good = np.ones(len(split.labels), dtype=bool)
+        for row, result in enumerate(_checked(source.root, split)):
+            if isinstance(result, DataError):
+                good[row] = False
+                broken.append(str(result))
+            else:
+                digests[row] = result
+            done += 1
+            if report is not None and (done % 64 == 0 or done == everything):
+                report(done, everything)
+        rows = np.nonzero(good)[0]
+        if len(rows) < len(good):
+            split = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
+        kept[name] = (split, digests[rows])
+    if broken:
+        found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
+        if not skip:
+            raise DataError(f"{found}\nMend or remove them, or leave them out with --skip-broken.")
+        warnings.warn(f"{found}\nThey were left out.", DataWarning, stacklevel=3)
+    return kept
+
+
+def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
+    """For each picture in turn a digest of its bytes, or the error that decoding it gave."""
+
+    def check(path: str) -> int | DataError:
+        file = root / path
+        try:
+            load(file)
+            digest = hashlib.blake2b(file.read_bytes(), digest_size=8).digest()
+        except DataError as error:
+            return error
+        except OSError as error:
+            return DataError(f"{file}: {error}")
+        return int.from_bytes(digest, "little")
+
+    # Decoding releases the interpreter lock, so threads are enough. Blocks keep the queue of results short.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(split.paths), 1024):
+            yield from pool.map(check, split.paths[start : start + 1024].tolist())
+
+
+def _refuse_empty(parts: dict[str, _Part], how: Preparation) -> None:
+    for name, part in parts.items():
+        if len(part.split.labels) == 0:
+            way_out = f" (a validation share of {how.validation} of too few)" if name == "val" else ""
+            raise DataError(f"split {name!r} has no pictures{way_out}: check the source, or leave the split out")
+    if not len(parts["train"].split.labels.classes):
+        raise DataError("the data has no classes: every label is empty")
+
+
+def _warn_of_useless_classes(train: _Part) -> None:
+    never = ~(train.observed == POSITIVE).any(axis=0)
+    if never.any():
+        names = np.asarray(train.split.labels.classes)[never]
+        warnings.warn(
+            f"{never.sum()} of {len(never)} classes have no positive label in training and cannot be "
+            f"learned: {listing(names)}",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation) -> None:
+    """Write to a temporary folder first and rename at the end: data that can be opened is complete."""
+    about = {name: {"images": len(part.split.labels)} for name, part in parts.items()}
+    work = out.with_name(out.name + ".partial")
+    shutil.rmtree(work, ignore_errors=True)
+    for name, part in parts.items():
+        about[name]["digest"] = _write_split(work / name, part)
+    inside = source.root.resolve().is_relative_to(out.resolve())
+    index = {
+        "format": FORMAT,
+        "name": source.name,
+        # Pictures that were made inside the folder move with it.
+        "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
+        "classes": list(parts["train"].split.labels.classes),
+        "splits": about,
+        "preparation": asdict(how),
+    }
+    (work / "dataset.json").write_text(json.dumps(index, indent=1))
+    out.mkdir(parents=True, exist_ok=True)
+    if (out / "dataset.json").exists():
+        for name in json.loads((out / "dataset.json").read_text())["splits"]:
+            shutil.rmtree(out / name, ignore_errors=True)
+        (out / "dataset.json").unlink()
+    for name in [*parts, "dataset.json"]:  # the index last
+        (work / name).rename(out / name)
+    work.rmdir()
+
+
+def _write_split(folder: Path, part: _Part) -> str:
+    folder.mkdir(parents=True)
+    table = LabelTable(part.split.labels.ids, part.split.labels.classes, part.observed)
+    arrays = {
+        "ids": table.ids,
+        "paths": part.split.paths,
+        "truth": part.split.labels.values,
+        "observed": table.values,
+        "digests": part.digests,
+    }
+    arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        if name != "paths":  # where the pictures lie does not change what they are
+            digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

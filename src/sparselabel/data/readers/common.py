@@ -1,0 +1,104 @@
+"""What several readers need: looking up picture files, unit boxes, errors that name the file."""
+
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sparselabel.data.labels import LabelTable
+from sparselabel.data.marks import Marks
+from sparselabel.errors import DataError
+
+SPLITS = ("train", "val", "test")
+
+
+class Listing:
+    """The files below a folder, asked for by relative path with "/" in it: ``"a/b.jpg" in Listing(root)``.
+
+    Each directory is listed once, when it is first asked for: much quicker than looking for one file after
+    the other, above all on network drives.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._names: dict[str, frozenset[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        folder, slash, name = path.rpartition("/")
+        names = self._names.get(folder + slash)
+        if names is None:
+            names = self._names[folder + slash] = _file_names(self.root / (folder + slash))
+        return name in names
+
+
+def _file_names(folder: Path) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+class Box(NamedTuple):
+    """A box by its edges; in unit coordinates unless said otherwise."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def clipped(self) -> "Box | None":
+        """The part inside the picture (0..1), or None if it has no area."""
+        left, right = max(self.left, 0.0), min(self.right, 1.0)
+        top, bottom = max(self.top, 0.0), min(self.bottom, 1.0)
+        return Box(left, top, right, bottom) if left < right and top < bottom else None
+
+
+class MarkColumns:
+    """Marks while they are being read, in columns of plain numbers: millions of them stay small."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        self._classes = array("i")
+        self._edges = array("d")
+
+    def add(self, row: int, index: int, box: Box) -> None:
+        """Add a box, or a point (a box of no size), of class ``index`` on the picture in ``row``."""
+        self._rows.append(row)
+        self._classes.append(index)
+        self._edges.extend(box)
+
+    def build(self) -> Marks:
+        """All that was added."""
+        edges = np.asarray(self._edges, dtype=np.float64).reshape(-1, 4)
+        low, high = edges[:, :2], edges[:, 2:]
+        rows, classes = np.asarray(self._rows, np.int64), np.asarray(self._classes, np.int32)
+        return Marks(rows, classes, ((low + high) / 2).astype(np.float32), (high - low).astype(np.float32))
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Put the file's name in front of a ``DataError`` from code that does not know it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def refuse_empty(table: LabelTable, message: str) -> None:
+    """Raise if a table has no rows."""
+    if not len(table):
+        raise DataError(message)
+
+
+def require_folder(folder: Path) -> Path:
+    """The folder, or an error if there is none."""
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is {'not a folder' if folder.exists() else 'not there'}: a folder is needed"
+        )
+    return folder

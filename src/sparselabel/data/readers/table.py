@@ -1,0 +1,88 @@
+"""Labels in a table of your own: CSV, TSV or Parquet, in one of two shapes.
+
+    long, one label a row                           wide, one picture a row
+    image,label[,value][,x,y[,w,h]][,split]         image,cat,dog,bird[,split]
+    a.jpg,cat,1                                     a.jpg,1,0,
+    a.jpg,dog,0                                     b.jpg,,1,1
+
+A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean the same).
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from sparselabel.data.labels import LabelTable, Texts
+from sparselabel.data.readers.common import SPLITS, Listing, require_folder
+from sparselabel.data.readers.table_cells import open_cells
+from sparselabel.data.readers.table_shapes import Pictures, read_long, read_wide
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError, listing
+
+
+def read(
+    source: Path,
+    *,
+    images: Path | None = None,
+    image: str = "image",
+    label: str = "label",
+    value: str = "value",
+    split: str = "split",
+    separator: str | None = None,
+) -> Source:
+    """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
+
+    Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
+    table x and y are a point, with w and h the centre of a box, in shares (0..1) of width and height.
+
+    Parameters
+    ----------
+    source
+        The CSV, TSV or Parquet file.
+    images
+        The pictures' folder, to which the image column is relative; by default the table's own.
+    image
+        Name of the column with the picture's file.
+    label
+        Name of the column with the class (long). An empty cell is a picture of which nothing is known.
+    value
+        Name of the column with 1, 0 or nothing (long); without it every row says 1.
+    split
+        Name of the column with train, val or test; without it all rows are train.
+    separator
+        What separates several classes in one cell (long).
+    """
+    with open_cells(source) as cells:
+        pictures = Pictures(cells, image, split)
+        wide = label not in cells.header
+        content = read_wide(cells, pictures) if wide else read_long(cells, pictures, label, value, separator)
+    root = require_folder(images or source.parent)
+    paths = _paths(pictures, root)
+    table = LabelTable(paths, content.classes, content.values)
+    codes = np.asarray(pictures.splits, dtype=np.int8)
+    splits: dict[str, Split] = {}
+    for code, name in enumerate(SPLITS):
+        rows = np.flatnonzero(codes == code)
+        if len(rows) == len(table):
+            splits[name] = Split(table, paths, content.marks)
+        elif len(rows):
+            splits[name] = Split(table.take(rows), paths[rows], content.marks.take(rows))
+    if "train" not in splits:
+        raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
+    return Source(source.stem, root, splits)
+
+
+def _paths(pictures: Pictures, root: Path) -> Texts:
+    """The pictures' paths, if there are any and all are in ``root``."""
+    names = list(pictures.row_of)
+    if not names:
+        raise DataError(f"{pictures.cells.file} has a header but no rows")
+    files = Listing(root)
+    missing = [name for name in names if name not in files]
+    if missing:
+        raise pictures.cells.wrong(
+            pictures.lines[pictures.row_of[missing[0]]],
+            f"picture {missing[0]!r} is not in {root}; {len(missing):,} of {len(names):,} pictures are "
+            f"missing: {listing(missing)}; name the pictures' folder with --images",
+        )
+    return np.asarray(names, dtype=np.str_)

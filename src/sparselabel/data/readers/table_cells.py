@@ -1,0 +1,147 @@
+"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with the place it came from."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sparselabel.errors import DataError, listing, nearest
+
+Rows = Iterator[tuple[int, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table being read. ``rows`` gives (line, cells) once: a cell for each column, no blank rows."""
+
+    file: Path
+    place: str  # what places in this file are called: "line", in Parquet "row"
+    header: tuple[str, ...]
+    rows: Rows
+
+    def wrong(self, line: int, message: str) -> DataError:
+        """The error to raise for something on a line."""
+        return DataError(f"{self.file}, {self.place} {line:,}: {message}")
+
+    def column(self, name: str) -> int:
+        """Where a column is, or an error that names those that are there."""
+        if name not in self.header:
+            raise DataError(f"{self.file} has no column {name!r}: {nearest(name, self.header)}")
+        return self.header.index(name)
+
+
+@contextmanager
+def open_cells(file: Path) -> Iterator[Cells]:
+    """Open a table by its suffix: .parquet, .tsv or .tab, else text with the separator its header has."""
+    if not file.is_file():
+        raise DataError(
+            f"{file} is {'not a file' if file.exists() else 'not there'}: give a CSV, TSV or Parquet file"
+        )
+    if file.suffix.lower() in (".parquet", ".pq"):
+        with _open_parquet(file) as cells:
+            yield _checked(cells)
+    else:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            rows = _text_rows(file, stream)
+            _, header = next(rows, (0, ()))
+            yield _checked(Cells(file, "line", tuple(name.strip() for name in header), rows))
+
+
+def _checked(cells: Cells) -> Cells:
+    """Check the header now; check the rows and leave out blank ones as they come."""
+    header = cells.header
+    if not header:
+        raise DataError(f"{cells.file} is empty: the first line must name the columns")
+    if "" in header:
+        raise DataError(
+            f"{cells.file}: column {header.index('') + 1} has no name (an index written by pandas? "
+            f"write with index=False)"
+        )
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"{cells.file}: columns must have different names; these occur more often: {listing(twice)}"
+        )
+    return Cells(cells.file, cells.place, header, _filled(cells))
+
+
+def _filled(cells: Cells) -> Rows:
+    width = len(cells.header)
+    for line, row in cells.rows:
+        if len(row) == width and any(row):
+            yield line, row
+        elif any(row):
+            raise cells.wrong(line, f"the header has {width} columns, this has {len(row)}: {listing(row)}")
+
+
+def _text_rows(file: Path, stream: io.TextIOBase) -> Rows:
+    """Every row of a text file, the header first, with the line it begins on."""
+    line = 0
+    try:
+        blank = 0
+        first = stream.readline()
+        while first and not first.strip():
+            blank, first = blank + 1, stream.readline()
+        if not first:
+            return
+        delimiter = "\t" if file.suffix.lower() in (".tsv", ".tab") else _delimiter(first)
+        reader = csv.reader(chain([first], stream), delimiter=delimiter, strict=True)
+        line = blank
+        for row in reader:
+            yield line + 1, row
+            line = blank + reader.line_num
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file} is not text in UTF-8 (after line {line:,}: {error.reason}): save it as UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(f"{file}, line {line + 1:,}: {error}") from error
+
+
+def _delimiter(header: str) -> str:
+    """The separator that makes most columns of a header; a comma if none does."""
+    return max((",", "\t", ";"), key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
+
+
+@contextmanager
+def _open_parquet(file: Path) -> Iterator[Cells]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(f"reading {file} needs pyarrow: pip install 'sparselabel[parquet]'") from error
+    try:
+        opened = parquet.ParquetFile(file)
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"{file} is not a Parquet file: {error}") from error
+    with opened:
+        schema = opened.schema_arrow
+        for column in schema:
+            if pyarrow.types.is_nested(column.type) or pyarrow.types.is_binary(column.type):
+                raise DataError(
+                    f"{file}: column {column.name!r} holds {column.type}; cells must be text or numbers "
+                    f"(several labels: one row each, or one text and a separator)"
+                )
+        yield Cells(file, "row", tuple(schema.names), _parquet_rows(opened))
+
+
+def _parquet_rows(opened: Any) -> Rows:
+    line = 0
+    for batch in opened.iter_batches():
+        columns = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            line += 1
+            yield line, row
+
+
+def _text(value: object) -> str:
+    """A Parquet value as a CSV file would have it."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return str(int(value) if isinstance(value, bool) else value)

@@ -1,0 +1,161 @@
+"""Pascal VOC: labels from ``ImageSets/Main``, boxes from the XML files.
+
+VOC2012/ImageSets/Main/<class>_train.txt, <class>_val.txt   "2008_000008 -1" a line
+       /Annotations/<picture>.xml
+       /JPEGImages/<picture>.jpg
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import numpy as np
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
+from sparselabel.data.marks import Marks
+from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError, listing
+
+PARTS = {"train": "train", "test": "val"}
+"""Our splits and VOC's: the papers test on its official validation set."""
+
+CODES = {"1": POSITIVE, "-1": NEGATIVE, "0": NEGATIVE}
+"""0 is "difficult": the objects there are ones that even people overlook. The field counts it as negative."""
+
+
+def read(source: Path) -> Source:
+    """Read Pascal VOC from the devkit, its ``VOC2012`` folder, or a folder that has one of them in it.
+
+    "train" is VOC's train set and "test" its val set. Rows are the pictures with at least one positive
+    class, sorted by name; 1 is POSITIVE, -1 and 0 ("difficult") are NEGATIVE. Marks are the boxes of all
+    objects whose class is positive on the picture.
+    """
+    root = _locate(source)
+    main = root / "ImageSets" / "Main"
+    classes = _classes(main, "train")
+    files = Listing(root)
+    splits: dict[str, Split] = {}
+    for name, part in PARTS.items():
+        found = _classes(main, part)
+        if not found:
+            continue
+        if found != classes:
+            odd = sorted({*found} ^ {*classes})
+            raise DataError(
+                f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}"
+            )
+        table = _read_labels(main, classes, part)
+        paths = _pictures(files, table, main, part)
+        splits[name] = Split(table, paths, _read_boxes(root, files, table))
+    return Source(root.resolve().name, root, splits)
+
+
+def _locate(source: Path) -> Path:
+    for folder in (source, source / "VOC2012", source / "VOCdevkit" / "VOC2012"):
+        if (folder / "ImageSets" / "Main").is_dir() and _classes(folder / "ImageSets" / "Main", "train"):
+            return folder
+    raise DataError(
+        f"{source}: no ImageSets/Main with <class>_train.txt files in it, in VOC2012 or in VOCdevkit/VOC2012 "
+        f"below it; give the unpacked VOCdevkit"
+    )
+
+
+def _classes(main: Path, part: str) -> tuple[str, ...]:
+    ending = f"_{part}.txt"
+    return tuple(sorted(file.name.removesuffix(ending) for file in main.glob(f"*{ending}")))
+
+
+def _read_labels(main: Path, classes: Sequence[str], part: str) -> LabelTable:
+    """The labels of all pictures with at least one positive, sorted by name."""
+    columns = [_read_class(main / f"{name}_{part}.txt") for name in classes]
+    names = sorted(columns[0])
+    for name, column in zip(classes, columns, strict=True):
+        if column.keys() != columns[0].keys():
+            odd = sorted(column.keys() ^ columns[0].keys())
+            raise DataError(
+                f"{main / f'{name}_{part}.txt'} and {classes[0]}_{part}.txt must list the same pictures; "
+                f"only one of them has {listing(odd)}"
+            )
+    values = np.array([[column[name] for name in names] for column in columns], dtype=np.int8).T
+    table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
+    table = table.take(np.flatnonzero(table.per_picture(POSITIVE)))
+    refuse_empty(table, f"{main}: no picture has a positive label in the <class>_{part}.txt files")
+    return table
+
+
+def _read_class(file: Path) -> dict[str, int]:
+    """Picture -> label from one class's file."""
+    labels: dict[str, int] = {}
+    for line, text in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+        match text.split():
+            case []:
+                continue
+            case [name, value] if value in CODES:
+                if name in labels:
+                    raise DataError(f"{file}, line {line}: picture {name!r} is listed a second time")
+                labels[name] = CODES[value]
+            case _:
+                raise DataError(
+                    f"{file}, line {line}: must be a picture and 1, -1 or 0, not {text.strip()!r}"
+                )
+    return labels
+
+
+def _pictures(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
+    paths = [f"JPEGImages/{name}.jpg" for name in table.ids]
+    missing = [path for path in paths if path not in files]
+    if missing:
+        raise DataError(
+            f"{main}: the <class>_{part}.txt files name {len(missing):,} pictures that are not in "
+            f"{files.root}: {listing(missing)}"
+        )
+    return np.asarray(paths, dtype=np.str_)
+
+
+def _read_boxes(root: Path, files: Listing, table: LabelTable) -> Marks:
+    index_of = {name: index for index, name in enumerate(table.classes)}
+    marks = MarkColumns()
+    for row, name in enumerate(table.ids):
+        path = f"Annotations/{name}.xml"
+        if path not in files:
+            continue
+        for label, box in _boxes(root / path):
+            index = index_of.get(label)
+            if index is not None and table.values[row, index] == POSITIVE:
+                marks.add(row, index, box)
+    return marks.build()
+
+
+def _boxes(file: Path) -> list[tuple[str, Box]]:
+    """The objects of a picture, not their parts; a file counts pixels from 1 and includes the last one."""
+    try:
+        annotation = Xml.parse(file).getroot()
+    except Xml.ParseError as error:
+        raise DataError(f"{file} is not XML: {error}") from error
+    width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
+    if width <= 0 or height <= 0:
+        raise DataError(f"{file}: a picture's size must be positive, not {width:g} × {height:g}")
+    boxes = []
+    for item in annotation.findall("object"):
+        edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")))
+        if edges.right < edges.left or edges.bottom < edges.top:
+            raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
+        box = Box(
+            (edges.left - 1) / width, (edges.top - 1) / height, edges.right / width, edges.bottom / height
+        )
+        inside = box.clipped()
+        if inside is not None:
+            boxes.append((item.findtext("name", "").strip(), inside))
+    return boxes
+
+
+def _number(file: Path, item: Xml.Element, path: str) -> float:
+    text = item.findtext(path)
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = np.nan
+    if not np.isfinite(number):
+        raise DataError(f"{file}: <{path}> must be a number, not {text!r}")
+    return number

@@ -1,0 +1,129 @@
+"""Simulated sparse annotation: hide labels of a fully labelled table, as the papers do.
+
+All functions take complete labels (N, L) and return observed ones with UNKNOWN where a label was hidden.
+They are deterministic in their seed. ``keep_per_picture`` reproduces the published single-positive labels
+bit for bit (numpy's legacy ``RandomState``, which never changes); the others use numpy's ``Generator``.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.errors import ConfigError, DataError
+
+ALL = -1
+PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
+
+Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
+
+
+@dataclass(frozen=True)
+class Sparsify:
+    """Which labels to hide, to simulate sparse annotation on fully labelled data.
+
+    Parameters
+    ----------
+    kind
+        none: hide nothing.
+        single-positive: keep one random positive a picture (the papers' setting).
+        per-picture: keep so many positives and negatives a picture.
+        positive-share: keep each positive with probability ``share``, no negative.
+        uniform: keep each label, positive or negative, with probability ``share``.
+        per-class: keep so many positives and negatives of every class.
+    positives
+        Positives kept by per-picture and per-class (-1: all).
+    negatives
+        Negatives kept by per-picture and per-class (-1: all).
+    share
+        Share kept by positive-share and uniform.
+    seed
+        Of the choice; the default gives the published labels.
+    """
+
+    kind: Kind = "none"
+    positives: int = 1
+    negatives: int = 0
+    share: float = 0.5
+    seed: int = PAPER_SEED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"sparsify.share must be in (0, 1], not {self.share}")
+        for name in ("positives", "negatives"):
+            if getattr(self, name) < ALL:
+                raise ConfigError(
+                    f"sparsify.{name} must be a count, or -1 for all, not {getattr(self, name)}"
+                )
+
+
+def sparsify(truth: Labels, how: Sparsify) -> Labels:
+    """The observed labels that ``how`` leaves of complete ones."""
+    if how.kind == "none":
+        return truth
+    hidden = np.count_nonzero(truth == UNKNOWN)
+    if hidden:
+        raise DataError(
+            f"sparsify hides labels of complete data, but {hidden:,} labels are unknown already: "
+            "leave --sparsify out"
+        )
+    match how.kind:
+        case "single-positive":
+            return keep_per_picture(truth, 1, 0, how.seed)
+        case "per-picture":
+            return keep_per_picture(truth, how.positives, how.negatives, how.seed)
+        case "positive-share":
+            return keep_share(truth, how.share, 0.0, how.seed)
+        case "uniform":
+            return keep_share(truth, how.share, how.share, how.seed)
+        case "per-class":
+            return keep_per_class(truth, how.positives, how.negatives, how.seed)
+
+
+def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
+    """Keep so many random positives and negatives of every picture (P3 §6.1; ALL keeps all).
+
+    The stream of random numbers is that of P3's program: for each row in turn the positive classes are
+    shuffled, then the negative ones, even when none of those is kept.
+    """
+    random = np.random.RandomState(seed)
+    observed = np.full_like(truth, UNKNOWN)
+    for row in range(len(truth)):
+        for value, count in ((POSITIVE, positives), (NEGATIVE, negatives)):
+            classes = np.nonzero(truth[row] == value)[0]
+            random.shuffle(classes)
+            observed[row, classes if count == ALL else classes[:count]] = value
+    return observed
+
+
+def keep_share(truth: Labels, positives: float, negatives: float, seed: int) -> Labels:
+    """Keep each positive and each negative label with its own probability, independently."""
+    chance = np.where(truth == POSITIVE, np.float32(positives), np.float32(negatives))
+    draw = np.random.default_rng(seed).random(truth.shape, dtype=np.float32)
+    return np.where(draw < chance, truth, np.int8(UNKNOWN))
+
+
+def keep_per_class(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
+    """Keep so many random positives and negatives of every class (all that there are, if fewer)."""
+    random = np.random.default_rng(seed)
+    observed = np.full_like(truth, UNKNOWN)
+    for column in range(truth.shape[1]):
+        for value, count in ((POSITIVE, positives), (NEGATIVE, negatives)):
+            rows = random.permutation(np.nonzero(truth[:, column] == value)[0])
+            observed[rows if count == ALL else rows[:count], column] = value
+    return observed
+
+
+def split_rows(
+    count: int, share: float, seed: int = PAPER_SEED
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows of the training and the validation part, both sorted, as P3 splits them.
+
+    Unlike P3's program, a share that rounds to no picture at all gives an empty validation part.
+    """
+    held_out = round(share * count)
+    order = np.random.RandomState(seed).permutation(count)
+    kept = count - held_out
+    return np.sort(order[:kept]), np.sort(order[kept:])

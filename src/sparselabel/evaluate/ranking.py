@@ -1,0 +1,193 @@
+"""How well scores rank the pictures of a class: average precision, by the three rules of the field.
+
+All rules are a mean over the positives of a class, taken by falling score; they differ in the
+precision that a positive counts with. At the positive, ``i`` positives among the ``r`` pictures so
+far give the precision ``i / r``:
+
+- ``sklearn``  ``i / r`` counted to the end of the positive's tie: equal scores are one threshold.
+  The order of rows does not matter.
+- ``hits``     ``i / r`` at the positive's own rank (the programs of ASL, Hill and CSL).
+- ``voc``      the largest ``i / r`` at this or any later rank: the envelope of all-point VOC.
+
+For ``hits`` and ``voc``, equal scores keep the order of the rows, so the result is the same on every
+machine, but it depends on that order. Numbers of different rules are not comparable.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels, as_labels
+from sparselabel.errors import ConfigError, DataError, DataWarning, listing, nearest
+
+Rule = Literal["sklearn", "voc", "hits"]
+Unknown = Literal["negative", "ignore"]
+Scores = npt.NDArray[np.floating[Any]]
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MeanAveragePrecision:
+    """The mean of the classes' average precisions, 0..1, in both ways to count empty classes.
+
+    ``mean`` counts a class without positives as 0. ``mean_of_present`` is over the ``present``
+    classes that have positives; it is None when there is no such class.
+    """
+
+    mean: float
+    mean_of_present: float | None
+    present: int
+
+
+@dataclass(frozen=True)
+class Subset:
+    """The mean average precision on some of the pictures."""
+
+    images: int
+    average_precision: MeanAveragePrecision
+
+
+def average_precision(
+    scores: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    rule: Rule = "sklearn",
+    unknown: Unknown | None = None,
+    classes: Sequence[str] | None = None,
+) -> Values:
+    """(L,) The average precision of each class, 0..1.
+
+    ``scores`` and ``labels`` are (N, L), for N pictures and L classes; higher scores come first. The
+    rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
+    unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
+    leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
+    by its name when ``classes`` are given, else by its index.
+    """
+    _refuse_other("rule", rule, get_args(Rule))
+    if unknown is not None:
+        _refuse_other("reading of unknown labels", unknown, get_args(Unknown))
+    score_array, label_array = scores_and_labels(scores, labels)
+    if unknown is None:
+        refuse_unknown(
+            label_array,
+            'name their reading: unknown="negative" counts them so, unknown="ignore" leaves them out',
+        )
+    if classes is not None and len(classes) != label_array.shape[1]:
+        raise DataError(f"{label_array.shape[1]:,} classes need as many names, not {len(classes):,}")
+    empty: list[int] = np.flatnonzero(~_present(label_array)).tolist()
+    if empty:
+        names = empty if classes is None else [classes[index] for index in empty]
+        warnings.warn(
+            f"{len(names):,} of {label_array.shape[1]:,} classes have no positive picture; "
+            f"their average precision counts as 0: {listing(names)}",
+            DataWarning,
+            stacklevel=2,
+        )
+    return _all_classes(score_array, label_array, rule, drop_unknown=unknown == "ignore")
+
+
+def mean_average_precision(ap: npt.ArrayLike, labels: npt.ArrayLike) -> MeanAveragePrecision:
+    """The mean of ``ap`` (L,), the average precisions of the classes of ``labels`` (N, L)."""
+    values = np.asarray(ap, dtype=np.float64)
+    label_array = as_labels(labels)
+    if label_array.ndim != 2 or not label_array.shape[1] or values.shape != label_array.shape[1:]:
+        raise DataError(
+            "average precisions (L,) and labels (N, L) must be of the same classes, at least one; "
+            f"their shapes are {values.shape} and {label_array.shape}"
+        )
+    present = _present(label_array)
+    return MeanAveragePrecision(
+        mean=float(np.where(present, values, 0).mean()),
+        mean_of_present=float(values[present].mean()) if present.any() else None,
+        present=int(present.sum()),
+    )
+
+
+def by_number_of_labels(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, rule: Rule = "sklearn"
+) -> dict[str, Subset]:
+    """The mean average precision on the pictures with "1", "2", "3" and "4+" positive labels.
+
+    Unknown labels are refused: the number of labels would not be known. Pictures without a positive
+    are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
+    """
+    _refuse_other("rule", rule, get_args(Rule))
+    score_array, label_array = scores_and_labels(scores, labels)
+    refuse_unknown(label_array, "give full labels; without them a picture's number of labels is not known")
+    numbers = np.count_nonzero(label_array == POSITIVE, axis=1)
+    subsets = {}
+    for name, chosen in (("1", numbers == 1), ("2", numbers == 2), ("3", numbers == 3), ("4+", numbers >= 4)):
+        some = label_array[chosen]
+        ap = _all_classes(score_array[chosen], some, rule, drop_unknown=False)
+        subsets[name] = Subset(len(some), mean_average_precision(ap, some))
+    return subsets
+
+
+def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, Labels]:
+    """Both as arrays of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
+    score_array, label_array = np.asarray(scores), as_labels(labels)
+    if score_array.dtype.kind not in "biuf":
+        raise DataError(f"scores must be real numbers, not of type {score_array.dtype}")
+    if score_array.dtype.kind != "f":
+        score_array = score_array.astype(np.float64)
+    if score_array.ndim != 2 or score_array.shape != label_array.shape or not score_array.size:
+        raise DataError(
+            "scores and labels must both have shape (pictures, classes), with at least one of each; "
+            f"theirs are {score_array.shape} and {label_array.shape}"
+        )
+    # Minimum and maximum carry NaN and infinity along, without an array as large as the scores.
+    if not np.isfinite([score_array.min(), score_array.max()]).all():
+        row, index = np.argwhere(~np.isfinite(score_array))[0]
+        raise DataError(
+            f"scores must be finite, but row {row} of class {index} has {score_array[row, index]}; "
+            "look for a model that diverged"
+        )
+    return score_array, label_array
+
+
+def refuse_unknown(labels: Labels, way_out: str) -> None:
+    """Raise if there are unknown labels, saying how many and what to do."""
+    count = int(np.count_nonzero(labels == UNKNOWN))
+    if count:
+        raise DataError(f"{count:,} of {labels.size:,} labels are unknown (-1): {way_out}")
+
+
+def _refuse_other(kind: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"there is no {kind} {value!r}; {nearest(str(value), known)}")
+
+
+def _present(labels: Labels) -> npt.NDArray[np.bool_]:
+    """(L,) Whether a class has a positive."""
+    return np.asarray((labels == POSITIVE).any(axis=0))
+
+
+def _all_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknown: bool) -> Values:
+    values = np.zeros(labels.shape[1])
+    for index in range(len(values)):
+        column, known = scores[:, index], labels[:, index]
+        if drop_unknown:
+            kept = known != UNKNOWN
+            column, known = column[kept], known[kept]
+        positive = known == POSITIVE
+        if positive.any():
+            values[index] = _precisions(column, positive, rule).mean()
+    return values
+
+
+def _precisions(scores: Scores, positive: npt.NDArray[np.bool_], rule: Rule) -> Values:
+    """The precision that each positive of one class counts with; (N,) in."""
+    if rule == "sklearn":
+        # Pictures scored at or above a positive: counted by bisection, no ranking needed.
+        every, hits = np.sort(scores), np.sort(scores[positive])
+        hits_above = len(hits) - np.searchsorted(hits, hits)
+        return np.asarray(hits_above / (len(every) - np.searchsorted(every, hits)))
+    ranks = np.flatnonzero(positive[np.argsort(-scores, kind="stable")]) + 1
+    precisions = np.arange(1, len(ranks) + 1) / ranks
+    if rule == "voc":
+        # Between positives precision only falls, so the envelope needs the positives alone.
+        precisions = np.maximum.accumulate(precisions[::-1])[::-1]
+    return np.asarray(precisions)

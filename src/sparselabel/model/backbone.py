@@ -1,0 +1,97 @@
+"""Any timm network as a backbone: uint8 views in, cell features out."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.errors import ConfigError, ModelError, listing, nearest
+from sparselabel.model.weights import load_weights
+
+PRETRAINED = "pretrained"
+NONE = "none"
+
+
+class Backbone(nn.Module):
+    """A timm network without its classifier: views (B, 3, S, S) uint8 -> cell features (B, D, h, w).
+
+    Normalisation is inside, so that nobody can forget it and an exported model carries it.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, mean: Iterable[float], deviation: Iterable[float]) -> None:
+        super().__init__()
+        self.network = network
+        # timm gives means and deviations for pixels in 0..1; views are 0..255.
+        self.register_buffer("mean", torch.tensor([*mean]).view(1, 3, 1, 1) * 255, persistent=False)
+        self.register_buffer("deviation", torch.tensor([*deviation]).view(1, 3, 1, 1) * 255, persistent=False)
+
+    @property
+    def width(self) -> int:
+        """D, the number of features of a cell."""
+        return int(self.network.num_features)  # type: ignore[arg-type]
+
+    def forward(self, views: Tensor) -> Tensor:
+        """Cell features (B, D, h, w)."""
+        features = self.network.forward_features((views - self.mean) / self.deviation)  # type: ignore[operator]
+        return self._cells(features)
+
+    def _cells(self, features: Tensor) -> Tensor:
+        if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
+            tokens = features[:, getattr(self.network, "num_prefix_tokens", 0) :]
+            side = round(tokens.shape[1] ** 0.5)
+            return tokens.transpose(1, 2).unflatten(2, (side, side))
+        if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
+            return features.permute(0, 3, 1, 2)
+        return features
+
+
+def make_backbone(
+    name: str,
+    weights: str = PRETRAINED,
+    *,
+    size: int,
+    output_stride: int | None = None,
+    partial_weights: bool = False,
+) -> Backbone:
+    """A backbone by timm's name, with downloaded weights, none, or those of a file.
+
+    ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells of
+    a convolutional network smaller than its usual 32 pixels.
+    """
+    import timm
+
+    if not timm.is_model(name):
+        known = timm.list_models(f"*{name[:4]}*")
+        raise ConfigError(f"timm has no backbone {name!r}: {nearest(name, known)}")
+    about = timm.models.get_pretrained_cfg(name)
+    extra: dict[str, object] = {}
+    if output_stride is not None:
+        extra["output_stride"] = output_stride
+    if about is not None and about.fixed_input_size:
+        extra["img_size"] = size
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
+            network = timm.create_model(
+                name, pretrained=weights == PRETRAINED, num_classes=0, global_pool="", **extra
+            )
+    except TypeError as error:
+        raise ConfigError(f"backbone {name!r} does not take {listing(extra)}: {error}") from error
+    except Exception as error:  # whatever the hub's client raises
+        if weights != PRETRAINED:
+            raise
+        raise ModelError(
+            f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
+            "Without a network: give a file (--weights FILE, safetensors or torch), "
+            "or start from random weights (--weights none)"
+        ) from error
+    config = network.pretrained_cfg
+    backbone = Backbone(network, config["mean"], config["std"])
+    if weights not in (PRETRAINED, NONE):
+        load_weights(network, Path(weights), partial=partial_weights)
+    return backbone

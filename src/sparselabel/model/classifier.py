@@ -1,0 +1,59 @@
+"""The classifier: a backbone's cell features, and a linear layer on every cell.
+
+The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
+same image logits with less work (P1s J); so maps are made only when somebody asks for them.
+"""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sparselabel.model.backbone import Backbone
+from sparselabel.model.output import Output
+
+
+class Head(nn.Module):
+    """A linear layer from D features to L logits, on pooled features or on every cell."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, features: Tensor, maps: bool = False) -> Output:
+        """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
+        if maps:
+            cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
+            return Output(cells.mean(dim=(2, 3)), cells, features)
+        pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
+        return Output(self.linear(pooled), None, features)
+
+
+class Classifier(nn.Module):
+    """Backbone and head: views (B, 3, S, S) uint8 -> Output."""
+
+    def __init__(self, backbone: Backbone, head: Head) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.frozen = False
+
+    def freeze(self, frozen: bool) -> None:
+        """Train the head alone: the backbone stays in evaluation mode and gets no gradients."""
+        self.frozen = frozen
+        self.backbone.requires_grad_(not frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, but not for a frozen backbone."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
+
+    def forward(self, views: Tensor, maps: bool = False) -> Output:
+        """Logits, and on request maps, of a batch of views."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features = self.backbone(views)
+        return self.head(features, maps=maps)  # type: ignore[no-any-return]

@@ -1,0 +1,30 @@
+"""What several tests use: the numbers of the authors' programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class Golden:
+    """Cases of ``tests/golden/<name>``: each a dict with its arrays under ``inputs`` and ``outputs``."""
+
+    def __init__(self, name: str) -> None:
+        arrays = np.load(GOLDEN / f"{name}.npz")
+        self.cases: dict[str, dict[str, Any]] = {}
+        for case in json.loads((GOLDEN / f"{name}.json").read_text())["cases"]:
+            for side in ("inputs", "outputs"):
+                case[side] = {role: arrays[key] for role, key in case[side].items()}
+            self.cases[case["id"]] = case
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [case for case in self.cases.values() if case["kind"] == kind]
+
+
+@pytest.fixture(scope="session")
+def cole() -> Golden:
+    return Golden("cole")

@@ -1,0 +1,117 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.sparsify import (
+    Sparsify,
+    keep_per_class,
+    keep_per_picture,
+    keep_share,
+    sparsify,
+    split_rows,
+)
+from sparselabel.errors import ConfigError, DataError
+from tests.conftest import Golden
+
+
+def random_truth(rows: int = 400, classes: int = 9) -> Labels:
+    return (np.random.default_rng(3).random((rows, classes)) < 0.3).astype(np.int8)
+
+
+def coded(observed: Labels) -> Labels:
+    """Our coding as P3's program writes it: +1, 0 for unknown, -1 for an observed negative."""
+    return np.select([observed == POSITIVE, observed == NEGATIVE], [1, -1], 0).astype(np.int8)
+
+
+def test_observed_labels_equal_the_authors(cole: Golden) -> None:
+    cases = cole.of_kind("labels")
+    assert len(cases) == 5
+    for case in cases:
+        hyper = case["hyper"]
+        for split in ("train", "val"):
+            truth = case["inputs"][f"labels_{split}"].astype(np.int8)
+            observed = keep_per_picture(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
+            np.testing.assert_array_equal(coded(observed), case["outputs"][f"obs_{split}"])
+
+
+def formula_labels(hyper: dict[str, Any], rows: int) -> Labels:
+    i, j = np.arange(rows)[:, None], np.arange(hyper["L"])[None]
+    truth = (hyper["a"] * i + hyper["b"] * j + hyper["c"] * i * j + hyper["d"]) % hyper["M"] < hyper["t"]
+    if hyper["zero_mod"]:
+        truth[np.arange(rows) % hyper["zero_mod"] == hyper["zero_rem"]] = False
+    return truth.astype(np.int8)
+
+
+@pytest.mark.parametrize("case_id", ["cole/observe_full0", "cole/observe_full3", "cole/observe_full4"])
+def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
+    case = cole.cases[case_id]
+    hyper, expected = case["hyper"], case["values"]["train"]
+    truth = formula_labels(hyper, hyper["N_train"])
+    observed = keep_per_picture(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
+    positive = observed == POSITIVE
+    first = np.where(positive.any(axis=1), positive.argmax(axis=1), -1)
+    assert positive.sum() == expected["n_pos"]
+    assert (observed == NEGATIVE).sum() == expected["n_neg"]
+    assert first[:24].tolist() == expected["first_pos_col_head"]
+    assert first[-8:].tolist() == expected["first_pos_col_tail"]
+    assert first.sum() == expected["sum_first_pos_col"]
+
+
+def test_split_equals_the_authors(cole: Golden) -> None:
+    for number in range(7):
+        case = cole.cases[f"cole/split{number}"]
+        hyper = case["hyper"]
+        parts = split_rows(hyper["N"], hyper["val_frac"], hyper["seed"])
+        for rows, name in zip(parts, ("train", "val"), strict=True):
+            expected = case["values"][name]
+            assert len(rows) == expected["n"]
+            assert rows.sum() == expected["sum"]
+            assert ((np.arange(len(rows)) + 1) * (rows + 1)).sum() == expected["wsum"]
+            assert rows[: len(expected["head"])].tolist() == expected["head"]
+
+
+def test_a_share_of_nothing_leaves_validation_empty() -> None:
+    train, val = split_rows(10, 0.0)
+    assert train.tolist() == list(range(10))
+    assert len(val) == 0
+
+
+@pytest.mark.parametrize(("positives", "negatives"), [(0.4, 0.0), (0.4, 0.4), (1.0, 0.1)])
+def test_shares_are_kept(positives: float, negatives: float) -> None:
+    truth = random_truth(4000)
+    observed = keep_share(truth, positives, negatives, seed=1)
+    assert (observed[observed != UNKNOWN] == truth[observed != UNKNOWN]).all()
+    for value, share in ((POSITIVE, positives), (NEGATIVE, negatives)):
+        kept = (observed == value).sum() / (truth == value).sum()
+        assert kept == pytest.approx(share, abs=0.02)
+
+
+def test_per_class_keeps_exact_counts() -> None:
+    truth = random_truth()
+    observed = keep_per_class(truth, 5, 7, seed=1)
+    assert ((observed == POSITIVE).sum(axis=0) == 5).all()
+    assert ((observed == NEGATIVE).sum(axis=0) == 7).all()
+    assert (observed[observed != UNKNOWN] == truth[observed != UNKNOWN]).all()
+
+
+def test_kinds_and_seeds() -> None:
+    truth = random_truth()
+    single = sparsify(truth, Sparsify("single-positive"))
+    assert ((single == POSITIVE).sum(axis=1) == truth.any(axis=1)).all()
+    assert not (single == NEGATIVE).any()
+    assert (sparsify(truth, Sparsify("uniform", share=0.5)) == UNKNOWN).mean() == pytest.approx(0.5, abs=0.03)
+    assert ((sparsify(truth, Sparsify("per-picture", 1, 1)) == NEGATIVE).sum(axis=1) == 1).all()
+    assert (sparsify(truth, Sparsify("none")) == truth).all()
+    other = sparsify(truth, Sparsify("single-positive", seed=1))
+    assert (single != other).any()
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"share must be in \(0, 1\], not 0"):
+        Sparsify("uniform", share=0.0)
+    with pytest.raises(ConfigError, match="-1 for all, not -2"):
+        Sparsify("per-class", positives=-2)
+    with pytest.raises(DataError, match="1 labels are unknown already"):
+        sparsify(np.array([[1, UNKNOWN]], dtype=np.int8), Sparsify("single-positive"))
