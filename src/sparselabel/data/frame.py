@@ -165,7 +165,7 @@ class Frame:
 
 
 class _Map(NamedTuple):
-    """Between picture and view, along one axis or both: where the crop starts, its length, mirrored or not."""
+    """Between picture and view, along one axis or both: the crop's start and length, and whether mirrored."""
 
     start: Tensor
     length: Tensor

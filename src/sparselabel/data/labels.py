@@ -55,11 +55,11 @@ class LabelTable:
 
     def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(L,) How many pictures have this value, per class."""
-        return np.sum(self.values == value, axis=0, dtype=np.int64)
+        return np.asarray(np.sum(self.values == value, axis=0, dtype=np.int64))
 
     def per_picture(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(N,) How many classes have this value, per picture."""
-        return np.sum(self.values == value, axis=1, dtype=np.int64)
+        return np.asarray(np.sum(self.values == value, axis=1, dtype=np.int64))
 
     @property
     def complete(self) -> bool:
@@ -76,7 +76,8 @@ def as_labels(values: Any) -> Labels:
     """Check that all values are labels and return them as int8 (no copy if they are already)."""
     array = np.asarray(values)
     if array.dtype != np.int8:
-        kept = array.astype(np.int8) if array.dtype.kind in "biuf" else None
+        with np.errstate(invalid="ignore"):  # NaN has no int8; it is refused below
+            kept = array.astype(np.int8) if array.dtype.kind in "biuf" else None
         if kept is None or not np.array_equal(kept, array):
             raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)!r}")
         array = kept

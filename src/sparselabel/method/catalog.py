@@ -113,7 +113,7 @@ def role(
     An observed negative counts as −log(1−f) at full weight (ours). ``positive_weight`` as for epr.
     """
     expected = checked_count(expected_positives)
-    estimates = LabelEstimates(expected, weight, positive_weight)
+    estimates = LabelEstimates(expected, weight=weight, positive_weight=positive_weight)
     terms = {
         "count": ExpectedPositives(expected, weight / 2),
         "estimates": EstimatesLoss(estimates),

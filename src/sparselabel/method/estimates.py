@@ -1,16 +1,16 @@
 """ROLE's label estimates: a belief about every label of every training picture, learnt beside the classifier.
 
 Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
-ỹ = σ(φ) with one logit φ per picture and class, moved by an Adam of their own. That Adam is dense: old
-momentum moves a picture's row in every step, in its batch or not, and most of φ's motion is of this kind.
-Here a row is left alone until it is looked at; then the steps it has missed are replayed, each with the
-learning rate it had. The cost of a step does not depend on the number of pictures.
+ỹ = σ(φ) with one logit φ per picture and class, moved by an Adam of their own, in which old momentum moves a
+picture's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
+looked at; then the steps it has missed are replayed, each with the learning rate it had. So the cost of a
+step does not depend on the number of pictures.
 
     m, v after j steps without gradient:  m·β₁ʲ, v·β₂ʲ
     their motion of φ:                    −m · Σⱼ rⱼ / (√v + eⱼ),  at step t = last touch + j
     with                                  rⱼ = ηₜ·√(1−β₂ᵗ)/(1−β₁ᵗ) · (β₁/√β₂)ʲ,  eⱼ = ε·√(1−β₂ᵗ) · β₂^(−j/2)
 
-The terms fall by a tenth each, so the first 200 are all that matter.
+The terms fall by a tenth each, so only those are replayed that rounding does not swallow.
 """
 
 import math
@@ -24,11 +24,15 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import RunError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Memory, Part, Step, Targets, batch_mean
+from sparselabel.method.base import Layout, Memory, Part, Step, Targets
 from sparselabel.method.rows import make_memory
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
-REPLAYED = 200
+REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
+LONGEST = max(REPLAYED.values())
+BETAS = torch.tensor([BETA_1, BETA_2], dtype=torch.float64)
+RATIOS = torch.tensor([[[BETA_1]], [[1.0]]], dtype=torch.float64) / math.sqrt(BETA_2)
+FACTORS = RATIOS ** torch.arange(1, LONGEST + 1)  # (2, 1, j) of r and e, j steps after a touch
 CLIP = 1e-5
 BLOCK = 1024  # rows that share one random generator
 CHUNK_NUMBERS = 2**21  # what a replay over all rows holds at once
@@ -72,14 +76,14 @@ def estimates_gradient(
     classes = logits.shape[1]
     beliefs, doubts = logits.sigmoid(), (-logits).sigmoid()
     pull = beliefs - scores - positive_weight * (observed == POSITIVE) * doubts
-    return pull / (2 * size * classes) + surplus / (size * classes**2) * (beliefs * doubts)
+    return (pull / 2 + surplus / classes * (beliefs * doubts)) / (size * classes)
 
 
 class Clock(Memory):
     """How far the estimates' Adam is, what each of its steps was like, and when each row was last moved.
 
-    ``touched`` (n,) is the step of a row's last touch, 0 for never. Line t of the table is what step t does
-    to a row without gradient: η·√(1−β₂ᵗ)/(1−β₁ᵗ) and ε·√(1−β₂ᵗ). Steps to come do nothing: (0, 1).
+    ``touched`` (n,) is the step of a row's last touch, 0 for never. Column t of the table is what
+    step t does to a row without gradient: η·√(1−β₂ᵗ)/(1−β₁ᵗ), ε·√(1−β₂ᵗ). Steps to come do nothing: 0, 1.
     """
 
     def __init__(self, rows: int) -> None:
@@ -90,53 +94,47 @@ class Clock(Memory):
         """A new phase: no steps, no touched rows."""
         self.touched.zero_()
         self.step = 0
-        self._table = _steps_to_come(2 * REPLAYED)
+        self._table = _steps_to_come(2 * LONGEST)
 
     def tick(self, rate: float) -> tuple[float, float]:
         """Count a step of this learning rate; returns 1−β₁ᵗ and √(1−β₂ᵗ)."""
         self.step += 1
-        if self.step + REPLAYED + 1 >= len(self._table):
-            self._table = torch.cat([self._table, _steps_to_come(len(self._table))])
+        if self.step + LONGEST + 1 >= self._table.shape[1]:
+            self._table = torch.cat([self._table, _steps_to_come(self._table.shape[1])], dim=1)
         first, second = 1 - BETA_1**self.step, math.sqrt(1 - BETA_2**self.step)
-        self._table[self.step] = torch.tensor([rate * second / first, EPSILON * second], dtype=torch.float64)
+        self._table[0, self.step] = rate * second / first
+        self._table[1, self.step] = EPSILON * second
         return first, second
 
-    def after(self, touched: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """(B, steps) each: the table's columns for the steps that follow ``touched`` (B,)."""
-        windows = self._table.unfold(0, steps, 1)[touched + 1]
-        return windows[:, 0], windows[:, 1]
+    def after(self, touched: Tensor, steps: int) -> Tensor:
+        """(2, b, steps) r and e of the steps that follow ``touched`` (b,); r is 0 for steps to come."""
+        return self._table.unfold(1, steps, 1)[:, touched + 1].mul_(FACTORS[..., :steps])
 
     def state(self) -> dict[str, Tensor]:
         """The touches and the table."""
-        return {"touched": self.touched, "table": self._table[: self.step + 1].clone()}
+        return {"touched": self.touched, "table": self._table[:, : self.step + 1].clone()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Come back to ``state``."""
         if state["touched"].shape != self.touched.shape:
-            raise RunError(
-                f"the checkpoint has estimates of {len(state['touched']):,} rows, and this process has "
-                f"{len(self.touched):,}: resume with the same data and number of processes"
-            )
+            held = f"{len(state['touched']):,} rows, and this process has {len(self.touched):,}"
+            raise RunError(f"the checkpoint has estimates of {held}: resume with the same data and processes")
         self.touched.copy_(state["touched"])
-        self.step = len(state["table"]) - 1
-        self._table = torch.cat([state["table"], _steps_to_come(self.step + 2 * REPLAYED)])
+        self.step = state["table"].shape[1] - 1
+        self._table = torch.cat([state["table"], _steps_to_come(self.step + 2 * LONGEST)], dim=1)
 
 
 class Current(NamedTuple):
-    """The estimates of a step's rows, up to date; b of the B rows are not padding.
-
-    ``kept`` (b,) are their places in the batch, ``slots`` (b,) those in the memory, ``lines`` (b, 3, L) their
-    φ, m and v. ``logits`` (B, L) is φ of the batch, where the model is; ``size`` is the number of rows in
-    all processes and ``positives`` their mean Σỹ.
-    """
+    """The estimates of a step's rows, up to date; b of its B rows are not padding."""
 
     step: Step
-    kept: Tensor
-    slots: Tensor
-    lines: Tensor
-    logits: Tensor
-    size: Tensor
-    positives: Tensor
+    kept: Tensor | slice  # their places in the batch
+    slots: Tensor  # (b,) places in the memory
+    lines: Tensor  # (b, 3, L) φ, m and v
+    logits: Tensor  # (B, L) φ on the model's device, 0 for padding
+    beliefs: Tensor  # (B, L) ỹ there
+    size: Tensor  # rows in the batch, over all processes
+    positives: Tensor  # their mean Σỹ, the paper's k̂
 
 
 class LabelEstimates(Part):
@@ -147,27 +145,21 @@ class LabelEstimates(Part):
     learning rate is ``rate_factor`` times the classifier's.
     """
 
+    dtype = torch.float32
+
     def __init__(
-        self,
-        expected: float,
-        *,
-        weight: float = 1.0,
-        positive_weight: float = 1.0,
-        rate_factor: float = 10.0,
-        dtype: torch.dtype = torch.float32,
+        self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
     ) -> None:
         super().__init__()
         self.expected, self.weight = expected, weight
-        self.positive_weight, self.rate_factor, self.dtype = positive_weight, rate_factor, dtype
-        powers = torch.arange(1, REPLAYED + 1, dtype=torch.float64)
-        self._pull = (BETA_1 / math.sqrt(BETA_2)) ** powers
-        self._floor = BETA_2 ** (-powers / 2)
+        self.positive_weight, self.rate_factor = positive_weight, rate_factor
         self._current: Current | None = None
 
     def prepare(self, layout: Layout) -> None:
         """Make room for the estimates; they are drawn when first read."""
         self.layout = layout
         self.classes = layout.observed.shape[1]
+        self._rows_at_once = max(1, CHUNK_NUMBERS // (LONGEST * self.classes))
         count = len(layout.rows)
         self.clock = Clock(count)
 
@@ -177,9 +169,8 @@ class LabelEstimates(Part):
             return F.pad(logits, (0, 2 * self.classes))
 
         # No two processes have the same first row, so their files have different names.
-        name = f"label-estimates-{int(layout.rows[0]) if count else 'none'}"
-        folder, dtype = layout.folder, self.dtype
-        self.lines = make_memory(name, count, 3 * self.classes, initial, folder=folder, dtype=dtype)
+        name, width = f"label-estimates-{int(layout.rows[0]) if count else 'none'}", 3 * self.classes
+        self.lines = make_memory(name, count, width, initial, folder=layout.folder, dtype=self.dtype)
 
     def memories(self) -> dict[str, Memory]:
         """φ and its moments, and their clock."""
@@ -195,28 +186,28 @@ class LabelEstimates(Part):
         """The estimates of the step's rows, looked up once for all who ask during the step."""
         if self._current is None or self._current.step is not step:
             kept, slots, lines, logits = self._find(step.rows)
-            sums = torch.stack([torch.tensor(len(kept), dtype=self.dtype), lines[:, 0].sigmoid().sum()])
-            device = step.outputs[0].logits.device
-            size, positives = total(sums.to(device))
-            self._current = Current(step, kept, slots, lines, logits.to(device), size, positives / size)
+            logits = logits.to(step.outputs[0].logits.device)
+            beliefs = logits.sigmoid()
+            sums = torch.stack((beliefs.new_tensor(len(slots)), beliefs[kept].sum()))
+            size, positives = total(sums).unbind()
+            self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
         return self._current
 
     def observe(self, step: Step, targets: Targets) -> None:
         """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
-        current = self.current(step)
-        self._current = None
+        current, self._current = self.current(step), None
         rate = self.rate_factor * step.progress.learning_rate
         first, second = self.clock.tick(rate)
         kept, lines = current.kept, current.lines
+        logits, mean, square = lines.unbind(1)
         gradient = estimates_gradient(
-            lines[:, 0],
+            logits,
             step.outputs[0].logits.detach().to("cpu", self.dtype)[kept].sigmoid(),
             step.observed.cpu()[kept],
             size=float(current.size),
             surplus=self.weight * (float(current.positives) - self.expected),
             positive_weight=self.positive_weight,
         )
-        logits, mean, square = lines.unbind(1)
         mean.lerp_(gradient, 1 - BETA_1)
         square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
         logits.addcdiv_(mean, square.sqrt().div_(second).add_(EPSILON), value=-rate / first)
@@ -240,44 +231,36 @@ class LabelEstimates(Part):
             beliefs[slots] = self._up_to_date(slots)[:, 0].sigmoid()
         return beliefs
 
-    @property
-    def _rows_at_once(self) -> int:
-        return max(1, CHUNK_NUMBERS // (REPLAYED * self.classes))
-
-    def _find(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _find(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
-        kept = (rows >= 0).nonzero()[:, 0]
+        kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
         slots = self.layout.slots(rows[kept])
         lines = self._up_to_date(slots)
         logits = torch.zeros(len(rows), self.classes, dtype=self.dtype)
-        return kept, slots, lines, logits.index_copy_(0, kept, lines[:, 0])
+        logits[kept] = lines[:, 0]
+        return kept, slots, lines, logits
 
     def _up_to_date(self, slots: Tensor) -> Tensor:
         """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""
         lines = self.lines.read(slots).view(len(slots), 3, self.classes)
         touched = self.clock.touched[slots]
-        missed = self.clock.step - touched
-        most = int(torch.where(touched > 0, missed, 0).max()) if len(slots) else 0
-        if most == 0:  # rows never touched have no momentum
+        if not touched.any():  # no momentum yet
             return lines
-        steps = min(most, REPLAYED)
-        weights, floors = self.clock.after(touched, steps)
-        pulls = (weights * self._pull[:steps]).to(self.dtype)
-        floors = (floors * self._floor[:steps]).to(self.dtype)
         logits, mean, square = lines.unbind(1)
+        steps = min(self.clock.step, REPLAYED[self.dtype])
+        pulls, floors = self.clock.after(touched, steps).to(self.dtype)
         inverse = (square.sqrt()[:, None, :] + floors[:, :, None]).reciprocal_()
         logits.addcmul_(mean, torch.bmm(pulls[:, None, :], inverse)[:, 0], value=-1)
-        exponents = missed.to(torch.float64)[:, None]
-        mean.mul_((BETA_1**exponents).to(self.dtype))
-        square.mul_((BETA_2**exponents).to(self.dtype))
+        decays = BETAS ** (self.clock.step - touched)[:, None]
+        lines[:, 1:].mul_(decays.to(self.dtype)[:, :, None])
         return lines
 
 
 class RoleReading(Part):
     """The classifier's side of ROLE: the beliefs as targets, pulled up for the observed positives.
 
-    P3 eq. 11 without its R_k: weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)]. An observed negative
-    is −log(1−f) at full weight (ours; the paper has none).
+    weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)], which is P3 eq. 11 without its R_k. An observed
+    negative is −log(1−f) at full weight (ours; the paper has none).
     """
 
     def __init__(self, beliefs: LabelEstimates) -> None:
@@ -287,16 +270,14 @@ class RoleReading(Part):
     def forward(self, step: Step) -> Targets:
         """The step's targets and weights."""
         extra = self.beliefs.positive_weight * (step.observed == POSITIVE)
-        value = (self.beliefs.current(step).logits.sigmoid() + extra) / (1 + extra)
+        whole = 1 + extra
+        value = (self.beliefs.current(step).beliefs + extra) / whole
         negative = step.observed == NEGATIVE
-        return Targets(value.masked_fill(negative, 0.0), ((1 + extra) / 2).masked_fill(negative, 1.0))
+        return Targets(value.masked_fill_(negative, 0.0), (whole / 2).masked_fill_(negative, 1.0))
 
 
 class EstimatesLoss(Part):
-    """The estimates' side of ROLE as a number to report: ½[BCE(ỹ, f) + w₊·[z=1]·(−log ỹ)] + ½R_k(ỹ).
-
-    It has no gradient: the estimates move in ``LabelEstimates.observe``.
-    """
+    """The estimates' side of ROLE, without gradient: ½[BCE(ỹ, f) + w₊·[z=1]·(−log ỹ)] + ½R_k(ỹ)."""
 
     def __init__(self, beliefs: LabelEstimates) -> None:
         super().__init__()
@@ -306,13 +287,14 @@ class EstimatesLoss(Part):
     def forward(self, step: Step) -> Tensor:
         """The loss of the whole batch over all processes."""
         beliefs, current = self.beliefs, self.beliefs.current(step)
-        logits, valid = current.logits, step.rows >= 0
+        logits = current.logits
         scores = step.outputs[0].logits.to(logits.dtype).sigmoid()
         losses = F.binary_cross_entropy_with_logits(logits, scores, reduction="none")
         losses -= beliefs.positive_weight * (step.observed == POSITIVE) * F.logsigmoid(logits)
+        mean = total(losses[current.kept].sum()) / (current.size * beliefs.classes)
         deviation = (current.positives - beliefs.expected) / beliefs.classes
-        return 0.5 * (batch_mean(losses * valid[:, None], valid) + beliefs.weight * deviation**2)
+        return 0.5 * (mean + beliefs.weight * deviation**2)
 
 
 def _steps_to_come(steps: int) -> Tensor:
-    return torch.tensor([0.0, 1.0], dtype=torch.float64).repeat(steps, 1)
+    return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, steps)

@@ -52,9 +52,6 @@ class RowMemory(Memory):
         """Replace the lines at ``slots`` (B,), each named once, by ``values`` (B, width)."""
         raise TypeError(f"{type(self).__name__} must define write()")
 
-    def committed(self) -> None:
-        """The checkpoint with the last ``state()`` is safely on the disk; writing may go on."""
-
     def _values_of(self, state: dict[str, Tensor]) -> Tensor:
         values = state.get("values")
         if values is None:

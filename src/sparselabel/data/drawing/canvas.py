@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
-from sparselabel.data.drawing.shapes import Colour, Random, Thing, mixed
+from sparselabel.data.drawing.shapes import Colour, Random, Thing
 
 Pixels = npt.NDArray[np.float32]
 Window = tuple[slice, slice]
 
-_FINE = 4  # things are drawn this many times larger and averaged: smooth edges
+_FINE = 3  # things are drawn this many times larger and averaged: smooth edges
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,10 @@ class Canvas:
         """The part of the canvas under a layer, and the part of the layer over the canvas."""
         right, bottom = min(self.size, left + layer.width), min(self.size, top + layer.height)
         here = slice(max(0, top), max(0, bottom)), slice(max(0, left), max(0, right))
-        there = slice(here[0].start - top, here[0].stop - top), slice(here[1].start - left, here[1].stop - left)
+        there = (
+            slice(here[0].start - top, here[0].stop - top),
+            slice(here[1].start - left, here[1].stop - left),
+        )
         return here, there
 
     def glow(self, place: Place, colour: Colour, strength: float) -> None:
@@ -100,11 +103,9 @@ class Canvas:
         layer = Image.new("RGBA", ((right - left) * _FINE, (bottom - top) * _FINE))
         draw = ImageDraw.Draw(layer)
         start = 0
-        for patch in thing:
+        for patch, colour in zip(thing, _lit(thing, light, place.haze), strict=True):
             stop = start + len(patch.points)
-            colour = patch.colour if patch.glows else _times(patch.colour, light.tint)
-            red, green, blue = (min(255, round(part)) for part in mixed(colour, light.haze, place.haze))
-            draw.polygon(fine[start:stop].ravel().tolist(), fill=(red, green, blue, 255))
+            draw.polygon(fine[start:stop].ravel().tolist(), fill=(*colour, 255))
             start = stop
         return layer.reduce(_FINE), left, top
 
@@ -139,5 +140,10 @@ def _axis(length: int) -> Pixels:
     return np.linspace(-0.5, 0.5, length, dtype=np.float32)
 
 
-def _times(colour: Colour, tint: Colour) -> Colour:
-    return colour[0] * tint[0], colour[1] * tint[1], colour[2] * tint[2]
+def _lit(thing: Thing, light: Light, haze: float) -> list[list[int]]:
+    """The colours of a thing's patches in this light and haze."""
+    colours = np.array([patch.colour for patch in thing], dtype=np.float64)
+    dull = np.array([not patch.glows for patch in thing])
+    colours[dull] *= light.tint
+    colours += (np.array(light.haze) - colours) * haze
+    return np.minimum(np.rint(colours), 255).astype(int).tolist()  # type: ignore[no-any-return]

@@ -48,7 +48,7 @@ def oval(x: float, y: float, rx: float, ry: float, turn: float = 0.0) -> Points:
     if turn:
         cos, sin = np.cos(turn), np.sin(turn)
         points = points @ np.array([[cos, sin], [-sin, cos]])
-    return points + np.array((x, y))
+    return np.asarray(points + np.array((x, y)))
 
 
 def corners(*points: tuple[float, float]) -> Points:

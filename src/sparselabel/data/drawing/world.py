@@ -23,23 +23,23 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    "tree": Kind(land.tree, "ground", 0.16, 0.45, 0.06, 4),
-    "cloud": Kind(air.cloud, "high", 0.16, 0.45, 0.08, 3),
-    "bird": Kind(air.bird, "air", 0.10, 0.26, 0.4, 4),
-    "house": Kind(land.house, "ground", 0.15, 0.40, 0.05, 2),
-    "flower": Kind(land.flower, "ground", 0.12, 0.30, 0.25, 4),
-    "sun": Kind(air.sun, "high", 0.12, 0.32, 3.0, 1),
-    "star": Kind(air.star, "high", 0.10, 0.18, 0.6, 4),
-    "fish": Kind(water.fish, "water", 0.11, 0.32, 0.5, 3),
-    "boat": Kind(water.boat, "water", 0.13, 0.40, 0.12, 2),
-    "moon": Kind(air.moon, "high", 0.11, 0.28, 0.7, 1),
-    "mushroom": Kind(land.mushroom, "ground", 0.11, 0.30, 0.18, 3),
-    "balloon": Kind(air.balloon, "air", 0.13, 0.40, 0.12, 2),
+    "tree": Kind(land.tree, "ground", 0.20, 0.48, 0.06, 4),
+    "cloud": Kind(air.cloud, "high", 0.18, 0.46, 0.08, 3),
+    "bird": Kind(air.bird, "air", 0.13, 0.32, 0.35, 4),
+    "house": Kind(land.house, "ground", 0.17, 0.42, 0.05, 2),
+    "flower": Kind(land.flower, "ground", 0.14, 0.34, 0.25, 4),
+    "sun": Kind(air.sun, "high", 0.13, 0.34, 3.0, 1),
+    "star": Kind(air.star, "high", 0.11, 0.20, 0.6, 4),
+    "fish": Kind(water.fish, "water", 0.13, 0.36, 0.45, 3),
+    "boat": Kind(water.boat, "water", 0.16, 0.44, 0.12, 2),
+    "moon": Kind(air.moon, "high", 0.12, 0.30, 0.7, 1),
+    "mushroom": Kind(land.mushroom, "ground", 0.13, 0.34, 0.18, 3),
+    "balloon": Kind(air.balloon, "air", 0.15, 0.42, 0.12, 2),
 }
 
 
 class Theme(NamedTuple):
-    """A kind of picture: how often it comes, where its horizon may be, its colours and the things it favours."""
+    """A kind of picture: how often it comes, where its horizon is, its colours and the things it favours."""
 
     share: float
     horizon: tuple[float, float]
@@ -63,15 +63,7 @@ THEMES: dict[str, Theme] = {
         _DAYS,
         "8fbf6a a3c46c 79b08a c2c873",
         _DAY,
-        {
-            "tree": 0.60,
-            "flower": 0.36,
-            "house": 0.30,
-            "cloud": 0.36,
-            "bird": 0.26,
-            "sun": 0.24,
-            "mushroom": 0.05,
-        },
+        {"tree": 0.72, "flower": 0.42, "house": 0.32, "cloud": 0.44, "bird": 0.28, "sun": 0.26},
     ),
     "dusk": Theme(
         0.14,
@@ -80,13 +72,13 @@ THEMES: dict[str, Theme] = {
         "a98f6b b59a63 8d8f6a a8806f",
         _DUSK,
         {
-            "tree": 0.65,
+            "tree": 0.74,
             "house": 0.34,
             "bird": 0.28,
-            "sun": 0.25,
-            "moon": 0.10,
-            "mushroom": 0.22,
-            "cloud": 0.24,
+            "sun": 0.28,
+            "moon": 0.1,
+            "mushroom": 0.24,
+            "cloud": 0.26,
         },
     ),
     "sea": Theme(
@@ -95,7 +87,7 @@ THEMES: dict[str, Theme] = {
         _DAYS + _DUSKS[:2],
         "4f9fb5 5aa9a3 4a86b8 6fb1c8",
         _DAY,
-        {"boat": 0.48, "fish": 0.56, "cloud": 0.42, "bird": 0.34, "sun": 0.28, "tree": 0.12},
+        {"boat": 0.5, "fish": 0.58, "cloud": 0.42, "bird": 0.34, "sun": 0.28, "tree": 0.16},
     ),
     "night": Theme(
         0.20,
@@ -104,12 +96,12 @@ THEMES: dict[str, Theme] = {
         "3c5a55 41506e 4a4a6a 3a5f60",
         _NIGHT,
         {
-            "star": 0.66,
-            "moon": 0.44,
-            "tree": 0.55,
-            "house": 0.36,
-            "bird": 0.06,
-            "boat": 0.04,
+            "star": 0.74,
+            "moon": 0.48,
+            "tree": 0.66,
+            "house": 0.34,
+            "bird": 0.1,
+            "cloud": 0.1,
             "mushroom": 0.05,
         },
     ),
@@ -119,7 +111,7 @@ THEMES: dict[str, Theme] = {
         _DAYS + _DUSKS,
         "9dbf8a a9c4b0 b7b7a4",
         _DAY,
-        {"cloud": 0.66, "bird": 0.52, "balloon": 0.32, "sun": 0.36, "tree": 0.16, "star": 0.1, "moon": 0.08},
+        {"cloud": 0.7, "bird": 0.52, "balloon": 0.3, "sun": 0.38, "tree": 0.2, "star": 0.08, "moon": 0.06},
     ),
 }
 _ANYWHERE = 0.015  # any class may turn up in any theme
@@ -224,7 +216,7 @@ def _footing(zone: str, theme: str, place: Place, depth: float) -> list[Item]:
 def _decoration(rng: Random, theme: str, horizon: float, ground: Colour) -> list[Item]:
     """Tufts, stones and crests: for the eye, and to be told from the real things."""
     items = []
-    for _ in range(int(rng.integers(0, 5))):
+    for _ in range(int(rng.integers(0, 4))):
         near = rng.random()
         y = horizon + (1 - horizon) * (0.15 + 0.8 * near)
         place = Place(

@@ -52,7 +52,7 @@ def read(
     separator
         What separates several classes in one cell (long).
     """
-    with open_cells(source) as cells:
+    with open_cells(source, image) as cells:
         pictures = Pictures(cells, image, split)
         wide = label not in cells.header
         content = read_wide(cells, pictures) if wide else read_long(cells, pictures, label, value, separator)

@@ -35,8 +35,11 @@ class Cells:
 
 
 @contextmanager
-def open_cells(file: Path) -> Iterator[Cells]:
-    """Open a table by its suffix: .parquet, .tsv or .tab, else text with the separator its header has."""
+def open_cells(file: Path, wanted: str) -> Iterator[Cells]:
+    """Open a table by its suffix: .parquet, .tsv or .tab, else text with the separator its header has.
+
+    ``wanted`` is a column that the table should have; it tells separators from names that contain them.
+    """
     if not file.is_file():
         raise DataError(
             f"{file} is {'not a file' if file.exists() else 'not there'}: give a CSV, TSV or Parquet file"
@@ -46,7 +49,7 @@ def open_cells(file: Path) -> Iterator[Cells]:
             yield _checked(cells)
     else:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = _text_rows(file, stream)
+            rows = _text_rows(file, stream, wanted)
             _, header = next(rows, (0, ()))
             yield _checked(Cells(file, "line", tuple(name.strip() for name in header), rows))
 
@@ -78,7 +81,7 @@ def _filled(cells: Cells) -> Rows:
             raise cells.wrong(line, f"the header has {width} columns, this has {len(row)}: {listing(row)}")
 
 
-def _text_rows(file: Path, stream: io.TextIOBase) -> Rows:
+def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
     """Every row of a text file, the header first, with the line it begins on."""
     line = 0
     try:
@@ -88,7 +91,7 @@ def _text_rows(file: Path, stream: io.TextIOBase) -> Rows:
             blank, first = blank + 1, stream.readline()
         if not first:
             return
-        delimiter = "\t" if file.suffix.lower() in (".tsv", ".tab") else _delimiter(first)
+        delimiter = "\t" if file.suffix.lower() in (".tsv", ".tab") else _delimiter(first, wanted)
         reader = csv.reader(chain([first], stream), delimiter=delimiter, strict=True)
         line = blank
         for row in reader:
@@ -102,9 +105,14 @@ def _text_rows(file: Path, stream: io.TextIOBase) -> Rows:
         raise DataError(f"{file}, line {line + 1:,}: {error}") from error
 
 
-def _delimiter(header: str) -> str:
-    """The separator that makes most columns of a header; a comma if none does."""
-    return max((",", "\t", ";"), key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
+def _delimiter(header: str, wanted: str) -> str:
+    """The separator that gives the wanted column; else, or of several, the one that makes most columns."""
+
+    def rank(mark: str) -> tuple[bool, int]:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=mark))]
+        return wanted in names, len(names)
+
+    return max((",", "\t", ";"), key=rank)
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def _box(cells: Cells, line: int, texts: Sequence[str]) -> Box:
 
 
 def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers, lines: Integers) -> Labels:
-    """Labels of which those at ``keys`` (row · L + class) are given; an entry given two values is an error."""
+    """Labels of which those at ``keys`` (row · L + class) are given; two values for one are an error."""
     known = values != UNKNOWN
     keys, values, lines = keys[known], values[known], lines[known]
     order = np.argsort(keys, kind="stable")

@@ -33,20 +33,16 @@ def read(source: Path) -> Source:
     """
     root = _locate(source)
     main = root / "ImageSets" / "Main"
-    classes = _classes(main, "train")
+    found = {name: _classes(main, part) for name, part in PARTS.items()}
+    classes = found["train"]
+    if found["test"] not in (classes, ()):
+        odd = sorted({*found["test"]} ^ {*classes})
+        raise DataError(f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}")
     files = Listing(root)
     splits: dict[str, Split] = {}
-    for name, part in PARTS.items():
-        found = _classes(main, part)
-        if not found:
-            continue
-        if found != classes:
-            odd = sorted({*found} ^ {*classes})
-            raise DataError(
-                f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}"
-            )
-        table = _read_labels(main, classes, part)
-        paths = _pictures(files, table, main, part)
+    for name in (name for name in PARTS if found[name]):
+        table = _read_labels(main, classes, PARTS[name])
+        paths = _pictures(files, table, main, PARTS[name])
         splits[name] = Split(table, paths, _read_boxes(root, files, table))
     return Source(root.resolve().name, root, splits)
 

@@ -1,0 +1,98 @@
+"""What ROLE's label estimates cost a step: independent of the number of pictures, in RAM and in a file.
+
+Run: python benchmarks/role.py
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.nn.functional as F
+
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.estimates import EstimatesLoss, LabelEstimates, RoleReading
+from sparselabel.method.rows import RowsInFile, RowsInRam
+from sparselabel.model.output import Output
+
+BATCH = 16
+
+
+def trained(pictures: int, classes: int, folder: Path | None = None) -> Method:
+    """A method in the middle of training: every row has been touched, at different times."""
+    observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(pictures, classes)
+    beliefs = LabelEstimates(1.5)
+    method = Method(RoleReading(beliefs), cross_entropy, {"estimates": EstimatesLoss(beliefs)})
+    method.prepare(Layout(torch.arange(pictures), observed, pictures))
+    if folder is not None:
+        lines = beliefs.lines
+        beliefs.lines = RowsInFile(folder / "role.rows", pictures, lines.width, lines.initial, lines.dtype)
+    for _ in range(2000):
+        beliefs.clock.tick(0.01)
+    beliefs.clock.touched.random_(1, 1500)
+    for slots in beliefs.lines.chunks():
+        lines_of = beliefs.lines.read(slots)
+        lines_of[:, classes:] = 1e-4 * torch.rand(len(slots), 2 * classes) ** 2
+        beliefs.lines.write(slots, lines_of)
+    return method
+
+
+def cross_entropy(logits: torch.Tensor, target: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+
+def some_steps(pictures: int, classes: int, count: int) -> Iterator[Step]:
+    for _ in range(count):
+        rows = torch.randint(pictures // BATCH, (BATCH,)) * BATCH + torch.arange(BATCH)  # no row twice
+        observed = torch.full((BATCH, classes), UNKNOWN, dtype=torch.int8)
+        yield Step(rows, observed, (Output(torch.randn(BATCH, classes)),), (), Progress(0, 1, 0, 0.001))
+
+
+def microseconds(method: Method, pictures: int, classes: int, count: int = 400) -> dict[str, float]:
+    """Times of computing the losses (with the look-up) and of observing, undisturbed ones (lowest tenth)."""
+    times = []
+    for step in some_steps(pictures, classes, count):
+        begin = time.perf_counter()
+        with torch.no_grad():
+            _, targets = method(step)
+        middle = time.perf_counter()
+        method.observe(step, targets)
+        times.append((middle - begin, time.perf_counter() - middle))
+    looks, observes = torch.tensor(times[count // 10 :], dtype=torch.float64).T * 1e6
+    columns = {"losses": looks, "observe": observes, "both": looks + observes}
+    return {name: column.quantile(0.1).item() for name, column in columns.items()}
+
+
+def main() -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        for classes in (20, 80, 1000):
+            method = trained(2000, classes)
+            for name, value in microseconds(method, 2000, classes).items():
+                figures[f"{name}, {classes} classes, {threads} threads, µs"] = round(value, 1)
+    torch.set_num_threads(1)
+    small, large = trained(5_000, 20), trained(500_000, 20)
+    # The two take turns, so that a busy machine slows both.
+    turns = [(microseconds(small, 5_000, 20), microseconds(large, 500_000, 20)) for _ in range(5)]
+    few, many = (min(turn[which]["both"] for turn in turns) for which in (0, 1))
+    figures["5,000 pictures, µs"] = round(few, 1)
+    figures["500,000 pictures, µs"] = round(many, 1)
+    figures["ratio (at most 1.1)"] = round(many / few, 3)
+    lines = next(memory for memory in large.memories().values() if isinstance(memory, RowsInRam))
+    held = sum(value.nbytes for memory in large.memories().values() for value in memory.state().values())
+    figures["RAM for 500,000 pictures, MB"] = round(held / 1e6, 1)
+    figures["of these φ and its moments, MB"] = round(lines.rows * lines.row_bytes / 1e6, 1)
+    with TemporaryDirectory() as folder:
+        in_file = microseconds(trained(5_000, 20, Path(folder)), 5_000, 20)["both"]
+    figures["5,000 pictures in a file, µs"] = round(in_file, 1)
+    figures["file to RAM"] = round(in_file / few, 2)
+    print(json.dumps(figures, indent=2, ensure_ascii=False))
+    return figures
+
+
+if __name__ == "__main__":
+    main()

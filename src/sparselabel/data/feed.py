@@ -1,0 +1,129 @@
+"""Batches for training and evaluation: views of pictures, or features computed before.
+
+Both kinds give ``Batch``es, so the training loop does not care which one it has.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from sparselabel.data.augment import View, draw, load, render
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.frame import Frame
+from sparselabel.data.sampler import PADDING, Rows
+
+
+class Batch(NamedTuple):
+    """Rows (B,) with -1 for padding, and for each view the model's inputs and their frames."""
+
+    rows: Tensor
+    inputs: tuple[Tensor, ...]
+    frames: tuple[Frame, ...]
+
+
+class Feed(Protocol):
+    """Anything that turns lists of rows into batches, in order."""
+
+    def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
+        """The batches of these rows, as seen in this epoch."""
+
+
+class FeatureFeed:
+    """Pooled features (N, D) of pictures seen whole."""
+
+    def __init__(self, features: Tensor) -> None:
+        self.features = features
+
+    def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
+        """The features of these rows; the same in every epoch."""
+        frames: dict[int, tuple[Frame, ...]] = {}
+        for array in batches:
+            rows = torch.from_numpy(array)
+            if len(rows) not in frames:
+                frames[len(rows)] = (Frame.whole(len(rows)),)
+            inputs = self.features.index_select(0, rows.clamp(min=0))
+            yield Batch(rows, (inputs,), frames[len(rows)])
+
+
+class PictureFeed:
+    """Views (B, 3, S, S) uint8 of pictures, rendered by worker processes ahead of the training step.
+
+    A view depends on (seed, epoch, row, number of the view) and on nothing else.
+    """
+
+    def __init__(
+        self, split: PreparedSplit, view: View, seed: int = 0, views: int = 1, workers: int = 0
+    ) -> None:
+        self._keys = _Keys()
+        self._loader: DataLoader[Any] = DataLoader(
+            _Pictures(split, view, seed, views),
+            batch_sampler=self._keys,
+            collate_fn=_as_is,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            # Forking is fast, and safe: nothing has touched a GPU's memory in the data set.
+            multiprocessing_context="fork" if workers else None,
+        )
+
+    def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
+        """Freshly drawn views of these rows."""
+        self._keys.batches = [(epoch, rows) for rows in batches]
+        for rows, pixels, frames in self._loader:
+            views = range(pixels.shape[1])
+            yield Batch(
+                rows,
+                tuple(pixels[:, view] for view in views),
+                tuple(Frame.of(frames[:, view]) for view in views),
+            )
+
+
+class _Keys:
+    """What the loader hands to its workers, batch by batch: (epoch, rows)."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, Rows]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, Rows]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Pictures(Dataset[Any]):
+    """Loads and renders a whole batch at a time."""
+
+    def __init__(self, split: PreparedSplit, view: View, seed: int, views: int) -> None:
+        self.split = split
+        self.view = view
+        self.seed = seed
+        self.views = views
+
+    def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor]:
+        epoch, rows = key
+        size = self.view.size
+        pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
+        frames: npt.NDArray[np.float32] = np.empty((len(rows), self.views, 5), np.float32)
+        for position, row in enumerate(rows.tolist()):
+            shown = 0 if row == PADDING else row  # padding shows some picture, and counts for nothing
+            image = load(self.split.path(shown), self.view.at_least)
+            for number in range(self.views):
+                key_of_view = (self.seed, epoch, shown, number)
+                frame = draw(self.view, key_of_view, image.width, image.height)
+                pixels[position, number] = render(image, frame, size)
+                frames[position, number] = frame
+        return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(frames)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def in_order(rows: Rows, batch: int) -> list[Rows]:
+    """Batches for evaluation: each row exactly once, in order."""
+    return [rows[start : start + batch] for start in range(0, len(rows), batch)]

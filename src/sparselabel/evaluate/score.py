@@ -1,0 +1,38 @@
+"""Scores of a trained model for every picture of a split, each exactly once."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.feed import Feed, in_order
+from sparselabel.data.sampler import rows_of
+from sparselabel.model.output import Output
+
+
+@torch.no_grad()
+def score(
+    model: Callable[[Tensor], Output],
+    feed: Feed,
+    count: int,
+    device: torch.device,
+    *,
+    batch: int = 64,
+    shard: int = 0,
+    shards: int = 1,
+    report: Callable[[int], None] | None = None,
+) -> Tensor:
+    """(count, L) scores in 0..1, on the CPU; rows of other shards are 0, so that a sum over shards is complete.
+
+    The model must be in evaluation mode. ``report`` is told the number of pictures after each batch.
+    """
+    scores: Tensor | None = None
+    for rows, inputs, _ in feed(in_order(rows_of(count, shard, shards), batch), 0):
+        logits = model(inputs[0].to(device)).logits
+        values = torch.sigmoid(logits.double() if logits.dtype == torch.float64 else logits.float()).cpu()
+        if scores is None:
+            scores = torch.zeros(count, values.shape[1], dtype=values.dtype)
+        scores[rows] = values
+        if report is not None:
+            report(len(rows))
+    return scores if scores is not None else torch.zeros(count, 0)

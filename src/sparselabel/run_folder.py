@@ -1,0 +1,131 @@
+"""What a run leaves on the disk, and where.
+
+    RUN/config.toml        the resolved configuration          RUN/run.json       data, classes, versions, command
+    RUN/metrics.jsonl      a line an epoch                      RUN/checkpoints/   the newest and the best epoch
+    RUN/watched/           a few pictures, epoch by epoch       RUN/memory/        memories too large for RAM
+    RUN/model.safetensors  the best epoch's whole classifier    RUN/result.json    final numbers; a run with it is finished
+    RUN/scores-SPLIT.npz, evaluation-SPLIT.json                 written by evaluate
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparselabel import config as configuration
+from sparselabel.config import TrainConfig
+from sparselabel.errors import RunError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of a run, and reading and writing its small files."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """A JSON line for every epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def watched(self) -> Path:
+        """Scores and maps of a few pictures, a file an epoch."""
+        return self.path / "watched"
+
+    @property
+    def memory(self) -> Path:
+        """Memories that are too large for RAM."""
+        return self.path / "memory"
+
+    @property
+    def model_file(self) -> Path:
+        """The whole classifier of the best epoch."""
+        return self.path / "model.safetensors"
+
+    @property
+    def result_file(self) -> Path:
+        """The final numbers; there once the run is finished."""
+        return self.path / "result.json"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.result_file.is_file()
+
+    def begin(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked."""
+        if self.config_file.exists() and not force:
+            if not resume:
+                state = "finished" if self.finished else "unfinished"
+                raise RunError(
+                    f"{self.path} holds a run already ({state}): go on with it (--resume), "
+                    "replace it (--force), or choose another --out"
+                )
+            self._refuse_other(config, about)
+            return
+        if force and self.path.exists():
+            shutil.rmtree(self.path)
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise RunError(f"{self.path} exists and is not a run: choose another --out, or replace it with --force")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "run.json", about)
+        configuration.save(config, self.config_file)
+
+    def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
+        before = self.config()
+        if before != config:
+            raise RunError(
+                f"{self.path} was begun with another configuration ({_difference(before, config)}): "
+                "resume it with the flags it was begun with, or choose another --out"
+            )
+        if self.about()["data_digest"] != about["data_digest"]:
+            raise RunError(f"{self.path} was begun on other data: resume it on that, or choose another --out")
+
+    def config(self) -> TrainConfig:
+        """The configuration the run was begun with."""
+        if not self.config_file.is_file():
+            raise RunError(f"{self.path} is not a run (it has no config.toml): make one with `sparselabel train`")
+        return configuration.load(TrainConfig, self.config_file)
+
+    def about(self) -> dict[str, Any]:
+        """What run.json says: data, classes, versions, command."""
+        return read_json(self.path / "run.json")
+
+    def result(self) -> dict[str, Any]:
+        """The final numbers of a finished run."""
+        if not self.finished:
+            raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
+        return read_json(self.result_file)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that ``write_json`` wrote."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    return content
+
+
+def _difference(before: TrainConfig, now: TrainConfig) -> str:
+    changed = [name for name in vars(before) if getattr(before, name) != getattr(now, name)]
+    return ", ".join(f"{name} was {getattr(before, name)}" for name in changed)

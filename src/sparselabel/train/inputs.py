@@ -1,0 +1,84 @@
+"""What the model is fed with in each phase: views of pictures, or stored features."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.augment import View, squashed
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
+from sparselabel.train.features import features_of
+from sparselabel.train.learner import Learner
+from sparselabel.train.log import Log
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class Inputs:
+    """Feeds for training and evaluation; stored features are computed when they are first asked for."""
+
+    data: Prepared
+    config: TrainConfig
+    learner: Learner
+    fabric: "Fabric"
+    workers: int
+    log: Log
+    _features: dict[str, Tensor] = field(default_factory=dict)
+    _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.config.frozen:
+            self.learner.width = lambda: self.features("train").shape[1]
+
+    @property
+    def test_view(self) -> View:
+        """How pictures are seen in evaluation, and to compute stored features."""
+        return squashed(self.config.views.size)
+
+    @property
+    def train_view(self) -> View:
+        """How pictures are seen in training."""
+        views = self.config.views
+        return View(views.size, area=(views.smallest_crop, 1.0), flip=views.flip)
+
+    def stored(self, phase: str) -> bool:
+        """Whether a phase trains the head on stored features."""
+        return phase == "head" and self.config.frozen
+
+    def features(self, split: str) -> Tensor:
+        """(N, D) The frozen backbone's features of a split."""
+        if split not in self._features:
+            part = self.data.split(split)
+            with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
+                self._features[split] = features_of(
+                    part,
+                    self.data.folder / "features",
+                    self.config,
+                    self.test_view,
+                    lambda: self.learner.backbone,
+                    self.fabric,
+                    self.workers,
+                    bar.advance,
+                )
+        return self._features[split]
+
+    def training(self, phase: str, views: int) -> Feed:
+        """Inputs to train on: drawn anew in every epoch, unless they are stored."""
+        if self.stored(phase):
+            return FeatureFeed(self.features("train"))
+        return PictureFeed(self.data.train, self.train_view, self.config.seed, views, self.workers)
+
+    def evaluation(self, phase: str, split: str) -> Feed:
+        """Inputs to evaluate on: pictures seen whole."""
+        key = ("stored" if self.stored(phase) else "pictures", split)
+        if key not in self._evaluation:
+            self._evaluation[key] = (
+                FeatureFeed(self.features(split))
+                if self.stored(phase)
+                else PictureFeed(self.data.split(split), self.test_view, workers=self.workers)
+            )
+        return self._evaluation[key]

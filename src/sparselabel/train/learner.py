@@ -1,0 +1,85 @@
+"""The model under training: a backbone that is made only when it is needed, and a head."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import TrainConfig
+from sparselabel.model.backbone import Backbone, make_backbone
+from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.output import Output
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+HEAD = "head."
+
+
+class Learner:
+    """Backbone, head and both together; ``width`` tells the number of features where no backbone is needed."""
+
+    def __init__(self, config: TrainConfig, classes: int) -> None:
+        self.config = config
+        self.classes = classes
+        self.width: Callable[[], int] = lambda: self.backbone.width
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The backbone, with its weights."""
+        torch.manual_seed(self.config.seed)
+        return make_backbone(
+            self.config.backbone,
+            self.config.weights,
+            size=self.config.views.size,
+            output_stride=self.config.output_stride,
+            partial_weights=self.config.partial_weights,
+        )
+
+    @cached_property
+    def head(self) -> Head:
+        """The linear layer; the same at the start of every run with this seed."""
+        width = self.width()
+        torch.manual_seed(self.config.seed)
+        return Head(width, self.classes)
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Backbone and head together."""
+        return Classifier(self.backbone, self.head)
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over weights named as in the classifier: those of the head, or all."""
+        if all(name.startswith(HEAD) for name in weights):
+            self.head.load_state_dict({name.removeprefix(HEAD): value for name, value in weights.items()})
+        else:
+            self.classifier.load_state_dict(weights)
+
+
+def weights_of(module: nn.Module, head_only: bool) -> dict[str, Tensor]:
+    """A module's weights, named as in the classifier; of the head only, where nothing else is trained."""
+    prefix = HEAD if isinstance(module, Head) else ""
+    named = {prefix + name: value for name, value in module.state_dict().items()}
+    return {name: value for name, value in named.items() if not head_only or name.startswith(HEAD)}
+
+
+def load_into(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load what ``weights_of`` gave."""
+    if isinstance(module, Head):
+        weights = {name.removeprefix(HEAD): value for name, value in weights.items()}
+    module.load_state_dict(module.state_dict() | weights)
+
+
+def in_evaluation(module: nn.Module, fabric: "Fabric", maps: bool = False) -> Callable[[Tensor], Output]:
+    """A module in evaluation mode, as a function of its inputs, in the run's precision."""
+    module.eval()
+    precision = next(module.parameters()).dtype
+
+    def run(inputs: Tensor) -> Output:
+        with fabric.autocast():
+            output: Output = module(inputs.to(precision) if inputs.is_floating_point() else inputs, maps=maps)
+        return output
+
+    return run

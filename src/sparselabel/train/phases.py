@@ -1,0 +1,98 @@
+"""A phase made ready: what is trained, by which optimiser, on which batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import Phase
+from sparselabel.data.feed import Batch, Feed
+from sparselabel.data.sampler import epoch_batches
+from sparselabel.train.schedule import learning_rate
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class Stage:
+    """A phase at work: ``module`` is trained (the head on features, or the classifier on views)."""
+
+    name: str
+    phase: Phase
+    first_epoch: int
+    module: nn.Module
+    wrapped: Any
+    optimiser: Any
+    average: nn.Module | None
+    feed: Feed
+    rows: int
+    fabric: "Fabric"
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch, the same in all processes."""
+        return -(-self.rows // self.phase.batch)
+
+    def batches(self, epoch: int) -> Iterator[tuple[float, Batch]]:
+        """The batches of an epoch, each with its learning rate, to which the optimiser is set."""
+        rows = epoch_batches(
+            self.rows, self.phase.batch, self.seed, epoch, self.fabric.global_rank, self.fabric.world_size
+        )
+        steps = self.steps_per_epoch * self.phase.epochs
+        first = (epoch - self.first_epoch) * self.steps_per_epoch
+        for number, batch in enumerate(self.feed(rows, epoch)):
+            rate = learning_rate(self.phase, first + number, steps)
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+            yield rate, batch
+
+    def move(self) -> None:
+        """One step of the optimiser, and of the running average."""
+        if self.phase.clip:
+            self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=self.phase.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        if self.average is not None:
+            self.average.update(self.module)  # type: ignore[operator]
+
+    @property
+    def judged(self) -> nn.Module:
+        """What is evaluated and kept: the running average of the weights, if there is one."""
+        return self.module if self.average is None else self.average.module  # type: ignore[return-value]
+
+
+def make_stage(
+    name: str,
+    phase: Phase,
+    first_epoch: int,
+    module: nn.Module,
+    feed: Feed,
+    rows: int,
+    fabric: "Fabric",
+    seed: int,
+) -> Stage:
+    """Give a phase its optimiser and, if wanted, a running average of its weights."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    wrapped, optimiser = fabric.setup(module, make_optimiser(phase, trained))
+    average = None
+    if phase.weight_average:
+        from timm.utils.model_ema import ModelEmaV3
+
+        average = ModelEmaV3(module, decay=phase.weight_average)
+    return Stage(name, phase, first_epoch, module, wrapped, optimiser, average, feed, rows, fabric, seed)
+
+
+def make_optimiser(phase: Phase, parameters: list[nn.Parameter] | list[Tensor]) -> torch.optim.Optimizer:
+    """The phase's optimiser; the learning rate is set step by step."""
+    rate, decay = phase.learning_rate, phase.weight_decay
+    match phase.optimiser:
+        case "adam":
+            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
+        case "sgd":
+            return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=0.9)

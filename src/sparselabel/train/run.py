@@ -1,0 +1,205 @@
+"""A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE
+from sparselabel.data.sampler import rows_of
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.evaluate.measures import measures
+from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.catalog import make_method, settings_of
+from sparselabel.method.rows import RowsInFile
+from sparselabel.run_folder import RunFolder, write_json
+from sparselabel.train.checkpoint import Checkpoint, TrainingState
+from sparselabel.train.inputs import Inputs
+from sparselabel.train.judge import judged, scores_of
+from sparselabel.train.learner import Learner
+from sparselabel.train.log import Log
+from sparselabel.train.loop import train
+from sparselabel.train.machine import Machine, start
+from sparselabel.train.session import Session
+from sparselabel.train.watch import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass(frozen=True)
+class Handling:
+    """How to treat what is there, and what to say.
+
+    Parameters
+    ----------
+    resume
+        Go on with the run in --out, if there is one.
+    force
+        Replace the run in --out.
+    quiet
+        Say nothing but errors.
+    tensorboard
+        Write TensorBoard files too (needs the extra `tensorboard`).
+    """
+
+    resume: bool = False
+    force: bool = False
+    quiet: bool = False
+    tensorboard: bool = False
+
+
+def train_run(
+    data: Prepared,
+    config: TrainConfig,
+    out: Path,
+    machine: Machine | None = None,
+    handling: Handling | None = None,
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Train, evaluate the best epoch on validation and test, and return the run's result."""
+    machine, handling = machine or Machine(), handling or Handling()
+    run = RunFolder(out)
+    config = _with_expected_positives(config, data)
+    method = make_method(config.method, **config.settings.given())
+    _refuse_early(config, data, method.needs)
+    fabric = start(machine, config.precision)
+    if fabric.is_global_zero:
+        run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
+    fabric.barrier()
+    log = Log(
+        run, speaks=fabric.is_global_zero, quiet=handling.quiet, tensorboard=handling.tensorboard
+    )
+    if run.finished:
+        log.say(f"{out} is finished already")
+        return run.result()
+    _tell_method(method, config, data, run, fabric)
+    learner = Learner(config, len(data.classes))
+    inputs = Inputs(data, config, learner, fabric, machine.workers, log)
+    watch = Watch(run.watched, config.watch, inputs)
+    session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
+    state = train(session)
+    return finish(session, state)
+
+
+def finish(session: Session, state: TrainingState) -> dict[str, Any]:
+    """Take the best epoch, keep its model, and measure it."""
+    run, data, fabric = session.run, session.data, session.fabric
+    best = Checkpoint(run.checkpoints / f"{state.best_epoch:04d}")
+    session.learner.load(best.average() or best.model())
+    phase = best.state.phase
+    stored = session.inputs.stored(phase)
+    module = session.learner.head if stored else session.learner.classifier
+    module.to(fabric.device)
+    result: dict[str, Any] = {
+        "method": session.config.method,
+        "best_epoch": state.best_epoch,
+        "epochs": state.epochs,
+        "validation": None,
+        "test": None,
+        "recovery": None,
+    }
+    for split, key in (("val", "validation"), ("test", "test")):
+        if split in data.splits:
+            scores = scores_of(module, session.inputs, phase, split)
+            table = data.split(split).observed
+            result[key] = judged(scores.numpy(), table) | measures(scores.numpy(), table)
+    if session.truth_known:
+        result["recovery"] = _recovery(session, best, module, phase)
+    if fabric.is_global_zero:
+        whole = session.learner.classifier.state_dict()
+        partial = run.model_file.with_suffix(".partial")
+        save_file({name: value.cpu().contiguous() for name, value in whole.items()}, partial)
+        partial.replace(run.model_file)
+        write_json(run.result_file, result)
+    fabric.barrier()
+    return result
+
+
+def _recovery(
+    session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
+) -> dict[str, float | None]:
+    """How well the hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
+    truth = session.data.train.truth
+    scores = scores_of(module, session.inputs, phase, "train")
+    in_files = any(isinstance(memory, RowsInFile) for memory in session.method.memories().values())
+    if not in_files:  # a file holds the last epoch only
+        best.restore_method(session.method, session.fabric)
+    here = session.method.estimates()
+    estimates = None
+    if here is not None:
+        rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
+        whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
+        whole[rows] = here
+        from sparselabel.method.across import total
+
+        estimates = judged(total(whole).numpy(), truth)["value"]
+    return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
+
+
+def _with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
+    """K, where a method needs it and nobody gave it: the mean count in fully labelled validation data (P1 §4.1)."""
+    from dataclasses import replace
+
+    if "expected_positives" not in settings_of(config.method):
+        return config
+    if config.settings.expected_positives is not None:
+        return config
+    val = data.splits.get("val")
+    if val is None or not val.observed.complete:
+        raise ConfigError(
+            f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "
+            "validation data to count it in: give --settings.expected-positives"
+        )
+    counted = round(float(val.observed.per_picture(POSITIVE).mean()), 3)
+    return replace(config, settings=replace(config.settings, expected_positives=counted))
+
+
+def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
+    """Find out what cannot work before anything slow begins."""
+    name = config.method
+    if needs.truth and not data.train.truth.complete:
+        raise ConfigError(
+            f"{name} is an oracle and needs all labels of all training pictures, which this data does not have: "
+            "use an, an-ls or role"
+        )
+    if needs.marks and not len(data.train.marks):
+        raise ConfigError(f"{name} needs points or boxes; this data has none")
+    if config.frozen and (needs.maps or needs.views > 1):
+        raise ConfigError(f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out")
+    for phase in config.phases.values():
+        if phase.patience and "val" not in data.splits:
+            raise ConfigError("patience waits for a better validation, but the data has no validation split")
+    if not (data.train.observed.values == POSITIVE).any():
+        raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
+
+
+def _tell_method(method: Method, config: TrainConfig, data: Prepared, run: RunFolder, fabric: "Fabric") -> None:
+    rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
+    observed = torch.from_numpy(data.train.observed.values[rows])
+    layout = Layout(torch.from_numpy(rows), observed, len(data.train), config.seed, run.memory)
+    method.prepare(layout)
+    in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]
+    if in_files and len(config.phases) > 1 and config.full.start == "best":
+        raise ConfigError(
+            f"the memory {in_files[0]} is too large for RAM, and a file holds the last epoch only: "
+            "the full phase can start from the last epoch (full.start = last), not from the best"
+        )
+
+
+def _about(data: Prepared, command: Sequence[str]) -> dict[str, Any]:
+    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
+    return {
+        "data": str(data.folder.resolve()),
+        "data_digest": {name: split.digest for name, split in data.splits.items()},
+        "classes": list(data.classes),
+        "command": list(command),
+        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
+    }

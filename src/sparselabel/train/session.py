@@ -1,0 +1,145 @@
+"""Everything a training run has in hand, made from its configuration."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import Phase, TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.marks import Marks
+from sparselabel.method.base import Method, Needs
+from sparselabel.run_folder import RunFolder
+from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
+from sparselabel.train.inputs import Inputs
+from sparselabel.train.judge import judged, scores_of
+from sparselabel.train.learner import Learner, load_into, weights_of
+from sparselabel.train.log import Log
+from sparselabel.train.phases import Stage, make_stage
+from sparselabel.train.watch import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class Session:
+    """What the training loop works with."""
+
+    data: Prepared
+    config: TrainConfig
+    run: RunFolder
+    log: Log
+    fabric: "Fabric"
+    learner: Learner
+    inputs: Inputs
+    method: Method
+    watch: Watch
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What the method wants to see in a step."""
+        return self.method.needs
+
+    @cached_property
+    def observed(self) -> Tensor:
+        """(N, L) What training may see of the labels."""
+        return torch.from_numpy(self.data.train.observed.values[:])
+
+    @cached_property
+    def truth(self) -> Tensor:
+        """(N, L) All that is known of the labels; only oracles and logs look at it."""
+        return torch.from_numpy(self.data.train.truth.values[:])
+
+    @cached_property
+    def truth_known(self) -> bool:
+        """Whether all labels are known and training does not see them all: then recovery can be measured."""
+        return self.data.train.truth.complete and not self.data.train.observed.complete
+
+    @property
+    def warm_up(self) -> int:
+        """Epochs that train the head alone before everything else joins."""
+        return self.config.head.epochs if self.config.full.epochs else 0
+
+    def on_device(self, tensor: Tensor) -> Tensor:
+        """The tensor where the model is."""
+        return tensor.to(self.fabric.device, non_blocking=True)
+
+    def marks(self, rows: Tensor) -> Marks | None:
+        """Points and boxes of a batch, if the method wants them."""
+        return self.data.train.marks.take(rows.numpy()) if self.needs.marks else None
+
+    def epoch_seed(self, epoch: int) -> int:
+        """What the random numbers of an epoch start from: another one in every epoch and process."""
+        sequence = np.random.SeedSequence((self.config.seed, epoch, self.fabric.global_rank))
+        return int(sequence.generate_state(1)[0])
+
+    def steps(self, done: TrainingState | None = None) -> int:
+        """Training steps of the whole run, or of the epochs done."""
+        epochs = self.config.epochs if done is None else done.epochs
+        head = min(epochs, self.config.head.epochs)
+        rows = len(self.data.train)
+        return head * -(-rows // self.config.head.batch) + (epochs - head) * -(-rows // self.config.full.batch)
+
+    def begin_phase(self, phase: Phase, state: TrainingState) -> None:
+        """Go over to a new phase, from the last or the best epoch of the one before."""
+        if state.epochs == 0:
+            return
+        if phase.start == "best":
+            best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
+            self.learner.load(best.average() or best.model())
+            best.restore_method(self.method, self.fabric)
+        self.method.begin_phase()
+
+    def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
+        """Make a phase ready, or take it up where a checkpoint left it."""
+        module: nn.Module
+        if self.inputs.stored(name):
+            module = self.learner.head
+        else:
+            module = self.learner.classifier
+            module.freeze(name == "head")
+        stage = make_stage(
+            name,
+            self.config.phases[name],
+            first_epoch,
+            module,
+            self.inputs.training(name, self.needs.views),
+            len(self.data.train),
+            self.fabric,
+            self.config.seed,
+        )
+        if restored is not None:
+            stage.optimiser.load_state_dict(restored.optimiser())
+            average = restored.average()
+            if average is not None:
+                load_into(stage.judged, average)
+        return stage
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Bring model and method back to a checkpoint."""
+        self.learner.load(checkpoint.model())
+        checkpoint.restore_method(self.method, self.fabric)
+
+    def save(self, stage: Stage, state: TrainingState) -> None:
+        """Write a checkpoint: the trained part of the model, the optimiser, the method."""
+        head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
+        save_checkpoint(
+            self.run.checkpoints,
+            self.fabric,
+            state,
+            weights_of(stage.module, head_only),
+            None if stage.average is None else weights_of(stage.judged, head_only),
+            stage.optimiser.state_dict(),
+            self.method,
+        )
+
+    def validate(self, stage: Stage) -> dict[str, Any] | None:
+        """mAP on the validation split, if there is one."""
+        if "val" not in self.data.splits:
+            return None
+        scores = scores_of(stage.judged, self.inputs, stage.name, "val")
+        return judged(scores.numpy(), self.data.split("val").observed)

@@ -1,0 +1,318 @@
+import builtins
+import csv
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.data.readers import READERS, table
+from sparselabel.data.source import Split
+from sparselabel.errors import DataError, DataWarning
+
+pictures = pytest.mark.usefixtures("_pictures")
+
+
+@pytest.fixture
+def _pictures(tmp_path: Path) -> None:
+    (tmp_path / "img").mkdir()
+    for name in ("a.jpg", "b.jpg", "c d.jpg", "img/a.jpg"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+
+
+def write(folder: Path, text: str, name: str = "labels.csv", encoding: str = "utf-8") -> Path:
+    file = folder / name
+    file.write_bytes(text.encode(encoding))
+    return file
+
+
+def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) -> Split:
+    source = table.read(write(folder, text, name), **options)
+    assert list(source.splits) == ["train"]
+    return source.splits["train"]
+
+
+@pictures
+def test_wide(tmp_path: Path) -> None:
+    source = table.read(write(tmp_path, "dog,image,cat\n1,b.jpg,0\n,a.jpg,1.0\nnan,img/a.jpg,?\n"))
+    train = source.splits["train"]
+    assert (source.name, source.root) == ("labels", tmp_path)
+    assert train.labels.classes == ("dog", "cat")  # the columns' order
+    assert train.labels.ids.tolist() == train.paths.tolist() == ["b.jpg", "a.jpg", "img/a.jpg"]
+    assert train.labels.values.tolist() == [[POSITIVE, NEGATIVE], [UNKNOWN, POSITIVE], [UNKNOWN, UNKNOWN]]
+    assert READERS["table"] is table.read
+
+
+@pictures
+def test_wide_with_a_single_class(tmp_path: Path) -> None:
+    assert train_of(tmp_path, "image,dog\na.jpg,1\nb.jpg,NaN\n").labels.values.tolist() == [
+        [POSITIVE],
+        [UNKNOWN],
+    ]
+
+
+@pictures
+def test_long(tmp_path: Path) -> None:
+    train = train_of(
+        tmp_path, "image,label,value\nb.jpg,dog,1\na.jpg,cat,\nb.jpg,ant,0\nc d.jpg,,\nb.jpg,dog,\n"
+    )
+    assert train.labels.classes == ("ant", "cat", "dog")  # sorted
+    assert train.labels.ids.tolist() == ["b.jpg", "a.jpg", "c d.jpg"]
+    assert train.labels.values.tolist() == [[NEGATIVE, UNKNOWN, POSITIVE], [UNKNOWN] * 3, [UNKNOWN] * 3]
+
+
+@pictures
+def test_long_without_values_and_with_several_labels_in_a_cell(tmp_path: Path) -> None:
+    train = train_of(
+        tmp_path, "file\ttags\na.jpg\tdog; cat;\nb.jpg\tcat\n", image="file", label="tags", separator=";"
+    )
+    assert train.labels.classes == ("cat", "dog")
+    assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
+
+
+@pictures
+def test_a_table_in_which_nothing_is_known(tmp_path: Path) -> None:
+    train = train_of(tmp_path, "image,label\na.jpg,\nb.jpg,\n")
+    assert train.labels.values.shape == (2, 0)
+
+
+@pictures
+def test_points_and_boxes(tmp_path: Path) -> None:
+    train = train_of(
+        tmp_path,
+        "image,label,x,y,w,h\n"
+        "b.jpg,dog,0.5,0.25,,\n"
+        "a.jpg,cat,,,,\n"
+        "b.jpg,dog,0.5,0.5,0.2,0.4\n"
+        "b.jpg,cat,0.9,0.5,0.4,1\n",  # reaches over the right edge
+    )
+    assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
+    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 0, 0], [1, 1, 0])
+    np.testing.assert_allclose(
+        train.marks.centres, np.array([[0.5, 0.25], [0.5, 0.5], [0.85, 0.5]]), atol=1e-6
+    )
+    np.testing.assert_allclose(train.marks.sizes, np.array([[0, 0], [0.2, 0.4], [0.3, 1]]), atol=1e-6)
+    assert train.marks.is_point.tolist() == [True, False, False]
+
+
+@pictures
+def test_splits(tmp_path: Path) -> None:
+    text = "image,label,x,y,split\na.jpg,dog,,,test\nb.jpg,cat,.1,.2,train\nc d.jpg,dog,.3,.4,test\n"
+    splits = table.read(write(tmp_path, text)).splits
+    assert {name: split.labels.ids.tolist() for name, split in splits.items()} == {
+        "train": ["b.jpg"],
+        "test": ["a.jpg", "c d.jpg"],
+    }
+    assert splits["test"].labels.classes == splits["train"].labels.classes == ("cat", "dog")
+    assert splits["test"].labels.values.tolist() == [[UNKNOWN, POSITIVE]] * 2
+    assert (splits["train"].marks.rows.tolist(), splits["test"].marks.rows.tolist()) == ([0], [1])
+    wide = table.read(write(tmp_path, "image,s,dog\na.jpg,train,1\nb.jpg,val,0\n"), split="s").splits
+    assert (wide["train"].labels.values.tolist(), wide["val"].labels.values.tolist()) == (
+        [[POSITIVE]],
+        [[NEGATIVE]],
+    )
+
+
+@pictures
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("image,dog\r\na.jpg,1\r\n\r\nb.jpg,0\r\n", "labels.csv"),
+        ("\n\nimage,dog\na.jpg,1\n,\n  b.jpg ,0", "labels.csv"),
+        ('"image","dog"\n"a.jpg","1"\n"b.jpg","0"\n', "labels.csv"),
+        ("image;dog\na.jpg;1\nb.jpg;0\n", "labels.csv"),
+        ("image\tdog\na.jpg\t1\nb.jpg\t0\n", "labels.txt"),
+        ("image\tdog\na.jpg\t1\nb.jpg\t0\n", "labels.tsv"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_dialects(tmp_path: Path, text: str, name: str, encoding: str) -> None:
+    train = table.read(write(tmp_path, text, name, encoding)).splits["train"]
+    assert (train.labels.ids.tolist(), train.labels.classes) == (["a.jpg", "b.jpg"], ("dog",))
+    assert train.labels.values.tolist() == [[POSITIVE], [NEGATIVE]]
+
+
+@pictures
+def test_class_names_may_hold_other_separators(tmp_path: Path) -> None:
+    train = train_of(tmp_path, "image,one;two;three\na.jpg,1\n")
+    assert (train.labels.classes, train.labels.values.tolist()) == (("one;two;three",), [[POSITIVE]])
+
+
+@pictures
+def test_quoted_cells_may_hold_anything(tmp_path: Path) -> None:
+    train = train_of(tmp_path, 'image,label\n"c d.jpg","dog, ""small""\n and brown"\na.jpg,cät\n')
+    assert train.labels.classes == ("cät", 'dog, "small"\n and brown')
+    with pytest.raises(DataError, match=r"line 4: picture 'x.jpg' is not in"):  # two lines belong to one row
+        train_of(tmp_path, 'image,label\na.jpg,"dog\n"\nx.jpg,cat\n')
+
+
+@pictures
+def test_pictures_elsewhere_and_paths_written_differently(tmp_path: Path) -> None:
+    file = write(tmp_path / "img", "image,label\n./a.jpg,dog\nimg//a.jpg,cat\na.jpg,emu\n")
+    source = table.read(file, images=tmp_path)
+    assert source.root == tmp_path
+    assert source.splits["train"].labels.ids.tolist() == ["a.jpg", "img/a.jpg"]
+    with pytest.raises(DataError, match=r"nowhere is not there: a folder is needed"):
+        table.read(file, images=tmp_path / "nowhere")
+
+
+WRONG_TABLES = {
+    "": r"labels.csv is empty",
+    "\n\n": r"labels.csv is empty",
+    "image,dog\n": r"has a header but no rows",
+    "img,dog\na.jpg,1\n": r"has no column 'image': .*known: dog, img",
+    "images,dog\na.jpg,1\n": r"has no column 'image': did you mean 'images'\?",
+    "image,dog,dog\na.jpg,1,1\n": r"columns must have different names; .*: dog",
+    ",image,dog\n0,a.jpg,1\n": r"column 1 has no name \(an index written by pandas",
+    "image\na.jpg\n": r"neither a column of labels nor columns of classes: image",
+    "image,dog\n,1\n": r"line 2: the picture's name is empty",
+    "image,dog\na.jpg,1,1\n": r"line 2: the header has 2 columns, this has 3: a.jpg, 1, 1",
+    "image,dog\na.jpg\n": r"line 2: the header has 2 columns, this has 1",
+    "image,dog\na.jpg,1\n\nb.jpg,1\na.jpg,0\n": r"line 5: picture 'a.jpg' is on line 2 already",
+    "image,dog\na.jpg,1\nx.jpg,0\ny.jpg,0\n": r"line 3: picture 'x.jpg' is not in .*; 2 of 3 .*: x.jpg, y",
+    "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
+    "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .*-1 is taken for 'not there' by some and for 'unknown'",
+    "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .*a score, not a label: choose a threshold.* not '0.7'",
+    "image,labels\na.jpg,dog\n": r"line 2: column 'labels' .*holds the labels' names.* not 'dog'",
+    "image,dog,split\na.jpg,1,trian\n": r"line 2: split 'trian' is unknown: did you mean 'train'\?",
+    "image,dog,split\na.jpg,1,\n": r"line 2: split '' is unknown: known: test, train, val",
+    "image,dog,split\na.jpg,1,val\n": r"no row has split 'train', only val",
+    "image,label,value\na.jpg,dog,0.5\n": r"line 2: column 'value' .*a score",
+    "image,label,value\na.jpg,dog,-1\n": r"line 2: column 'value' .*-1",
+    "image,label,value\na.jpg,dog,yes\n": r"line 2: column 'value' .* not 'yes'",
+    "image,label,value\na.jpg,,1\n": r"line 2: value '1' without the label",
+    "image,label,value\na.jpg,dog,1\nb.jpg,dog,0\na.jpg,dog,0\n": r"line 4: value 0, but 1 on line 2 for",
+    "image,label,split\na.jpg,dog,train\na.jpg,cat,val\n": r"line 3: .* 'val' here and in 'train' on line 2",
+    "image,label,x\na.jpg,dog,1\n": r"points need columns x and y.* found only x",
+    "image,label,x,y,w\na.jpg,dog,1,1,1\n": r"found only x, y, w",
+    "image,label,x,y\na.jpg,dog,0.5,\n": r"line 2: a point is x, y .* not 0.5, ",
+    "image,label,x,y\na.jpg,dog,120,0.5\n": r"line 2: a point .*shares \(0..1\).* not 120, 0.5",
+    "image,label,x,y\na.jpg,dog,nan,0.5\n": r"not nan, 0.5",
+    "image,label,x,y\na.jpg,dog,left,0.5\n": r"not left, 0.5",
+    "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,\n": r"not .5, .5, .1, ",
+    "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,0\n": r"not .5, .5, .1, 0",
+    "image,label,x,y\na.jpg,,0.5,0.5\n": r"line 2: a point or box needs one label with value 1, not ''",
+    "image,label,value,x,y\na.jpg,dog,0,0.5,0.5\n": r"line 2: a point or box needs .* value 1, not 'dog'",
+    'image,label\na.jpg,"dog\nb.jpg,cat\n': r"labels.csv, line 2: unexpected end of data",
+}
+
+
+@pictures
+@pytest.mark.parametrize("text", WRONG_TABLES)
+def test_wrong_tables(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match=WRONG_TABLES[text]) as caught:
+        table.read(write(tmp_path, text))
+    assert "labels.csv" in str(caught.value)
+
+
+@pictures
+def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"labels.csv is not text in UTF-8 .*save it as UTF-8"):
+        table.read(write(tmp_path, "image,dög\na.jpg,1\n", encoding="latin-1"))
+    with pytest.raises(DataError, match=r"none.csv is not there"):
+        table.read(tmp_path / "none.csv")
+    with pytest.raises(DataError, match=r"is not a file"):
+        table.read(tmp_path)
+
+
+@pictures
+def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"labels.csv: columns that are not used: valeu, who"):
+        train = train_of(tmp_path, "image,label,valeu,who\na.jpg,dog,0,me\n")
+    assert train.labels.values.tolist() == [[POSITIVE]]
+
+
+@pictures
+def test_parquet_wide_and_long(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def read(columns: Mapping[str, object], **options: Any) -> Split:
+        parquet.write_table(arrow.table(columns), tmp_path / "labels.parquet")
+        return table.read(tmp_path / "labels.parquet", **options).splits["train"]
+
+    wide = read({"image": ["b.jpg", "a.jpg"], "dog": [1.0, None], "cat": [True, False], "emu": [0, 1]})
+    assert (wide.labels.ids.tolist(), wide.labels.classes) == (["b.jpg", "a.jpg"], ("dog", "cat", "emu"))
+    assert wide.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE], [UNKNOWN, NEGATIVE, POSITIVE]]
+    long = read({"image": ["a.jpg", "a.jpg"], "label": ["dog|cat", "emu"], "value": [1, 0]}, separator="|")
+    assert long.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]]
+    points = read({"image": ["a.jpg", "b.jpg"], "label": ["dog", "dog"], "x": [0.25, None], "y": [0.5, None]})
+    assert (points.marks.rows.tolist(), points.marks.centres.tolist()) == ([0], [[0.25, 0.5]])
+    with pytest.raises(DataError, match=r"labels.parquet, row 2: column 'dog' .* not '7'"):
+        read({"image": ["a.jpg", "b.jpg"], "dog": [1, 7]})
+    with pytest.raises(DataError, match=r"labels.parquet: column 'label' holds list<"):
+        read({"image": ["a.jpg"], "label": [["dog", "cat"]]})
+    with pytest.raises(DataError, match=r"wrong.parquet is not a Parquet file"):
+        table.read(write(tmp_path, "image,dog\na.jpg,1\n", "wrong.parquet"))
+
+
+@pictures
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without_pyarrow(name: str, *rest: Any, **options: Any) -> ModuleType:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'sparselabel\[parquet\]'"):
+        table.read(write(tmp_path, "", "labels.parquet"))
+
+
+class_names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=5)
+TEXTS = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    classes=st.lists(
+        class_names.filter(lambda name: name not in ("image", "label", "split")), min_size=1, unique=True
+    ),
+    rows=st.lists(st.integers(0, 3**12 - 1), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_what_is_written_in_either_shape_is_read_back(
+    classes: list[str], rows: list[int], data: st.DataObject
+) -> None:
+    classes = sorted(classes)[:12]
+    values = np.array(
+        [[row // 3**place % 3 - 1 for place in range(len(classes))] for row in rows], dtype=np.int8
+    )
+    names = [f"{row}.png" for row in range(len(rows))]
+    wide = [("image", *classes)] + [
+        (name, *(TEXTS[int(value)] for value in line)) for name, line in zip(names, values, strict=True)
+    ]
+    entries = [
+        (names[row], classes[index], TEXTS[int(values[row, index])])
+        for row, index in np.ndindex(values.shape)
+    ]
+    shuffled = data.draw(st.permutations(entries))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name in names:
+            (folder / name).touch()
+        as_wide = _round_trip(folder / "wide.csv", wide)
+        as_long = _round_trip(folder / "long.csv", [("image", "label", "value"), *shuffled])
+    assert as_wide.labels.ids.tolist() == names
+    assert as_wide.labels.classes == as_long.labels.classes == tuple(classes)
+    np.testing.assert_array_equal(as_wide.labels.values, values)
+    assert as_long.labels.ids.tolist() == list(dict.fromkeys(name for name, _, _ in shuffled))
+    np.testing.assert_array_equal(
+        as_long.labels.values, values[[names.index(name) for name in as_long.labels.ids]]
+    )
+
+
+def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> Split:
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(lines)
+    return table.read(file).splits["train"]

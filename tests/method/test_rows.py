@@ -1,0 +1,315 @@
+"""Per-row memories: both kinds hold what was written, and a crash at any moment loses nothing committed."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sparselabel.errors import ResourceError, RunError
+from sparselabel.method import rows as rows_module
+from sparselabel.method.rows import (
+    HEADER_BYTES,
+    RowMemory,
+    RowsInFile,
+    RowsInRam,
+    available_memory,
+    free_disk,
+    make_memory,
+)
+
+ROWS, WIDTH = 11, 3
+
+
+def initial(slots: Tensor) -> Tensor:
+    return slots[:, None] + torch.tensor([0.0, 0.25, 0.5])
+
+
+def in_file(folder: Path, dtype: torch.dtype = torch.float32) -> RowsInFile:
+    return RowsInFile(folder / "test.rows", ROWS, WIDTH, initial, dtype)
+
+
+def contents(memory: RowMemory) -> Tensor:
+    return memory.read(torch.arange(ROWS))
+
+
+@pytest.fixture(params=["ram", "file"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> RowMemory:
+    return RowsInRam(ROWS, WIDTH, initial, torch.float32) if request.param == "ram" else in_file(tmp_path)
+
+
+def test_rows_never_written_hold_their_initial_values(
+    memory: RowMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 4)  # filled in three pieces
+    slots = torch.tensor([10, 0, 4])
+    assert memory.read(slots).tolist() == initial(slots).tolist()
+
+
+def test_written_rows_are_read_in_any_order(memory: RowMemory) -> None:
+    memory.write(torch.tensor([7, 2]), torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    memory.write(torch.tensor([2]), torch.tensor([[7.0, 8.0, 9.0]]))
+    assert memory.read(torch.tensor([2, 3, 7])).tolist() == [[7, 8, 9], [3, 3.25, 3.5], [1, 2, 3]]
+
+
+def test_what_is_read_is_a_copy(memory: RowMemory) -> None:
+    memory.read(torch.tensor([1])).zero_()
+    assert memory.read(torch.tensor([1])).tolist() == [[1, 1.25, 1.5]]
+
+
+def test_no_rows_are_read_and_written_too(memory: RowMemory) -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    memory.write(none, torch.empty(0, WIDTH))
+    assert memory.read(none).shape == (0, WIDTH)
+
+
+def test_float64_is_kept_exactly(tmp_path: Path) -> None:
+    memory = in_file(tmp_path, torch.float64)
+    values = torch.rand(2, WIDTH, dtype=torch.float64)
+    memory.write(torch.tensor([5, 6]), values)
+    assert torch.equal(memory.read(torch.tensor([5, 6])), values)
+
+
+def test_a_state_comes_back_from_ram_into_ram_and_into_a_file(tmp_path: Path) -> None:
+    memory = RowsInRam(ROWS, WIDTH, initial, torch.float32)
+    memory.write(torch.tensor([3]), torch.tensor([[9.0, 8.0, 7.0]]))
+    state = {name: value.clone() for name, value in memory.state().items()}
+    memory.write(torch.tensor([3]), torch.zeros(1, WIDTH))
+    for other in (RowsInRam(ROWS, WIDTH, initial, torch.float32), in_file(tmp_path)):
+        other.restore(state)
+        assert torch.equal(contents(other), state["values"])
+        other.write(torch.tensor([0]), torch.zeros(1, WIDTH))
+    assert state["values"][0].tolist() == [0, 0.25, 0.5]
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "torn", "commit", "crash", "crash in checkpoint"]),
+        st.sets(st.integers(0, ROWS - 1), min_size=1, max_size=4),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions=ACTIONS)
+def test_a_crash_at_any_moment_loses_nothing_committed(actions: list[tuple[str, set[int], bool]]) -> None:
+    with TemporaryDirectory() as folder:
+        memory = in_file(Path(folder))
+        newest = contents(memory)
+        state, saved = memory.state(), newest.clone()
+        memory.committed()
+        for number, (action, chosen, flag) in enumerate(actions):
+            slots = torch.tensor(sorted(chosen))
+            values = torch.full((len(slots), WIDTH), 100.0 + number)
+            if action == "write":
+                memory.write(slots, values)
+                newest[slots] = values
+            elif action == "torn":  # the machine stops in the middle of writing the last of the rows
+                torn_write(memory, slots, values)
+                memory, newest = reopened(folder, state), saved.clone()
+            elif action == "commit":
+                state, saved = memory.state(), newest.clone()
+                memory.committed()
+            elif action == "crash":
+                memory, newest = reopened(folder, state), saved.clone()
+            else:  # after state(), before the checkpoint is there (flag: or just after)
+                unsafe = memory.state()
+                if flag:
+                    state, saved = unsafe, newest.clone()
+                memory, newest = reopened(folder, state), saved.clone()
+            assert torch.equal(contents(memory), newest)
+        assert torch.equal(contents(reopened(folder, state)), saved)
+
+
+def reopened(folder: str, state: dict[str, Tensor]) -> RowsInFile:
+    memory = in_file(Path(folder))
+    memory.restore(state)
+    return memory
+
+
+def torn_write(memory: RowsInFile, slots: Tensor, values: Tensor) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    real, left = os.pwrite, [len(slots)]
+
+    def pwrite(file: int, data: bytes, offset: int) -> int:
+        left[0] -= 1
+        if left[0] > 0:
+            return real(file, data, offset)
+        real(file, data[: len(data) // 2], offset)
+        raise PowerCutError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(PowerCutError):
+            memory.write(slots, values)
+
+
+def test_nothing_may_be_written_between_state_and_committed(tmp_path: Path) -> None:
+    memory = in_file(tmp_path)
+    memory.state()
+    with pytest.raises(RunError, match=r"test\.rows must not be written between state\(\) and committed\(\)"):
+        memory.write(torch.tensor([1]), torch.zeros(1, WIDTH))
+    memory.committed()
+    memory.write(torch.tensor([1]), torch.zeros(1, WIDTH))
+    assert memory.read(torch.tensor([1])).tolist() == [[0, 0, 0]]
+
+
+def test_a_file_has_two_slots_a_row_and_is_claimed_at_once(tmp_path: Path) -> None:
+    memory = in_file(tmp_path)
+    assert not memory.path.exists()  # a run that resumes must find its old file
+    memory.read(torch.tensor([0]))
+    status = memory.path.stat()
+    assert status.st_size == HEADER_BYTES + 2 * ROWS * WIDTH * 4
+    assert status.st_blocks * 512 >= status.st_size
+
+
+def spoil_by_removing(path: Path) -> None:
+    path.unlink()
+
+
+def spoil_by_cutting(path: Path) -> None:
+    os.truncate(path, 4000)
+
+
+def spoil_by_a_new_run(path: Path) -> None:
+    in_file(path.parent).read(torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_by_removing, r"needs .*test\.rows of 4,360 bytes; it is not there: bring the run folder back"),
+        (spoil_by_cutting, r"needs .*test\.rows of 4,360 bytes; it has 4,000: bring the run folder back"),
+        (spoil_by_a_new_run, r"test\.rows was made by another run than the checkpoint"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    memory = in_file(tmp_path)
+    state = memory.state()
+    spoil(memory.path)
+    with pytest.raises(RunError, match=message):
+        in_file(tmp_path).restore(state)
+
+
+def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
+    wide = RowsInRam(ROWS, WIDTH + 1, lambda slots: torch.zeros(len(slots), WIDTH + 1), torch.float32)
+    with pytest.raises(RunError, match=r"must be \(11, 3\) torch.float32, not \(11, 4\)"):
+        RowsInRam(ROWS, WIDTH, initial, torch.float32).restore(wide.state())
+    state = in_file(tmp_path).state()
+    with pytest.raises(RunError, match="kept 11 rows in a file that is not there"):
+        RowsInRam(ROWS, WIDTH, initial, torch.float32).restore(state)
+    with pytest.raises(RunError, match="another number of rows than the 40"):
+        RowsInFile(tmp_path / "test.rows", 40, WIDTH, initial, torch.float32).restore(state)
+
+
+def test_a_file_that_was_cut_under_our_hands_is_noticed(tmp_path: Path) -> None:
+    memory = in_file(tmp_path)
+    memory.read(torch.tensor([0]))
+    os.truncate(memory.path, HEADER_BYTES + 20)
+    with pytest.raises(RunError, match=r"test\.rows ends at byte"):
+        memory.read(torch.tensor([1]))
+
+
+def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: real(file, data[:5], offset))
+    memory = in_file(tmp_path)
+    values = torch.rand(2, WIDTH)
+    memory.write(torch.tensor([0, 9]), values)
+    assert torch.equal(memory.read(torch.tensor([0, 9, 5])), torch.cat([values, initial(torch.tensor([5]))]))
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "pwrite", "fsync"])
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    memory = in_file(tmp_path)
+    if call != "posix_fallocate":
+        memory.read(torch.tensor([0]))
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(ResourceError, match=r"test\.rows needs 0\.00 GB, and the disk has [\d.,]+ GB free"):
+        memory.state() if call == "fsync" else memory.write(torch.tensor([0]), torch.zeros(1, WIDTH))
+    assert memory.path.exists() == (call != "posix_fallocate")  # no half-made file is left
+
+
+def test_another_disk_error_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    memory = in_file(tmp_path)
+    memory.read(torch.tensor([0]))
+    monkeypatch.setattr(os, "pwrite", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        memory.write(torch.tensor([0]), torch.zeros(1, WIDTH))
+
+
+NEEDED = ROWS * WIDTH * 4
+
+
+@pytest.mark.parametrize(
+    ("ram", "room", "kind"),
+    [
+        (2 * NEEDED, 0, RowsInRam),
+        (2 * NEEDED - 1, HEADER_BYTES + 2 * NEEDED, RowsInFile),
+    ],
+)
+def test_rows_go_where_they_fit(tmp_path: Path, ram: int, room: int, kind: type[RowMemory]) -> None:
+    made = make_memory(
+        "some", ROWS, WIDTH, initial, folder=tmp_path / "new", memory=lambda: ram, disk=lambda _: room
+    )
+    assert type(made) is kind
+    assert torch.equal(contents(made), initial(torch.arange(ROWS)))
+
+
+def test_a_run_that_began_with_a_file_goes_on_with_it(tmp_path: Path) -> None:
+    old = make_memory("some", ROWS, WIDTH, initial, folder=tmp_path, memory=lambda: 0)
+    old.write(torch.tensor([4]), torch.ones(1, WIDTH))
+    state = old.state()
+    again = make_memory("some", ROWS, WIDTH, initial, folder=tmp_path, memory=lambda: 10**12)
+    again.restore(state)
+    assert again.read(torch.tensor([4])).tolist() == [[1, 1, 1]]
+
+
+def test_rows_that_fit_nowhere_are_refused_with_the_ways_out(tmp_path: Path) -> None:
+    def make(folder: Path | None) -> None:
+        make_memory(
+            "label estimates",
+            1_000_000,
+            3000,
+            initial,
+            folder=folder,
+            memory=lambda: 16 * 10**9,
+            disk=lambda _: 23 * 10**9,
+        )
+
+    with pytest.raises(ResourceError) as refused:
+        make(tmp_path)
+    message = str(refused.value)
+    assert "label estimates (1,000,000 rows × 3,000 numbers) needs 12.00 GB of memory" in message
+    assert "half of the 16.00 GB available, or 24.00 GB of disk" in message
+    assert f"23.00 GB are free in {tmp_path}" in message
+    assert "fewer classes or rows, a run folder on a larger disk, or several processes" in message
+    with pytest.raises(ResourceError, match="there is no run folder"):
+        make(None)
+
+
+def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 2**20 < available_memory() < whole
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")  # a thousand processes share it
+    assert available_memory() < whole / 1000
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "")  # no such line: half of all the memory
+    assert available_memory() == whole // 2 // 1000
+    assert free_disk(tmp_path / "not" / "there") > 0
