@@ -1,10 +1,11 @@
-"""Everything that can be set for training, as frozen dataclasses.
+"""Everything that can be set for preparing data and for training, as frozen dataclasses.
 
 The command makes its flags from them (nested fields as ``--head.epochs``), ``--config FILE.toml`` fills them
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -12,6 +13,77 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from sparselabel.errors import ConfigError, nearest
 
 Config = TypeVar("Config")
+
+WORKERS = max(1, min(8, os.cpu_count() or 1))
+
+
+ALL = -1
+PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
+
+Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
+
+
+@dataclass(frozen=True)
+class Sparsify:
+    """Which labels to hide, to simulate sparse annotation on fully labelled data.
+
+    Parameters
+    ----------
+    sparsify
+        none: hide nothing.
+        single-positive: keep one random positive a picture (the papers' setting).
+        per-picture: keep so many positives and negatives a picture.
+        positive-share: keep each positive with probability ``share``, no negative.
+        uniform: keep each label, positive or negative, with probability ``share``.
+        per-class: keep so many positives and negatives of every class.
+    positives
+        Positives kept by per-picture and per-class (-1: all).
+    negatives
+        Negatives kept by per-picture and per-class (-1: all).
+    share
+        Share kept by positive-share and uniform.
+    label_seed
+        Seed of the choice; the default gives the published labels.
+    """
+
+    sparsify: Kind = "none"
+    positives: int = 1
+    negatives: int = 0
+    share: float = 0.5
+    label_seed: int = PAPER_SEED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"share must be in (0, 1], not {self.share}")
+        for name in ("positives", "negatives"):
+            if getattr(self, name) < ALL:
+                raise ConfigError(
+                    f"{name} must be a count, or -1 for all, not {getattr(self, name)}"
+                )
+
+
+@dataclass(frozen=True)
+class Preparation(Sparsify):
+    """How to prepare data: which labels to hide (see Sparsify), and which pictures to validate on.
+
+    Parameters
+    ----------
+    validation
+        Share of the training pictures held out for validation, where the data has no validation split.
+    validation_labels
+        full: validation sees all that is known; observed: it is as sparse as training.
+    skip_broken
+        Leave out pictures that cannot be decoded, instead of stopping.
+    """
+
+    validation: float = 0.2
+    validation_labels: Literal["full", "observed"] = "full"
+    skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
 
 
 @dataclass(frozen=True)
@@ -196,6 +268,51 @@ class TrainConfig:
     def epochs(self) -> int:
         """Epochs of all phases together."""
         return self.head.epochs + self.full.epochs
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where to run; none of it changes the outcome.
+
+    Parameters
+    ----------
+    accelerator
+        auto takes a GPU if there is one.
+    devices
+        Processes on this machine, one a device. Under `torchrun` it is torchrun's business.
+    workers
+        Processes that load pictures, per device.
+    """
+
+    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
+    devices: int = 1
+    workers: int = WORKERS
+
+    def __post_init__(self) -> None:
+        _refuse(self.devices < 1, f"devices must be at least 1, not {self.devices}")
+        _refuse(self.workers < 0, f"workers must not be negative, but is {self.workers}")
+
+
+@dataclass(frozen=True)
+class Handling:
+    """How to treat what is there, and what to say.
+
+    Parameters
+    ----------
+    resume
+        Go on with the run in --out, if there is one.
+    force
+        Replace the run in --out.
+    quiet
+        Say nothing but errors.
+    tensorboard
+        Write TensorBoard files too (needs the extra `tensorboard`).
+    """
+
+    resume: bool = False
+    force: bool = False
+    quiet: bool = False
+    tensorboard: bool = False
 
 
 def save(config: Any, path: Path) -> None:

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparselabel.config import Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.sparsify import (
-    Sparsify,
     keep_per_class,
     keep_per_picture,
     keep_share,
@@ -104,7 +104,7 @@ def test_kinds_and_seeds() -> None:
     assert (sparsify(truth, Sparsify("uniform", share=0.5)) == UNKNOWN).mean() == pytest.approx(0.5, abs=0.03)
     assert ((sparsify(truth, Sparsify("per-picture", 1, 1)) == NEGATIVE).sum(axis=1) == 1).all()
     assert (sparsify(truth, Sparsify("none")) == truth).all()
-    other = sparsify(truth, Sparsify("single-positive", seed=1))
+    other = sparsify(truth, Sparsify("single-positive", label_seed=1))
     assert (single != other).any()
 
 

@@ -10,48 +10,22 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.config import Preparation
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import Sparsify, sparsify, split_rows
-from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
+from sparselabel.data.sparsify import sparsify, split_rows
+from sparselabel.errors import DataError, DataWarning, RunError, listing
 
-Report = Callable[[int, int], None]
-"""Told the number of pictures checked so far, and of all."""
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How to prepare data.
-
-    Parameters
-    ----------
-    sparsify
-        Which labels to hide, to simulate sparse annotation.
-    validation
-        Share of the training pictures held out for validation, where the data has no validation split.
-    validation_labels
-        full: validation sees all that is known; observed: it is as sparse as training.
-    skip_broken
-        Leave out pictures that cannot be decoded, instead of stopping.
-    """
-
-    sparsify: Sparsify = field(default_factory=Sparsify)
-    validation: float = 0.2
-    validation_labels: Literal["full", "observed"] = "full"
-    skip_broken: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
+Report = Callable[[int], None]
+"""Told how many more pictures have been checked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +52,7 @@ def prepare(
     for name, (split, digests) in splits.items():
         truth = split.labels.values
         # Tests are always judged by all that is known; hidden labels are for training and validation.
-        observed = truth if name == "test" else sparsify(truth, how.sparsify)
+        observed = truth if name == "test" else sparsify(truth, how)
         parts[name] = _Part(split, observed, digests)
     if "val" not in parts and how.validation > 0:
         train, val = split_rows(len(parts["train"].split.labels), how.validation)
@@ -103,7 +77,6 @@ def _leave_out_broken(
     source: Source, skip: bool, report: Report | None
 ) -> dict[str, tuple[Split, npt.NDArray[np.uint64]]]:
     everything = sum(len(split.labels) for split in source.splits.values())
-    done = 0
     kept: dict[str, tuple[Split, npt.NDArray[np.uint64]]] = {}
     broken: list[str] = []
     for name, split in source.splits.items():
@@ -115,9 +88,8 @@ def _leave_out_broken(
                 broken.append(str(result))
             else:
                 digests[row] = result
-            done += 1
-            if report is not None and (done % 64 == 0 or done == everything):
-                report(done, everything)
+            if report is not None:
+                report(1)
         rows = np.nonzero(good)[0]
         if len(rows) < len(good):
             split = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))

@@ -5,63 +5,16 @@ They are deterministic in their seed. ``keep_per_picture`` reproduces the publis
 bit for bit (numpy's legacy ``RandomState``, which never changes); the others use numpy's ``Generator``.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.config import ALL, PAPER_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.errors import ConfigError, DataError
-
-ALL = -1
-PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
-
-Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
-
-
-@dataclass(frozen=True)
-class Sparsify:
-    """Which labels to hide, to simulate sparse annotation on fully labelled data.
-
-    Parameters
-    ----------
-    kind
-        none: hide nothing.
-        single-positive: keep one random positive a picture (the papers' setting).
-        per-picture: keep so many positives and negatives a picture.
-        positive-share: keep each positive with probability ``share``, no negative.
-        uniform: keep each label, positive or negative, with probability ``share``.
-        per-class: keep so many positives and negatives of every class.
-    positives
-        Positives kept by per-picture and per-class (-1: all).
-    negatives
-        Negatives kept by per-picture and per-class (-1: all).
-    share
-        Share kept by positive-share and uniform.
-    seed
-        Of the choice; the default gives the published labels.
-    """
-
-    kind: Kind = "none"
-    positives: int = 1
-    negatives: int = 0
-    share: float = 0.5
-    seed: int = PAPER_SEED
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"sparsify.share must be in (0, 1], not {self.share}")
-        for name in ("positives", "negatives"):
-            if getattr(self, name) < ALL:
-                raise ConfigError(
-                    f"sparsify.{name} must be a count, or -1 for all, not {getattr(self, name)}"
-                )
-
+from sparselabel.errors import DataError
 
 def sparsify(truth: Labels, how: Sparsify) -> Labels:
     """The observed labels that ``how`` leaves of complete ones."""
-    if how.kind == "none":
+    if how.sparsify == "none":
         return truth
     hidden = np.count_nonzero(truth == UNKNOWN)
     if hidden:
@@ -69,17 +22,17 @@ def sparsify(truth: Labels, how: Sparsify) -> Labels:
             f"sparsify hides labels of complete data, but {hidden:,} labels are unknown already: "
             "leave --sparsify out"
         )
-    match how.kind:
+    match how.sparsify:
         case "single-positive":
-            return keep_per_picture(truth, 1, 0, how.seed)
+            return keep_per_picture(truth, 1, 0, how.label_seed)
         case "per-picture":
-            return keep_per_picture(truth, how.positives, how.negatives, how.seed)
+            return keep_per_picture(truth, how.positives, how.negatives, how.label_seed)
         case "positive-share":
-            return keep_share(truth, how.share, 0.0, how.seed)
+            return keep_share(truth, how.share, 0.0, how.label_seed)
         case "uniform":
-            return keep_share(truth, how.share, how.share, how.seed)
+            return keep_share(truth, how.share, how.share, how.label_seed)
         case "per-class":
-            return keep_per_class(truth, how.positives, how.negatives, how.seed)
+            return keep_per_class(truth, how.positives, how.negatives, how.label_seed)
 
 
 def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:

@@ -51,7 +51,7 @@ class Ignored(Part):
             raise ConfigError(
                 "iu leaves unknown labels out and so needs observed negatives, but these labels have none: "
                 "use an, wan or role, or observe some "
-                "(`prepare --sparsify per-picture --sparsify.positives 1 --sparsify.negatives 1`)"
+                "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
             )
 
     def forward(self, step: Step) -> Targets:

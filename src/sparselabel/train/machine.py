@@ -1,46 +1,17 @@
-"""Where training runs: devices and processes, through Lightning Fabric."""
+"""Devices and processes, through Lightning Fabric."""
 
+import logging
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from sparselabel.errors import ConfigError
+from sparselabel.config import Machine
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-WORKERS = max(1, min(8, os.cpu_count() or 1))
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where to run; none of it changes the outcome.
-
-    Parameters
-    ----------
-    accelerator
-        auto takes a GPU if there is one.
-    devices
-        Processes on this machine, one a device. Under `torchrun` it is torchrun's business.
-    workers
-        Processes that load pictures, per device.
-    """
-
-    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
-    devices: int = 1
-    workers: int = WORKERS
-
-    def __post_init__(self) -> None:
-        if self.devices < 1:
-            raise ConfigError(f"devices must be at least 1, not {self.devices}")
-        if self.workers < 0:
-            raise ConfigError(f"workers must not be negative, but is {self.workers}")
-
 
 def start(machine: Machine, precision: str) -> "Fabric":
     """Join the other processes, if there are any (torchrun tells by the environment)."""
-    import logging
-
     from lightning_fabric import Fabric
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from sparselabel.config import TrainConfig
+from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sampler import rows_of
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.evaluate.measures import measures
+from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
 from sparselabel.method.catalog import make_method, settings_of
 from sparselabel.method.rows import RowsInFile
@@ -26,34 +27,12 @@ from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train
-from sparselabel.train.machine import Machine, start
+from sparselabel.train.machine import start
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-
-@dataclass(frozen=True)
-class Handling:
-    """How to treat what is there, and what to say.
-
-    Parameters
-    ----------
-    resume
-        Go on with the run in --out, if there is one.
-    force
-        Replace the run in --out.
-    quiet
-        Say nothing but errors.
-    tensorboard
-        Write TensorBoard files too (needs the extra `tensorboard`).
-    """
-
-    resume: bool = False
-    force: bool = False
-    quiet: bool = False
-    tensorboard: bool = False
 
 
 def train_run(
@@ -138,16 +117,12 @@ def _recovery(
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
         whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
         whole[rows] = here
-        from sparselabel.method.across import total
-
         estimates = judged(total(whole).numpy(), truth)["value"]
     return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
 
 
 def _with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     """K, where a method needs it and nobody gave it: the mean count in fully labelled validation data (P1 §4.1)."""
-    from dataclasses import replace
-
     if "expected_positives" not in settings_of(config.method):
         return config
     if config.settings.expected_positives is not None:

@@ -47,7 +47,7 @@ def moon(rng: Random) -> Thing:
     if rng.random() < 0.65:
         turns = np.linspace(-np.pi / 2, np.pi / 2, 20)
         rim = np.stack([-np.cos(turns), np.sin(turns)], axis=1)
-        shadow = np.stack([-rng.uniform(0.0, 0.7) * np.cos(turns), np.sin(turns)], axis=1)[::-1]
+        shadow = np.stack([-rng.uniform(0.0, 0.5) * np.cos(turns), np.sin(turns)], axis=1)[::-1]
         crescent = 0.48 * np.concatenate([rim, shadow]) + (0.2, 0.0)
         return [Patch(crescent, pale, True), Patch(oval(-0.16, 0.1, 0.045, 0.06), shade(pale, 0.88), True)]
     thing = [Patch(oval(0, 0, 0.48, 0.48), pale, True)]

@@ -32,9 +32,9 @@ KINDS: dict[str, Kind] = {
     "star": Kind(air.star, "high", 0.11, 0.20, 0.6, 4),
     "fish": Kind(water.fish, "water", 0.13, 0.36, 0.45, 3),
     "boat": Kind(water.boat, "water", 0.16, 0.44, 0.12, 2),
-    "moon": Kind(air.moon, "high", 0.12, 0.30, 0.7, 1),
-    "mushroom": Kind(land.mushroom, "ground", 0.13, 0.34, 0.18, 3),
-    "balloon": Kind(air.balloon, "air", 0.15, 0.42, 0.12, 2),
+    "moon": Kind(air.moon, "high", 0.16, 0.36, 0.7, 1),
+    "mushroom": Kind(land.mushroom, "ground", 0.17, 0.38, 0.18, 3),
+    "balloon": Kind(air.balloon, "air", 0.20, 0.45, 0.12, 3),
 }
 
 
@@ -77,7 +77,7 @@ THEMES: dict[str, Theme] = {
             "bird": 0.28,
             "sun": 0.28,
             "moon": 0.1,
-            "mushroom": 0.24,
+            "mushroom": 0.3,
             "cloud": 0.26,
         },
     ),
@@ -111,7 +111,7 @@ THEMES: dict[str, Theme] = {
         _DAYS + _DUSKS,
         "9dbf8a a9c4b0 b7b7a4",
         _DAY,
-        {"cloud": 0.7, "bird": 0.52, "balloon": 0.3, "sun": 0.38, "tree": 0.2, "star": 0.08, "moon": 0.06},
+        {"cloud": 0.7, "bird": 0.52, "balloon": 0.36, "sun": 0.38, "tree": 0.2, "star": 0.08, "moon": 0.06},
     ),
 }
 _ANYWHERE = 0.015  # any class may turn up in any theme

@@ -1,0 +1,3 @@
+from sparselabel.cli import main
+
+main()

@@ -1,0 +1,81 @@
+"""The command ``sparselabel``: one module per verb, flags from typed functions and dataclasses.
+
+Modules of this package import torch only inside the functions that need it, so that help is instant.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, train
+from sparselabel.errors import ConfigError, DataWarning, SparselabelError
+
+app = App(
+    name="sparselabel",
+    help="Train multi-label image classifiers from sparse annotations.",
+    help_epilogue="Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.",
+    version_flags=["--version"],
+    default_parameter=Parameter(negative=()),
+)
+app.command(prepare.app)
+app.command(data.data)
+app.command(methods.methods)
+app.command(train.train)
+app.command(evaluate.evaluate)
+app.command(compare.compare)
+app.command(demo.demo)
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], config: Path | None = None
+) -> Any:
+    """Run a command.
+
+    Parameters
+    ----------
+    config
+        TOML file with the command's settings, nested flags as tables; a flag beats the file.
+    """
+    if config is not None:
+        from cyclopts.config import Toml
+
+        if not config.is_file():
+            raise ConfigError(f"there is no configuration file {config}")
+        app.config = Toml(config, use_commands_as_keys=False)
+    return app(tokens, result_action="return_value")
+
+
+def main() -> None:
+    """Run the command; an error of ours is one clear message, not a traceback."""
+    warnings.showwarning = _say_warning
+    try:
+        app.meta(result_action="return_value")
+    except SparselabelError as error:
+        _say("error", str(error))
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        _say("stopped", "a training run can go on with --resume")
+        sys.exit(130)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        _say("error", f"{error.filename or 'a file'} could not be written: {error.strerror}; make room and resume")
+        sys.exit(1)
+
+
+_DISK_ERRORS = (28, 122)  # no space left, quota exceeded
+
+
+def _say(kind: str, text: str) -> None:
+    print(f"sparselabel: {kind}: {text}", file=sys.stderr)  # noqa: T201
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, DataWarning):
+        _say("warning", str(message))
+    elif issubclass(category, UserWarning):
+        _say("note", f"{category.__name__}: {message}")

@@ -1,0 +1,72 @@
+"""``sparselabel data``: what prepared data holds."""
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
+
+
+def data(folder: Path, /, *, json: bool = False) -> None:
+    """Describe prepared data: pictures, classes, and how much of the labels training may see.
+
+    Example: `sparselabel data prepared`
+
+    Parameters
+    ----------
+    folder
+        Prepared data, as `sparselabel prepare` wrote it.
+    json
+        Print JSON instead of tables.
+    """
+    from sparselabel.data.dataset import open_prepared
+
+    prepared = open_prepared(folder)
+    if json:
+        Console(soft_wrap=True).print_json(json_format.dumps(prepared.description()))
+    else:
+        describe(prepared)
+
+
+def describe(prepared: "Prepared") -> None:
+    """Tables of the splits and of the classes."""
+    from sparselabel.data.labels import UNKNOWN
+
+    console = Console(highlight=False)
+    splits = Table(title=f"{prepared.name}: {len(prepared.classes)} classes", title_justify="left")
+    splits.add_column("split")
+    for name in ("pictures", "positives a picture", "observed positives", "observed negatives", "unknown"):
+        splits.add_column(name, justify="right")
+    for name, split in prepared.splits.items():
+        observed = split.observed
+        unknown = (observed.values == UNKNOWN).mean()
+        known = f"{split.truth.per_picture().mean():.2f}" if split.truth.complete else "not known"
+        splits.add_row(
+            name,
+            f"{len(split):,}",
+            known,
+            f"{observed.per_picture(1).mean():.2f} a picture",
+            f"{observed.per_picture(0).mean():.2f} a picture",
+            f"{unknown:.1%}",
+        )
+    console.print(splits)
+    train = prepared.description()["splits"]["train"]["classes"]
+    classes = Table(title="classes in training", title_justify="left")
+    classes.add_column("class")
+    for name in ("positive", "observed positive", "observed negative"):
+        classes.add_column(name, justify="right")
+    shown = train if len(train) <= 40 else train[:40]
+    for row in shown:
+        classes.add_row(
+            row["name"],
+            f"{row['positive']:,}",
+            f"{row['observed_positive']:,}",
+            f"{row['observed_negative']:,}",
+        )
+    console.print(classes)
+    if len(shown) < len(train):
+        console.print(f"... and {len(train) - len(shown):,} more classes (--json lists all)")

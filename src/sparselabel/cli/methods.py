@@ -1,0 +1,62 @@
+"""``sparselabel methods``: what methods there are."""
+
+import inspect
+
+from rich.console import Console
+from rich.table import Table
+
+
+def methods(name: str | None = None, /) -> None:
+    """List the methods with paper, equation and needs, or explain one.
+
+    Example: `sparselabel methods role`
+
+    Parameters
+    ----------
+    name
+        The method to explain.
+    """
+    from sparselabel.errors import ConfigError, nearest
+    from sparselabel.method.catalog import METHODS
+
+    console = Console(highlight=False)
+    if name is None:
+        table = Table("method", "what it does (paper, equation)", "needs")
+        for known, factory in METHODS.items():
+            table.add_row(known, _first_line(factory), needs_of(known))
+        console.print(table)
+        console.print("`sparselabel methods NAME` explains one.")
+        return
+    if name not in METHODS:
+        raise ConfigError(f"there is no method {name!r}: {nearest(name, METHODS)}")
+    console.print(f"[bold]{name}[/bold]", highlight=False)
+    console.print(inspect.getdoc(METHODS[name]), markup=False)
+    console.print(f"\nNeeds: {needs_of(name) or 'nothing but the labels'}.")
+    settings = inspect.signature(METHODS[name]).parameters.values()
+    if settings:
+        table = Table("setting", "flag", "default")
+        for setting in settings:
+            flag = f"--settings.{setting.name.replace('_', '-')}"
+            default = "" if setting.default is None else str(setting.default)
+            table.add_row(setting.name, flag, default)
+        console.print(table)
+
+
+def needs_of(name: str) -> str:
+    """What a method needs, in words."""
+    from sparselabel.method.catalog import make_method, settings_of
+
+    has = settings_of(name)
+    needs = make_method(name, **({"expected_positives": 1.0} if "expected_positives" in has else {})).needs
+    words = {
+        "all labels (an oracle)": needs.truth,
+        "observed negatives": needs.negatives,
+        "cell maps": needs.maps,
+        "points or boxes": needs.marks,
+        "expected_positives": "expected_positives" in has,
+    }
+    return ", ".join(word for word, needed in words.items() if needed)
+
+
+def _first_line(factory: object) -> str:
+    return (inspect.getdoc(factory) or "").splitlines()[0]

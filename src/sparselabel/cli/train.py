@@ -1,0 +1,52 @@
+"""``sparselabel train``: one training run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sparselabel.config import Handling, Machine, TrainConfig
+
+Flat = Parameter(name="*")
+CONFIG, MACHINE, HANDLING = TrainConfig(), Machine(), Handling()
+
+
+def train(
+    data: Path,
+    /,
+    *,
+    out: Path,
+    config: Annotated[TrainConfig, Flat] = CONFIG,
+    machine: Annotated[Machine, Flat] = MACHINE,
+    handling: Annotated[Handling, Flat] = HANDLING,
+) -> None:
+    """Train a classifier on prepared data.
+
+    Example: `sparselabel train prepared --method role --frozen --out runs/role`
+
+    Parameters
+    ----------
+    data
+        Prepared data, as `sparselabel prepare` wrote it.
+    out
+        Folder of the run.
+    """
+    from rich.console import Console
+
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.train.run import train_run
+
+    result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)
+    if handling.quiet:
+        return
+    console = Console(highlight=False)
+    console.print(f"best epoch {result['best_epoch']} of {result['epochs']}")
+    for split in ("validation", "test"):
+        if result[split] is not None:
+            console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
+    if result["recovery"] is not None:
+        recovered = result["recovery"]
+        estimates = "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
+        console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
+    console.print(f"next: sparselabel evaluate {out}")

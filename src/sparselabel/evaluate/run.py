@@ -1,0 +1,71 @@
+"""Evaluation of a finished run on any split of its data."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from sparselabel.data.augment import squashed
+from sparselabel.data.dataset import PreparedSplit, open_prepared
+from sparselabel.data.feed import PictureFeed
+from sparselabel.errors import RunError
+from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.score import score
+from sparselabel.model.backbone import NONE, make_backbone
+from sparselabel.model.classifier import Classifier, Head
+from sparselabel.run_folder import RunFolder, write_json
+
+
+def evaluate_run(
+    path: Path,
+    split: str,
+    *,
+    threshold: float = 0.5,
+    workers: int = 0,
+    report: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run."""
+    run = RunFolder(path)
+    result = run.result()
+    part = split_of(run, split)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_classifier(run).to(device).eval()
+    feed = PictureFeed(part, squashed(run.config().views.size), workers=workers)
+    scores = score(model, feed, len(part), device, report=report).float().numpy()
+    # Training labels are judged by all that is known; elsewhere by what validation and test may see.
+    labels = part.truth if split == "train" else part.observed
+    measured = {"run": str(path), "split": split, "recovery": result["recovery"]} | measures(
+        scores, labels, threshold
+    )
+    np.savez(path / f"scores-{split}.npz", ids=np.asarray(part.truth.ids), scores=scores)
+    write_json(path / f"evaluation-{split}.json", measured)
+    return measured
+
+
+def load_classifier(run: RunFolder) -> Classifier:
+    """The trained classifier of a finished run."""
+    config = run.config()
+    backbone = make_backbone(
+        config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
+    )
+    classifier = Classifier(backbone, Head(backbone.width, len(run.about()["classes"])))
+    if not run.model_file.is_file():
+        raise RunError(f"{run.path} has no model.safetensors: train it (again)")
+    classifier.load_state_dict(load_file(run.model_file))
+    return classifier
+
+
+def split_of(run: RunFolder, split: str) -> PreparedSplit:
+    """A split of the data that a run was trained on."""
+    data = open_prepared(Path(run.about()["data"]))
+    if list(data.classes) != run.about()["classes"]:
+        raise RunError(f"{data.folder} has other classes now than when {run.path} was trained on it")
+    return data.split(split)
+
+
+def pictures_in(path: Path, split: str) -> int:
+    """How many pictures a split of a run's data has."""
+    return len(split_of(RunFolder(path), split))
