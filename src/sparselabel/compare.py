@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import ConfigError
+from sparselabel.config import Handling, Machine, Settings, TrainConfig
+from sparselabel.errors import ConfigError, listing, nearest
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -34,7 +34,8 @@ class Planned:
 class Row:
     """What a method reached: with the learning rate of its best mean validation, the test mAP of every seed.
 
-    ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, None without both.
+    ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes; None without
+    both.
     """
 
     method: str
@@ -45,7 +46,7 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """Mean test mAP over the seeds."""
+        """Mean test mAP over the seeds; there must be a test split."""
         return statistics.fmean(self.test)
 
     @property
@@ -55,11 +56,19 @@ class Row:
 
 
 def plan(
-    base: TrainConfig, methods: Sequence[str], learning_rates: Sequence[float], seeds: Sequence[int], out: Path
+    base: TrainConfig,
+    methods: Sequence[str],
+    learning_rates: Sequence[float],
+    seeds: Sequence[int],
+    out: Path,
 ) -> list[Planned]:
-    """All runs of a comparison: methods × learning rates (of the first phase that there is) × seeds."""
+    """All runs of a comparison: methods × learning rates (of the first phase that there is) × seeds.
+
+    Each method takes those of the settings that it has.
+    """
     if not methods:
         raise ConfigError("there is nothing to compare: give --methods")
+    settings = _settings_by_method(base.settings, methods)
     phase = next(iter(base.phases))
     rates = tuple(learning_rates) or (base.phases[phase].learning_rate,)
     planned = []
@@ -67,10 +76,27 @@ def plan(
         for rate in rates:
             for seed in seeds:
                 tuned: Any = replace(base.phases[phase], learning_rate=rate)
-                config = replace(base, method=method, seed=seed, **{phase: tuned})
+                config = replace(base, method=method, settings=settings[method], seed=seed, **{phase: tuned})
                 path = out / f"{method}-{rate:g}-seed{seed}"
                 planned.append(Planned(method, rate, seed, config, path))
     return planned
+
+
+def _settings_by_method(settings: Settings, methods: Sequence[str]) -> dict[str, Settings]:
+    """What each method takes of the settings; a wrong name is found now, not after hours of training."""
+    from sparselabel.method.catalog import METHODS, settings_of
+
+    for method in methods:
+        if method not in METHODS:
+            raise ConfigError(f"there is no method {method!r}: {nearest(method, METHODS)}")
+    given = settings.given()
+    for name in given:
+        if not any(name in settings_of(method) for method in methods):
+            raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
+    return {
+        method: Settings(**{name: value for name, value in given.items() if name in settings_of(method)})
+        for method in methods
+    }
 
 
 def compare(
@@ -109,7 +135,7 @@ def _values(by_seed: dict[int, dict[str, Any]], split: str) -> list[float]:
 
 def with_share(rows: list[Row]) -> list[Row]:
     """Add the share of the gap between the baseline and the oracle, where both are there."""
-    means = {row.method: row.mean for row in rows}
+    means = {row.method: row.mean for row in rows if row.test}
     if BASELINE not in means or ORACLE not in means or means[ORACLE] == means[BASELINE]:
         return rows
     gap = means[ORACLE] - means[BASELINE]
@@ -120,7 +146,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
     """The rows as CSV: mAP in per cent, one column for each seed's test."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        seeds = [f"test_{number}" for number in range(max(len(row.test) for row in rows))]
+        seeds = [f"test_{number}" for number in range(max((len(row.test) for row in rows), default=0))]
         writer.writerow(["method", "learning_rate", "validation", "test", "spread", "gap_recovered", *seeds])
         for row in rows:
             validation = f"{100 * statistics.fmean(row.validation):.2f}" if row.validation else ""
@@ -129,7 +155,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
                     row.method,
                     f"{row.learning_rate:g}",
                     validation,
-                    f"{100 * row.mean:.2f}",
+                    f"{100 * row.mean:.2f}" if row.test else "",
                     "" if row.spread is None else f"{100 * row.spread:.2f}",
                     "" if row.recovered is None else f"{row.recovered:.3f}",
                     *(f"{100 * value:.2f}" for value in row.test),

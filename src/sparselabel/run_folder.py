@@ -1,15 +1,17 @@
 """What a run leaves on the disk, and where.
 
-    RUN/config.toml        the resolved configuration          RUN/run.json       data, classes, versions, command
-    RUN/metrics.jsonl      a line an epoch                      RUN/checkpoints/   the newest and the best epoch
-    RUN/watched/           a few pictures, epoch by epoch       RUN/memory/        memories too large for RAM
-    RUN/model.safetensors  the best epoch's whole classifier    RUN/result.json    final numbers; a run with it is finished
-    RUN/scores-SPLIT.npz, evaluation-SPLIT.json                 written by evaluate
+    RUN/config.toml        the resolved configuration        RUN/run.json     data, classes, versions, command
+    RUN/metrics.jsonl      a line an epoch                   RUN/checkpoints/ the newest and the best epoch
+    RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
+    RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
+    RUN/scores-SPLIT.npz, evaluation-SPLIT.json              written by evaluate
+
+A run with result.json is finished.
 """
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +77,21 @@ class RunFolder:
                 )
             self._refuse_other(config, about)
             return
+        if self.path.exists() and not self._replaceable(force):
+            raise RunError(
+                f"{self.path} exists and is not a run: choose another --out, or remove it yourself"
+            )
         if force and self.path.exists():
             shutil.rmtree(self.path)
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise RunError(f"{self.path} exists and is not a run: choose another --out, or replace it with --force")
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / "run.json", about)
         configuration.save(config, self.config_file)
+
+    def _replaceable(self, force: bool) -> bool:
+        """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
+        if not self.path.is_dir():
+            return False
+        return not any(self.path.iterdir()) or (force and (self.path / "run.json").is_file())
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
         before = self.config()
@@ -96,7 +106,9 @@ class RunFolder:
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
         if not self.config_file.is_file():
-            raise RunError(f"{self.path} is not a run (it has no config.toml): make one with `sparselabel train`")
+            raise RunError(
+                f"{self.path} is not a run (it has no config.toml): make one with `sparselabel train`"
+            )
         return configuration.load(TrainConfig, self.config_file)
 
     def about(self) -> dict[str, Any]:
@@ -127,5 +139,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:
-    changed = [name for name in vars(before) if getattr(before, name) != getattr(now, name)]
-    return ", ".join(f"{name} was {getattr(before, name)}" for name in changed)
+    old, new = _flat(asdict(before)), _flat(asdict(now))
+    return ", ".join(f"{name} was {old[name]}, not {new[name]}" for name in old if old[name] != new[name])
+
+
+def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
+    """Nested settings by the names their flags have, as ``head.epochs``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{table}{name}.") if isinstance(value, dict) else {f"{table}{name}": value}
+    return flat

@@ -20,6 +20,7 @@ app = App(
     version_flags=["--version"],
     default_parameter=Parameter(negative=()),
 )
+app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says how to go on
 app.command(prepare.app)
 app.command(data.data)
 app.command(methods.methods)
@@ -40,20 +41,29 @@ def _launch(
     config
         TOML file with the command's settings, nested flags as tables; a flag beats the file.
     """
-    if config is not None:
-        from cyclopts.config import Toml
-
-        if not config.is_file():
-            raise ConfigError(f"there is no configuration file {config}")
-        app.config = Toml(config, use_commands_as_keys=False)
+    app.config = () if config is None else _read(config)
     return app(tokens, result_action="return_value")
+
+
+def _read(config: Path) -> Any:
+    import tomllib
+
+    from cyclopts.config import Dict
+
+    if not config.is_file():
+        raise ConfigError(f"there is no configuration file {config}")
+    try:
+        values = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{config} is not TOML: {error}") from error
+    return Dict(values, use_commands_as_keys=False, source=str(config))
 
 
 def main() -> None:
     """Run the command; an error of ours is one clear message, not a traceback."""
     warnings.showwarning = _say_warning
     try:
-        app.meta(result_action="return_value")
+        app.meta(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
         _say("error", str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
@@ -63,7 +73,8 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        _say("error", f"{error.filename or 'a file'} could not be written: {error.strerror}; make room and resume")
+        where = error.filename or "a file"
+        _say("error", f"{where} could not be written: {error.strerror}; make room and resume")
         sys.exit(1)
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from sparselabel.cli.terminal import plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
 
@@ -29,7 +30,7 @@ def compare(
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
 ) -> None:
-    """Train several methods and print a table: test mAP, its spread, and the share of the oracle gap recovered.
+    """Train several methods and print a table: test mAP, its spread, the share of the oracle gap recovered.
 
     Finished runs are skipped, so a comparison that was stopped goes on where it was.
 
@@ -40,7 +41,7 @@ def compare(
     data
         Prepared data, as `sparselabel prepare` wrote it.
     methods
-        The methods (--method is ignored).
+        The methods (--method is ignored); each takes those of the --settings that it has.
     out
         Folder of the runs and of table.csv.
     learning_rates
@@ -56,7 +57,7 @@ def compare(
     rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)
     write_table(rows, out / "table.csv")
     show(rows)
-    Console(highlight=False).print(f"written to {out / 'table.csv'}")
+    plain_console().print(f"written to {out / 'table.csv'}")
 
 
 def say_run(run: "Planned", number: int, total: int) -> None:
@@ -77,4 +78,4 @@ def show(rows: "Sequence[Row]") -> None:
         shown = f"{100 * row.mean:.1f}{spread}" if row.test else "no test split"
         share = "" if row.recovered is None else f"{row.recovered:.0%}"
         table.add_row(row.method, f"{row.learning_rate:g}", shown, share)
-    Console(highlight=False).print(table)
+    plain_console().print(table)

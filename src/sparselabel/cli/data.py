@@ -4,8 +4,9 @@ import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+
+from sparselabel.cli.terminal import plain_console
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -27,7 +28,7 @@ def data(folder: Path, /, *, json: bool = False) -> None:
 
     prepared = open_prepared(folder)
     if json:
-        Console(soft_wrap=True).print_json(json_format.dumps(prepared.description()))
+        plain_console().print_json(json_format.dumps(prepared.description()))
     else:
         describe(prepared)
 
@@ -36,7 +37,7 @@ def describe(prepared: "Prepared") -> None:
     """Tables of the splits and of the classes."""
     from sparselabel.data.labels import UNKNOWN
 
-    console = Console(highlight=False)
+    console = plain_console()
     splits = Table(title=f"{prepared.name}: {len(prepared.classes)} classes", title_justify="left")
     splits.add_column("split")
     for name in ("pictures", "positives a picture", "observed positives", "observed negatives", "unknown"):

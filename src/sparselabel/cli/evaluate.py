@@ -4,9 +4,9 @@ import json as json_format
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Machine
 
 
@@ -36,20 +36,19 @@ def evaluate(
     workers
         Processes that load pictures.
     """
-    from sparselabel.cli.terminal import progress
     from sparselabel.evaluate.run import evaluate_run, pictures_in
 
     with progress(pictures_in(run, split), f"scoring {split}") as advance:
         measured = evaluate_run(run, split, threshold=threshold, workers=workers, report=advance)
     if json:
-        Console(soft_wrap=True).print_json(json_format.dumps(measured))
+        plain_console().print_json(json_format.dumps(measured))
     else:
         show(measured)
 
 
 def show(measured: dict[str, Any]) -> None:
     """Tables of the measures."""
-    console = Console(highlight=False)
+    console = plain_console()
     table = Table(title=f"{measured['split']}: {measured['images']:,} pictures, labels {measured['labels']}")
     table.add_column("measure")
     table.add_column("value", justify="right")
@@ -66,9 +65,7 @@ def show(measured: dict[str, Any]) -> None:
         mean = subset["average_precision"]["mean_of_present"]
         shown = "-" if mean is None else f"{100 * mean:.2f}"
         present = subset["average_precision"]["present"]
-        table.add_row(
-            f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)", shown
-        )
+        table.add_row(f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)", shown)
     for who, value in (measured["recovery"] or {}).items():
         if value is not None:
             table.add_row(f"hidden training labels: mAP of the {who}", f"{100 * value:.2f}")

@@ -2,8 +2,9 @@
 
 import inspect
 
-from rich.console import Console
 from rich.table import Table
+
+from sparselabel.cli.terminal import plain_console
 
 
 def methods(name: str | None = None, /) -> None:
@@ -19,7 +20,7 @@ def methods(name: str | None = None, /) -> None:
     from sparselabel.errors import ConfigError, nearest
     from sparselabel.method.catalog import METHODS
 
-    console = Console(highlight=False)
+    console = plain_console()
     if name is None:
         table = Table("method", "what it does (paper, equation)", "needs")
         for known, factory in METHODS.items():
@@ -29,9 +30,10 @@ def methods(name: str | None = None, /) -> None:
         return
     if name not in METHODS:
         raise ConfigError(f"there is no method {name!r}: {nearest(name, METHODS)}")
-    console.print(f"[bold]{name}[/bold]", highlight=False)
-    console.print(inspect.getdoc(METHODS[name]), markup=False)
-    console.print(f"\nNeeds: {needs_of(name) or 'nothing but the labels'}.")
+    console.print(name, style="bold")
+    for paragraph in (inspect.getdoc(METHODS[name]) or "").split("\n\n"):
+        console.print(" ".join(paragraph.split()) + "\n", soft_wrap=False)
+    console.print(f"Needs: {needs_of(name) or 'nothing but the labels'}.")
     settings = inspect.signature(METHODS[name]).parameters.values()
     if settings:
         table = Table("setting", "flag", "default")

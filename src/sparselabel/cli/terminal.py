@@ -6,6 +6,11 @@ from contextlib import contextmanager
 from rich.console import Console
 
 
+def plain_console() -> Console:
+    """Where results go: words are printed as they are, also a class called ``[red] :cat:``."""
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, told how many more are done; a plain line without a terminal."""

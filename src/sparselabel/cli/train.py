@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sparselabel.cli.terminal import plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
 
 Flat = Parameter(name="*")
@@ -32,21 +33,21 @@ def train(
     out
         Folder of the run.
     """
-    from rich.console import Console
-
     from sparselabel.data.dataset import open_prepared
     from sparselabel.train.run import train_run
 
     result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)
     if handling.quiet:
         return
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(f"best epoch {result['best_epoch']} of {result['epochs']}")
     for split in ("validation", "test"):
         if result[split] is not None:
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
     if result["recovery"] is not None:
         recovered = result["recovery"]
-        estimates = "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
+        estimates = (
+            "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
+        )
         console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
     console.print(f"next: sparselabel evaluate {out}")

@@ -1,6 +1,6 @@
 """Prepared data: a folder of memory-mapped arrays that opens at once, whatever its size.
 
-    DIR/dataset.json      name, root of the pictures, classes, splits with their sizes and digests, how it was made
+    DIR/dataset.json      name, root of the pictures, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
                /mark_rows.npy  mark_classes.npy  mark_centres.npy  mark_sizes.npy
 
@@ -81,38 +81,47 @@ def open_prepared(folder: Path) -> Prepared:
             f"{folder} is not prepared data (it has no dataset.json): "
             "make it with `sparselabel prepare READER SOURCE --out DIR`"
         )
-    made = json.loads(index.read_text())
-    if made.get("format") != FORMAT:
+    try:
+        made = json.loads(index.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{index} cannot be read ({error}): prepare the data again") from error
+    if not isinstance(made, dict) or "format" not in made:
+        raise DataError(f"{index} does not describe prepared data: prepare the data again")
+    if made["format"] != FORMAT:
         raise DataError(
-            f"{index} has format {made.get('format')}, this program reads format {FORMAT}: prepare it again"
+            f"{index} has format {made['format']}, this program reads format {FORMAT}: prepare it again"
         )
     classes = tuple(made["classes"])
     root = Path(made["root"])
     root = root if root.is_absolute() else folder / root
     splits = {
-        name: _open_split(folder / name, root, classes, about["digest"])
-        for name, about in made["splits"].items()
+        name: _open_split(folder / name, root, classes, about) for name, about in made["splits"].items()
     }
     return Prepared(folder, made["name"], classes, splits, made)
 
 
-def _open_split(folder: Path, root: Path, classes: tuple[str, ...], digest: str) -> PreparedSplit:
-    def array(name: str) -> Any:
-        try:
-            return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder / name}.npy cannot be read ({error}): prepare the data again") from error
+def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[str, Any]) -> PreparedSplit:
+    def array(name: str, *shape: int) -> Any:
+        file = folder / f"{name}.npy"
+        try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
+            found = np.load(file, mmap_mode="c", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{file} cannot be read ({error}): prepare the data again") from error
+        if shape and found.shape != shape:  # a file of other data; what is in it is not looked at here
+            raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
+        return found
 
-    ids = array("ids")
+    count = about["images"]
+    ids = array("ids", count)
     return PreparedSplit(
         name=folder.name,
         root=root,
-        paths=array("paths"),
-        truth=LabelTable(ids, classes, array("truth"), check=False),
-        observed=LabelTable(ids, classes, array("observed"), check=False),
-        marks=Marks(*(array(f"mark_{column}") for column in MARK_COLUMNS), check=False),
-        digests=array("digests"),
-        digest=digest,
+        paths=array("paths", count),
+        truth=LabelTable(ids, classes, array("truth", count, len(classes)), check=False),
+        observed=LabelTable(ids, classes, array("observed", count, len(classes)), check=False),
+        marks=Marks(**{column: array(f"mark_{column}") for column in MARK_COLUMNS}, check=False),
+        digests=array("digests", count),
+        digest=about["digest"],
     )
 
 

@@ -16,6 +16,7 @@ from sparselabel.data.augment import View, draw, load, render
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.frame import Frame
 from sparselabel.data.sampler import PADDING, Rows
+from sparselabel.errors import DataError
 
 
 class Batch(NamedTuple):
@@ -73,7 +74,10 @@ class PictureFeed:
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """Freshly drawn views of these rows."""
         self._keys.batches = [(epoch, rows) for rows in batches]
-        for rows, pixels, frames in self._loader:
+        for loaded in self._loader:
+            if isinstance(loaded, str):
+                raise DataError(loaded)
+            rows, pixels, frames = loaded
             views = range(pixels.shape[1])
             yield Batch(
                 rows,
@@ -88,7 +92,7 @@ class _Keys:
     def __init__(self) -> None:
         self.batches: list[tuple[int, Rows]] = []
 
-    def __iter__(self) -> Iterator[tuple[int, Rows]]:
+    def __iter__(self) -> Iterator[Any]:  # torch says lists; whatever it is goes to __getitems__
         return iter(self.batches)
 
     def __len__(self) -> int:
@@ -104,8 +108,17 @@ class _Pictures(Dataset[Any]):
         self.seed = seed
         self.views = views
 
-    def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor]:
-        epoch, rows = key
+    def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | str:
+        """Rows, pixels and frames of a batch, or the message of a ``DataError``, which the feed raises.
+
+        Torch would wrap an error of a worker in its whole traceback.
+        """
+        try:
+            return self._load(*key)
+        except DataError as error:
+            return str(error)
+
+    def _load(self, epoch: int, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         size = self.view.size
         pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
         frames: npt.NDArray[np.float32] = np.empty((len(rows), self.views, 5), np.float32)

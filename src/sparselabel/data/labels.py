@@ -79,10 +79,10 @@ def as_labels(values: Any) -> Labels:
         with np.errstate(invalid="ignore"):  # NaN has no int8; it is refused below
             kept = array.astype(np.int8) if array.dtype.kind in "biuf" else None
         if kept is None or not np.array_equal(kept, array):
-            raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)!r}")
+            raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)}")
         array = kept
     if array.size and (array.min() < UNKNOWN or array.max() > POSITIVE):
-        raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)!r}")
+        raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)}")
     return array
 
 
@@ -94,6 +94,8 @@ def refuse_duplicates(kind: str, names: Texts) -> None:
         raise DataError(f"every {kind} must be named once; these occur more often: {listing(twice)}")
 
 
-def _odd_one(array: npt.NDArray[Any]) -> Any:
+def _odd_one(array: npt.NDArray[Any]) -> str:
     odd = array.ravel()[~np.isin(array.ravel(), (POSITIVE, NEGATIVE, UNKNOWN))]
-    return odd[0].item() if hasattr(odd[0], "item") else odd[0]
+    if not len(odd):  # 1, 0 and -1, but as Python objects or complex numbers
+        return f"values of type {array.dtype}"
+    return repr(odd[0].item() if hasattr(odd[0], "item") else odd[0])

@@ -6,6 +6,7 @@ right one, whatever its size in pixels. Marks exist for positive classes only.
 
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,20 +33,25 @@ class Marks:
     def __post_init__(self, check: bool) -> None:
         if not check:  # sorted and checked already: prepared data, or some rows of other marks
             return
-        rows = np.asarray(self.rows, dtype=np.int64).reshape(-1)
-        order = np.argsort(rows, kind="stable")
-        object.__setattr__(self, "rows", rows[order])
-        object.__setattr__(self, "classes", np.asarray(self.classes, dtype=np.int32).reshape(-1)[order])
-        for name in ("centres", "sizes"):
-            column = np.asarray(getattr(self, name), dtype=np.float32).reshape(-1, 2)
+        columns: dict[str, npt.NDArray[Any]] = {
+            "rows": np.asarray(self.rows, dtype=np.int64).reshape(-1),
+            "classes": np.asarray(self.classes, dtype=np.int32).reshape(-1),
+            "centres": np.asarray(self.centres, dtype=np.float32).reshape(-1, 2),
+            "sizes": np.asarray(self.sizes, dtype=np.float32).reshape(-1, 2),
+        }
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise DataError(f"the columns of marks must have one length, not {lengths}")
+        order = np.argsort(columns["rows"], kind="stable")
+        for name, column in columns.items():
             object.__setattr__(self, name, column[order])
-        if not len(self.rows) == len(self.classes) == len(self.centres) == len(self.sizes):
-            raise DataError("the columns of marks must have one length")
+        self._refuse((self.rows < 0) | (self.classes < 0), "a mark's row and class must not be negative")
         self._refuse(np.any(self.sizes < 0, axis=1), "a mark's size must not be negative")
         half = self.sizes / 2
         low, high = self.centres - half, self.centres + half
-        # Boxes may touch the edge; float32 may carry them over it by a rounding error.
-        self._refuse(np.any((low < -1e-5) | (high > 1 + 1e-5), axis=1), "a mark must lie inside its picture")
+        # Boxes may touch the edge; float32 may carry them over it by a rounding error. NaN is never inside.
+        inside = np.all((low >= -1e-5) & (high <= 1 + 1e-5), axis=1)
+        self._refuse(~inside, "a mark must lie inside its picture")
 
     def _refuse(self, wrong: npt.NDArray[np.bool_], rule: str) -> None:
         if wrong.any():
@@ -66,7 +72,12 @@ class Marks:
     @staticmethod
     def none() -> "Marks":
         """No marks at all."""
-        return Marks(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 2), np.float32), np.empty((0, 2), np.float32))
+        return Marks(
+            np.empty(0, np.int64),
+            np.empty(0, np.int32),
+            np.empty((0, 2), np.float32),
+            np.empty((0, 2), np.float32),
+        )
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""

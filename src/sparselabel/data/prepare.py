@@ -27,6 +27,9 @@ from sparselabel.errors import DataError, DataWarning, RunError, listing
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
 
+PARTIAL = ".partial"
+"""Folder inside --out where data is written before it is moved to its place."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Part:
@@ -45,8 +48,12 @@ def prepare(
     source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
-    if out.exists() and any(out.iterdir()) and not force and not _holds_only_pictures_of(source, out):
-        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+    _refuse_to_overwrite(source, out, how, force)
+    if "train" not in source.splits:
+        raise DataError(
+            f"{source.name} has no split 'train', only {listing(source.splits)}: "
+            "call the one to train on 'train'"
+        )
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     for name, (split, digests) in splits.items():
@@ -54,23 +61,46 @@ def prepare(
         # Tests are always judged by all that is known; hidden labels are for training and validation.
         observed = truth if name == "test" else sparsify(truth, how)
         parts[name] = _Part(split, observed, digests)
+    _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
-        train, val = split_rows(len(parts["train"].split.labels), how.validation)
+        count = len(parts["train"].split.labels)
+        train, val = split_rows(count, how.validation)
+        if not len(train) or not len(val):
+            raise DataError(
+                f"a validation share of {how.validation} of {count:,} pictures leaves none for "
+                f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
+            )
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
             name: part for name, part in parts.items() if name != "train"
         }
     if "val" in parts and how.validation_labels == "full":
         val_part = parts["val"]
         parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
-    _refuse_empty(parts, how)
     _warn_of_useless_classes(parts["train"])
     _write(source, parts, out, how)
     return open_prepared(out)
 
 
-def _holds_only_pictures_of(source: Source, out: Path) -> bool:
-    """Whether ``out`` holds just the pictures that the source itself made there (scenes)."""
-    return source.root == out and not (out / "dataset.json").exists()
+def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file, and a folder is needed: choose another --out")
+    there = {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
+    # A source may have made its pictures there itself (scenes).
+    only_pictures = source.root == out and "dataset.json" not in there
+    if there and not force and not only_pictures:
+        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+    needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
+    in_the_way = sorted((needed & there).difference(_old_splits(out)))
+    if in_the_way:
+        raise RunError(
+            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
+            "choose another --out"
+        )
+
+
+def _old_splits(out: Path) -> list[str]:
+    """The splits of data prepared before, also when its index is lost or damaged."""
+    return sorted(file.parent.name for file in out.glob("*/observed.npy"))
 
 
 def _leave_out_broken(
@@ -91,9 +121,10 @@ def _leave_out_broken(
             if report is not None:
                 report(1)
         rows = np.nonzero(good)[0]
+        rest = split
         if len(rows) < len(good):
-            split = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
-        kept[name] = (split, digests[rows])
+            rest = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
+        kept[name] = (rest, digests[rows])
     if broken:
         found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
         if not skip:
@@ -122,11 +153,10 @@ def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
             yield from pool.map(check, split.paths[start : start + 1024].tolist())
 
 
-def _refuse_empty(parts: dict[str, _Part], how: Preparation) -> None:
+def _refuse_empty(parts: dict[str, _Part]) -> None:
     for name, part in parts.items():
         if len(part.split.labels) == 0:
-            way_out = f" (a validation share of {how.validation} of too few)" if name == "val" else ""
-            raise DataError(f"split {name!r} has no pictures{way_out}: check the source, or leave the split out")
+            raise DataError(f"split {name!r} has no pictures: check the source, or leave the split out")
     if not len(parts["train"].split.labels.classes):
         raise DataError("the data has no classes: every label is empty")
 
@@ -144,12 +174,30 @@ def _warn_of_useless_classes(train: _Part) -> None:
 
 
 def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation) -> None:
-    """Write to a temporary folder first and rename at the end: data that can be opened is complete."""
-    about = {name: {"images": len(part.split.labels)} for name, part in parts.items()}
-    work = out.with_name(out.name + ".partial")
+    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
+    work = out / PARTIAL
+    new, old = work / "new", work / "old"
     shutil.rmtree(work, ignore_errors=True)
-    for name, part in parts.items():
-        about[name]["digest"] = _write_split(work / name, part)
+    try:
+        new.mkdir(parents=True)
+        _write_data(source, parts, new, out, how)
+    except BaseException:  # half of the data is of no use, and may be what filled the disk
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    old.mkdir()
+    index = ["dataset.json"] if (out / "dataset.json").exists() else []
+    for name in [*index, *_old_splits(out)]:
+        (out / name).rename(old / name)
+    for name in [*parts, "dataset.json"]:
+        (new / name).rename(out / name)
+    shutil.rmtree(work)
+
+
+def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, how: Preparation) -> None:
+    about = {
+        name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
+        for name, part in parts.items()
+    }
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,
@@ -160,19 +208,11 @@ def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation)
         "splits": about,
         "preparation": asdict(how),
     }
-    (work / "dataset.json").write_text(json.dumps(index, indent=1))
-    out.mkdir(parents=True, exist_ok=True)
-    if (out / "dataset.json").exists():
-        for name in json.loads((out / "dataset.json").read_text())["splits"]:
-            shutil.rmtree(out / name, ignore_errors=True)
-        (out / "dataset.json").unlink()
-    for name in [*parts, "dataset.json"]:  # the index last
-        (work / name).rename(out / name)
-    work.rmdir()
+    (new / "dataset.json").write_text(json.dumps(index, indent=1))
 
 
 def _write_split(folder: Path, part: _Part) -> str:
-    folder.mkdir(parents=True)
+    folder.mkdir()
     table = LabelTable(part.split.labels.ids, part.split.labels.classes, part.observed)
     arrays = {
         "ids": table.ids,
@@ -182,7 +222,7 @@ def _write_split(folder: Path, part: _Part) -> str:
         "digests": part.digests,
     }
     arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
         if name != "paths":  # where the pictures lie does not change what they are

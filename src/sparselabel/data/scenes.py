@@ -76,8 +76,10 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train") -> S
         if item.kind >= 0:
             kinds.append(item.kind)
             pixels.append(result.pixels)
-    grain = rng.standard_normal((size, size, 1), dtype=np.float32)
-    image = np.clip(canvas.pixels + 2.5 * grain, 0, 255).astype(np.uint8)
+    canvas.pixels += np.float32(2.5) * rng.standard_normal(
+        (size, size, 1), dtype=np.float32
+    )  # a paper's grain
+    image = np.clip(canvas.pixels, 0, 255, out=canvas.pixels).astype(np.uint8)
     instances, kept = _seen(painted, np.array(pixels))
     classes = np.array(kinds, dtype=np.int32)[kept]
     labels = np.zeros(len(CLASSES), dtype=np.int8)

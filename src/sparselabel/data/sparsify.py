@@ -12,6 +12,7 @@ from sparselabel.config import ALL, PAPER_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.errors import DataError
 
+
 def sparsify(truth: Labels, how: Sparsify) -> Labels:
     """The observed labels that ``how`` leaves of complete ones."""
     if how.sparsify == "none":

@@ -14,6 +14,7 @@ from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import RunError
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.score import score
+from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
 from sparselabel.model.classifier import Classifier, Head
 from sparselabel.run_folder import RunFolder, write_json
@@ -28,6 +29,7 @@ def evaluate_run(
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run."""
+    keep_freed_memory()
     run = RunFolder(path)
     result = run.result()
     part = split_of(run, split)

@@ -17,7 +17,7 @@ def score(
     count: int,
     device: torch.device,
     *,
-    batch: int = 64,
+    batch: int = 32,
     shard: int = 0,
     shards: int = 1,
     report: Callable[[int], None] | None = None,

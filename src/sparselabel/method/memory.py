@@ -34,7 +34,9 @@ class RunningScores(Part):
         def start(slots: Tensor) -> Tensor:
             return (layout.observed[slots] == POSITIVE).float()
 
-        self.rows = make_memory("running-scores", count, classes, start, layout.folder)
+        self.rows = make_memory(
+            f"running-scores-{int(layout.rows[0])}", count, classes, start, folder=layout.folder
+        )
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B, L) The running scores of some rows; padding gives those of any row."""

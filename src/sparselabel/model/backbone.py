@@ -3,11 +3,12 @@
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import ConfigError, ModelError, listing, nearest
+from sparselabel.errors import ConfigError, ModelError, listing
 from sparselabel.model.weights import load_weights
 
 PRETRAINED = "pretrained"
@@ -26,7 +27,7 @@ class Backbone(nn.Module):
     def __init__(self, network: nn.Module, mean: Iterable[float], deviation: Iterable[float]) -> None:
         super().__init__()
         # Channels last: measured ten times as fast for convolutions on a CPU, and what tensor cores want.
-        self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = network.to(memory_format=torch.channels_last)
         # timm gives means and deviations for pixels in 0..1; views are 0..255.
         self.register_buffer("mean", torch.tensor([*mean]).view(1, 3, 1, 1) * 255, persistent=False)
         self.register_buffer("deviation", torch.tensor([*deviation]).view(1, 3, 1, 1) * 255, persistent=False)
@@ -45,7 +46,7 @@ class Backbone(nn.Module):
         if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
             tokens = features[:, getattr(self.network, "num_prefix_tokens", 0) :]
             side = round(tokens.shape[1] ** 0.5)
-            return tokens.transpose(1, 2).unflatten(2, (side, side))
+            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
         if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
             return features.permute(0, 3, 1, 2)
         return features
@@ -61,16 +62,13 @@ def make_backbone(
 ) -> Backbone:
     """A backbone by timm's name, with downloaded weights, none, or those of a file.
 
-    ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells of
-    a convolutional network smaller than its usual 32 pixels.
+    ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells
+    of a convolutional network smaller than its usual 32 pixels.
     """
     import timm
 
-    if not timm.is_model(name):
-        known = timm.list_models(f"*{name[:4]}*")
-        raise ConfigError(f"timm has no backbone {name!r}: {nearest(name, known)}")
-    about = timm.models.get_pretrained_cfg(name)
-    extra: dict[str, object] = {}
+    about = _known(name)
+    extra: dict[str, Any] = {}
     if output_stride is not None:
         extra["output_stride"] = output_stride
     if about is not None and about.fixed_input_size:
@@ -81,8 +79,13 @@ def make_backbone(
             network = timm.create_model(
                 name, pretrained=weights == PRETRAINED, num_classes=0, global_pool="", **extra
             )
-    except TypeError as error:
-        raise ConfigError(f"backbone {name!r} does not take {listing(extra)}: {error}") from error
+    except (TypeError, AssertionError) as error:  # how timm says that an argument does not fit the network
+        if output_stride is None:
+            raise
+        raise ConfigError(
+            f"backbone {name!r} cannot have an output_stride of {output_stride}: convolutional networks have "
+            f"8, 16 or 32, transformers none ({error or type(error).__name__})"
+        ) from error
     except Exception as error:  # whatever the hub's client raises
         if weights != PRETRAINED:
             raise
@@ -91,8 +94,25 @@ def make_backbone(
             "Without a network: give a file (--weights FILE, safetensors or torch), "
             "or start from random weights (--weights none)"
         ) from error
-    config = network.pretrained_cfg
+    config: Any = network.pretrained_cfg
     backbone = Backbone(network, config["mean"], config["std"])
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
     return backbone
+
+
+def _known(name: str) -> Any:
+    """What timm knows about a network's input; an unknown name or tag is an error that names the nearest."""
+    import difflib
+
+    import timm
+
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=5)
+        hint = f"did you mean {listing(near)}?" if near else "timm.list_models() names all there are"
+        raise ConfigError(f"timm has no backbone {name!r}: {hint}")
+    try:
+        return timm.models.get_pretrained_cfg(name)
+    except RuntimeError as error:  # the part after the dot
+        known = timm.list_pretrained(f"{name.partition('.')[0]}.*")
+        raise ConfigError(f"timm has no backbone {name!r} ({error}): it has {listing(known)}") from error

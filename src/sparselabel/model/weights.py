@@ -21,15 +21,18 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
     """
     found = _stripped(read_tensors(path), set(network.state_dict()))
     wanted = network.state_dict()
-    fitting = {key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape}
-    missing = [key for key in wanted if key not in fitting and not key.endswith("num_batches_tracked")]
+    fitting = {
+        key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape
+    }
+    needed = [key for key in wanted if not key.endswith("num_batches_tracked")]
+    missing = [key for key in needed if key not in fitting]
     if missing:
         shapes = [
             f"{key} {tuple(found[key].shape)} instead of {tuple(wanted[key].shape)}" if key in found else key
             for key in missing
         ]
         said = (
-            f"{path} fits {len(wanted) - len(missing)} of the {len(wanted)} tensors of this backbone; "
+            f"{path} fits {len(needed) - len(missing)} of the {len(needed)} tensors of this backbone; "
             f"missing or of another shape: {listing(shapes, 5)}; in the file but unknown: "
             f"{listing([key for key in found if key not in wanted], 5) or 'none'}"
         )
@@ -51,27 +54,34 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ModelError(
-            f"{path} cannot be read as weights ({error}): it must be a safetensors file, or a torch file of "
-            "plain tensors (torch.save(model.state_dict(), file))"
+            f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
+            "file of plain tensors (torch.save(model.state_dict(), file))"
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds a {type(content).__name__}, not tensors by name")
-    return {key: value for key, value in content.items() if isinstance(value, Tensor)}
+    return {
+        key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
+    }
+
+
+def _reason(error: Exception) -> str:
+    """What torch says was wrong, without its long advice to run the file after all."""
+    said = str(error).rpartition("WeightsUnpickler error: ")[2].partition(" Please use")[0].strip()
+    return said.partition("\n")[0] or type(error).__name__
 
 
 def _stripped(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
-    """Take a common prefix off the names if more of them fit without it."""
-    best = tensors
-    while True:
-        candidates = [
-            {key.removeprefix(prefix): value for key, value in best.items()}
+    """Take prefixes off the names (``module.model.`` is two) where more of them fit without."""
+    tried = latest = [tensors]
+    for _ in range(3):
+        latest = [
+            {key.removeprefix(prefix): value for key, value in found.items()}
+            for found in latest
             for prefix in PREFIXES
-            if any(key.startswith(prefix) for key in best)
+            if any(key.startswith(prefix) for key in found)
         ]
-        better = max(candidates, key=lambda found: len(wanted & set(found)), default=best)
-        if len(wanted & set(better)) <= len(wanted & set(best)):
-            return best
-        best = better
+        tried = tried + latest
+    return max(tried, key=lambda found: len(wanted & set(found)))

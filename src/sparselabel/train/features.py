@@ -66,7 +66,7 @@ def _compute(
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     feed = PictureFeed(split, view, workers=workers)
-    for numbers, inputs, _ in feed(in_order(rows, 64), epoch=0):
+    for numbers, inputs, _ in feed(in_order(rows, 32), epoch=0):
         cells = network(inputs[0].to(fabric.device))
         stored[numbers.numpy()] = cells.float().mean(dim=(2, 3)).cpu().numpy()
         report(len(numbers))

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sparselabel.config import Machine
+from sparselabel.model.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -14,6 +15,7 @@ def start(machine: Machine, precision: str) -> "Fabric":
     """Join the other processes, if there are any (torchrun tells by the environment)."""
     from lightning_fabric import Fabric
 
+    keep_freed_memory()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
     everywhere = int(os.environ.get("WORLD_SIZE", local))

@@ -47,12 +47,12 @@ class Session:
     @cached_property
     def observed(self) -> Tensor:
         """(N, L) What training may see of the labels."""
-        return torch.from_numpy(self.data.train.observed.values[:])
+        return torch.from_numpy(self.data.train.observed.values)
 
     @cached_property
     def truth(self) -> Tensor:
         """(N, L) All that is known of the labels; only oracles and logs look at it."""
-        return torch.from_numpy(self.data.train.truth.values[:])
+        return torch.from_numpy(self.data.train.truth.values)
 
     @cached_property
     def truth_known(self) -> bool:

@@ -74,12 +74,11 @@ class Canvas:
 
     def _window(self, left: int, top: int, layer: Image.Image) -> tuple[Window, Window]:
         """The part of the canvas under a layer, and the part of the layer over the canvas."""
-        right, bottom = min(self.size, left + layer.width), min(self.size, top + layer.height)
-        here = slice(max(0, top), max(0, bottom)), slice(max(0, left), max(0, right))
-        there = (
-            slice(here[0].start - top, here[0].stop - top),
-            slice(here[1].start - left, here[1].stop - left),
-        )
+        first_row, first_column = (min(max(0, start), self.size) for start in (top, left))
+        last_row = max(first_row, min(self.size, top + layer.height))
+        last_column = max(first_column, min(self.size, left + layer.width))
+        here = slice(first_row, last_row), slice(first_column, last_column)
+        there = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
         return here, there
 
     def glow(self, place: Place, colour: Colour, strength: float) -> None:
@@ -137,7 +136,7 @@ def mottle(rng: Random, size: int, cells: int) -> Pixels:
 
 
 def _axis(length: int) -> Pixels:
-    return np.linspace(-0.5, 0.5, length, dtype=np.float32)
+    return np.arange(length, dtype=np.float32) / np.float32(length - 1) - np.float32(0.5)
 
 
 def _lit(thing: Thing, light: Light, haze: float) -> list[list[int]]:

@@ -191,9 +191,9 @@ def _height(rng: Random, zone: str, side: float, near: float, horizon: float) ->
     if rng.random() < 0.1:  # a little magic: anything may float anywhere
         return rng.uniform(0, 2), rng.uniform(top, bottom)
     if zone == "high":
-        return rng.uniform(0, 0.6), rng.uniform(top, max(top + 0.1, horizon - 0.2 * side))
+        return rng.uniform(0, 0.6), rng.uniform(top, min(bottom, max(top + 0.1, horizon - 0.2 * side)))
     if zone == "air":
-        return rng.uniform(0.4, 1.6), rng.uniform(top, max(top + 0.1, horizon + 0.1))
+        return rng.uniform(0.4, 1.6), rng.uniform(top, min(bottom, max(top + 0.1, horizon + 0.1)))
     if zone == "water":
         base = horizon + (0.98 - horizon) * (0.16 + 0.84 * near * rng.uniform(0.7, 1)) - side * 0.4
         return 1 + near, min(bottom, base + rng.uniform(0, 0.12))
@@ -257,14 +257,13 @@ def backdrop(scene: Plan, rng: Random, size: int) -> Pixels:
         crests = np.sin(2 * np.pi * (9 * np.sqrt(down) + 0.9 * mottle(rng, size, 7)))
         pixels += 22 * (np.maximum(crests, 0) ** 4 * np.minimum(1, 6 * down))[..., None]
     else:
-        layers = 3
-        for layer in range(layers):
+        for layer, fading in enumerate((0.5, 0.25, 0.0)):
             waves = rng.uniform(0, 1, (3, 2))
             swell = sum(
                 (0.5 + b) * np.sin(2 * np.pi * ((0.5 + k) * across + a)) for k, (a, b) in enumerate(waves)
             )
             height = scene.horizon + (1 - scene.horizon) * 0.24 * layer - 0.03 + 0.022 * np.asarray(swell)
-            tone = mixed(scene.ground, scene.light.haze, 0.5 * (1 - layer / (layers - 1)))
+            tone = mixed(scene.ground, scene.light.haze, fading)
             ridge(pixels, height.astype(np.float32), shade(tone, 0.84), shade(tone, 1.08))
     pixels += 5 * mottle(rng, size, 5)[..., None] + 4 * mottle(rng, size, 24)[..., None]
     return pixels

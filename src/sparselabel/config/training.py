@@ -1,89 +1,13 @@
-"""Everything that can be set for preparing data and for training, as frozen dataclasses.
+"""What can be set for training."""
 
-The command makes its flags from them (nested fields as ``--head.epochs``), ``--config FILE.toml`` fills them
-(``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
-"""
-
-import json
+import math
 import os
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
 
-from sparselabel.errors import ConfigError, nearest
-
-Config = TypeVar("Config")
+from sparselabel.errors import ConfigError
 
 WORKERS = max(1, min(8, os.cpu_count() or 1))
-
-
-ALL = -1
-PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
-
-Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
-
-
-@dataclass(frozen=True)
-class Sparsify:
-    """Which labels to hide, to simulate sparse annotation on fully labelled data.
-
-    Parameters
-    ----------
-    sparsify
-        none: hide nothing.
-        single-positive: keep one random positive a picture (the papers' setting).
-        per-picture: keep so many positives and negatives a picture.
-        positive-share: keep each positive with probability ``share``, no negative.
-        uniform: keep each label, positive or negative, with probability ``share``.
-        per-class: keep so many positives and negatives of every class.
-    positives
-        Positives kept by per-picture and per-class (-1: all).
-    negatives
-        Negatives kept by per-picture and per-class (-1: all).
-    share
-        Share kept by positive-share and uniform.
-    label_seed
-        Seed of the choice; the default gives the published labels.
-    """
-
-    sparsify: Kind = "none"
-    positives: int = 1
-    negatives: int = 0
-    share: float = 0.5
-    label_seed: int = PAPER_SEED
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"share must be in (0, 1], not {self.share}")
-        for name in ("positives", "negatives"):
-            if getattr(self, name) < ALL:
-                raise ConfigError(
-                    f"{name} must be a count, or -1 for all, not {getattr(self, name)}"
-                )
-
-
-@dataclass(frozen=True)
-class Preparation(Sparsify):
-    """How to prepare data: which labels to hide (see Sparsify), and which pictures to validate on.
-
-    Parameters
-    ----------
-    validation
-        Share of the training pictures held out for validation, where the data has no validation split.
-    validation_labels
-        full: validation sees all that is known; observed: it is as sparse as training.
-    skip_broken
-        Leave out pictures that cannot be decoded, instead of stopping.
-    """
-
-    validation: float = 0.2
-    validation_labels: Literal["full", "observed"] = "full"
-    skip_broken: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
 
 
 @dataclass(frozen=True)
@@ -152,6 +76,8 @@ class Phase:
         Start from the last or the best epoch of the phase before.
     """
 
+    called: ClassVar[str] = "phase"
+
     epochs: int = 0
     learning_rate: float = 1e-3
     batch: int = 16
@@ -164,16 +90,21 @@ class Phase:
     start: Literal["last", "best"] = "last"
 
     def __post_init__(self) -> None:
+        # Written so that not-a-number is refused too.
         for name in ("epochs", "weight_decay", "clip", "patience"):
-            _refuse(getattr(self, name) < 0, f"{name} must not be negative, but is {getattr(self, name)}")
-        _refuse(self.learning_rate <= 0, f"learning_rate must be above 0, not {self.learning_rate}")
-        _refuse(self.batch < 1, f"batch must be at least 1, not {self.batch}")
-        _refuse(not 0 <= self.weight_average < 1, f"weight_average must be in [0, 1), not {self.weight_average}")
+            value = getattr(self, name)
+            _refuse(not value >= 0, f"{self.called}.{name} must not be negative, but is {value}")
+        rate, average = self.learning_rate, self.weight_average
+        _refuse(not 0 < rate < math.inf, f"{self.called}.learning_rate must be above 0, not {rate}")
+        _refuse(self.batch < 1, f"{self.called}.batch must be at least 1, not {self.batch}")
+        _refuse(not 0 <= average < 1, f"{self.called}.weight_average must be in [0, 1), not {average}")
 
 
 @dataclass(frozen=True)
 class HeadPhase(Phase):
     """The head alone, on a frozen backbone. See Phase."""
+
+    called: ClassVar[str] = "head"
 
     epochs: int = 25
 
@@ -181,6 +112,8 @@ class HeadPhase(Phase):
 @dataclass(frozen=True)
 class FullPhase(Phase):
     """Everything, backbone included. See Phase."""
+
+    called: ClassVar[str] = "full"
 
     learning_rate: float = 1e-5
     schedule: Literal["constant", "cosine", "one-cycle"] = "cosine"
@@ -207,7 +140,10 @@ class Views:
 
     def __post_init__(self) -> None:
         _refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
-        _refuse(not 0 < self.smallest_crop <= 1, f"views.smallest_crop must be in (0, 1], not {self.smallest_crop}")
+        _refuse(
+            not 0 < self.smallest_crop <= 1,
+            f"views.smallest_crop must be in (0, 1], not {self.smallest_crop}",
+        )
         _refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
 
 
@@ -257,7 +193,11 @@ class TrainConfig:
             "there is nothing to train: head.epochs and full.epochs are both 0",
         )
         _refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
-        _refuse(self.frozen and self.head.epochs == 0, "frozen trains the head on stored features: give head.epochs")
+        _refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
+        _refuse(
+            self.frozen and self.head.epochs == 0,
+            "frozen trains the head on stored features: give head.epochs",
+        )
 
     @property
     def phases(self) -> dict[str, Phase]:
@@ -313,51 +253,6 @@ class Handling:
     force: bool = False
     quiet: bool = False
     tensorboard: bool = False
-
-
-def save(config: Any, path: Path) -> None:
-    """Write a resolved configuration as TOML."""
-    path.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
-
-
-def load(kind: type[Config], path: Path) -> Config:
-    """Read a configuration back."""
-    import tomllib
-
-    try:
-        return from_dict(kind, tomllib.loads(path.read_text(encoding="utf-8")), path.name)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
-
-
-def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
-    """A configuration from nested dictionaries; an unknown key is an error that names the nearest."""
-    hints = get_type_hints(kind)
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    for key in values:
-        if key not in names:
-            raise ConfigError(f"{where} has an unknown key {key!r}: {nearest(key, names)}")
-    return kind(
-        **{
-            key: from_dict(hints[key], value, f"{where}[{key}]") if is_dataclass(hints[key]) else value
-            for key, value in values.items()
-        }
-    )
-
-
-def _lines(values: dict[str, Any], table: str = "") -> list[str]:
-    """TOML of nested dictionaries; None is left out, as TOML has no word for it."""
-    plain = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
-    lines = ([f"\n[{table}]"] if table and plain else []) + plain
-    for key, value in values.items():
-        if isinstance(value, dict):
-            lines += _lines(value, f"{table}.{key}" if table else key)
-    return lines
-
-
-def _toml(value: Any) -> str:
-    # JSON's strings, numbers, booleans and lists are TOML's as well.
-    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
 
 
 def _refuse(wrong: bool, why: str) -> None:

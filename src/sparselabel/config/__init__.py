@@ -1,0 +1,39 @@
+"""Everything that can be set for preparing data and for training, as frozen dataclasses.
+
+The command makes its flags from them (nested fields as ``--head.epochs``), ``--config FILE.toml`` fills them
+(``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
+"""
+
+from sparselabel.config.files import from_dict, load, save
+from sparselabel.config.preparing import ALL, PAPER_SEED, Kind, Preparation, Sparsify
+from sparselabel.config.training import (
+    WORKERS,
+    FullPhase,
+    Handling,
+    HeadPhase,
+    Machine,
+    Phase,
+    Settings,
+    TrainConfig,
+    Views,
+)
+
+__all__ = [
+    "ALL",
+    "PAPER_SEED",
+    "WORKERS",
+    "FullPhase",
+    "Handling",
+    "HeadPhase",
+    "Kind",
+    "Machine",
+    "Phase",
+    "Preparation",
+    "Settings",
+    "Sparsify",
+    "TrainConfig",
+    "Views",
+    "from_dict",
+    "load",
+    "save",
+]

@@ -1,0 +1,76 @@
+"""Configurations as TOML: written, read back, and checked on the way in."""
+
+import json
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from sparselabel.errors import ConfigError, nearest
+
+Config = TypeVar("Config")
+
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
+
+
+def save(config: Any, path: Path) -> None:
+    """Write a resolved configuration as TOML, so that it is there whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def load(kind: type[Config], path: Path) -> Config:
+    """Read a configuration back."""
+    import tomllib
+
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
+    return from_dict(kind, values, path.name)
+
+
+def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
+    """A configuration from nested dictionaries; an unknown key is an error that names the nearest."""
+    hints = get_type_hints(kind)
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for key in values:
+        if key not in names:
+            raise ConfigError(f"{where} has an unknown key {key!r}: {nearest(key, names)}")
+    return kind(**{key: _checked(hints[key], value, key, where) for key, value in values.items()})
+
+
+def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
+    """A value of the type its field asks for; a whole number will do where any number does."""
+    if is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
+        return from_dict(hint, value, f"{where}[{key}]")  # type: ignore[arg-type]
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), get_args(hint))}")
+        return value
+    wanted = next(part for part in (*get_args(hint), hint) if part is not NoneType)
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:  # not isinstance: true is an int in Python, but never a number of epochs
+        raise ConfigError(f"{where}: {key} must be {WORDS[wanted]}, not {value!r}")
+    return value
+
+
+def _lines(values: dict[str, Any], table: str = "") -> list[str]:
+    """TOML of nested dictionaries; None is left out, as TOML has no word for it."""
+    plain = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
+    lines = ([f"\n[{table}]"] if table and plain else []) + plain
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines += _lines(value, f"{table}.{key}" if table else key)
+    return lines
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value)  # JSON's words for infinity and not-a-number are not TOML's
+    # JSON's strings, whole numbers and booleans are TOML's as well, but for one control character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,72 @@
+"""What can be set for preparing data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sparselabel.errors import ConfigError
+
+ALL = -1
+PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
+
+Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
+
+
+@dataclass(frozen=True)
+class Sparsify:
+    """Which labels to hide, to simulate sparse annotation on fully labelled data.
+
+    Parameters
+    ----------
+    sparsify
+        none: hide nothing.
+        single-positive: keep one random positive a picture (the papers' setting).
+        per-picture: keep so many positives and negatives a picture.
+        positive-share: keep each positive with probability ``share``, no negative.
+        uniform: keep each label, positive or negative, with probability ``share``.
+        per-class: keep so many positives and negatives of every class.
+    positives
+        Positives kept by per-picture and per-class (-1: all).
+    negatives
+        Negatives kept by per-picture and per-class (-1: all).
+    share
+        Share kept by positive-share and uniform.
+    label_seed
+        Seed of the choice; the default gives the published labels.
+    """
+
+    sparsify: Kind = "none"
+    positives: int = 1
+    negatives: int = 0
+    share: float = 0.5
+    label_seed: int = PAPER_SEED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"share must be in (0, 1], not {self.share}")
+        for name in ("positives", "negatives"):
+            if getattr(self, name) < ALL:
+                raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Preparation(Sparsify):
+    """How to prepare data: which labels to hide (see Sparsify), and which pictures to validate on.
+
+    Parameters
+    ----------
+    validation
+        Share of the training pictures held out for validation, where the data has no validation split.
+    validation_labels
+        full: validation sees all that is known; observed: it is as sparse as training.
+    skip_broken
+        Leave out pictures that cannot be decoded, instead of stopping.
+    """
+
+    validation: float = 0.2
+    validation_labels: Literal["full", "observed"] = "full"
+    skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")

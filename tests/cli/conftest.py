@@ -1,0 +1,101 @@
+"""The command as a shell runs it, in this process or in one of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import sparselabel
+from sparselabel.cli import main
+from sparselabel.config import TrainConfig
+
+RESULT: dict[str, Any] = {
+    "best_epoch": 2,
+    "epochs": 3,
+    "validation": {"name": "mAP", "value": 0.5},
+    "test": {"name": "mAP", "value": 0.25},
+    "recovery": {"model": 0.75, "estimates": 0.875},
+}
+
+
+class Done(int):
+    """The exit code of a command that was run in this process."""
+
+    out: str
+    err: str
+
+
+class Command:
+    """Runs the command in this process, as a shell would."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *arguments: object) -> Done:
+        self.capsys.readouterr()
+        with self.monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["sparselabel", *map(str, arguments)])
+            patch.setattr("warnings.showwarning", None)  # main sets it; put back afterwards
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0
+        done = Done(code)
+        done.out, done.err = self.capsys.readouterr()
+        return done
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Command(capsys, monkeypatch)
+
+
+class Captured(list[dict[str, Any]]):
+    """What ``train_run`` was given, call by call."""
+
+    @property
+    def config(self) -> TrainConfig:
+        config: TrainConfig = self[-1]["config"]
+        return config
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
+    calls = Captured()
+    names = ("data", "config", "out", "machine", "handling", "command")
+
+    def take(*given: Any) -> dict[str, Any]:
+        calls.append(dict(zip(names, given, strict=True)))
+        return RESULT
+
+    monkeypatch.setattr("sparselabel.train.run.train_run", take)
+    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda path: f"opened {path}")
+    return calls
+
+
+def pictures(folder: Path, **classes: int) -> Path:
+    for name, count in classes.items():
+        for number in range(count):
+            path = folder / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
+    return folder
+
+
+def in_a_subprocess(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    source = str(Path(sparselabel.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "sparselabel", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", **environment},
+    )

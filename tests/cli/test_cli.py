@@ -1,0 +1,199 @@
+"""Help, methods and what goes wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparselabel
+from sparselabel.errors import DataError
+from tests.cli.conftest import Command, in_a_subprocess, pictures
+
+
+def test_help_lists_the_verbs(command: Command) -> None:
+    done = command("--help")
+    assert done == 0
+    for verb in (
+        "prepare",
+        "data",
+        "methods",
+        "train",
+        "evaluate",
+        "compare",
+        "demo",
+        "--config",
+        "--version",
+    ):
+        assert verb in done.out
+    assert command().out == done.out  # without a word, too
+
+
+@pytest.mark.parametrize("verb", ["prepare", "data", "methods", "train", "evaluate", "compare", "demo"])
+def test_every_verb_has_help(command: Command, verb: str) -> None:
+    done = command(verb, "--help")
+    assert done == 0
+    assert f"Usage: sparselabel {verb}" in done.out
+
+
+@pytest.mark.parametrize("reader", ["voc", "coco", "table", "folder", "scenes"])
+def test_every_reader_has_help(command: Command, reader: str) -> None:
+    done = command("prepare", reader, "--help")
+    assert done == 0
+    for flag in ("--out", "--force", "--sparsify", "--share", "--validation", "--skip-broken"):
+        assert flag in done.out
+
+
+def test_train_has_a_flag_for_everything(command: Command) -> None:
+    out = command("train", "--help").out
+    for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.learning-rate"):
+        assert flag in out
+    for flag in ("--full.weight-average", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
+        assert flag in out
+
+
+def test_version(command: Command) -> None:
+    done = command("--version")
+    assert (done, done.out) == (0, f"{sparselabel.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["prepare", "coco", "--help"], ["--version"]]
+)
+def test_help_is_quick(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; from sparselabel.cli import app\n"
+        "try: app.meta(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'timm', 'torchvision', 'numpy', 'PIL', 'lightning_fabric'} & set(sys.modules)\n"
+        "print(sorted(heavy), file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(sparselabel.__file__).parents[1])}
+    run = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert done.stderr == "[]\n"
+    assert done.stdout
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    done = in_a_subprocess("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{sparselabel.__version__}\n", "")
+
+
+# Methods.
+
+
+def test_methods_lists_all(command: Command) -> None:
+    from sparselabel.method.catalog import METHODS
+
+    done = command("methods")
+    assert done == 0
+    listed = [line.split("│")[1].strip() for line in done.out.splitlines() if line.startswith("│")]
+    assert [name for name in listed if name] == list(METHODS)
+    assert "all labels (an oracle)" in done.out
+
+
+def test_methods_explains_one(command: Command) -> None:
+    done = command("methods", "role")
+    assert done == 0
+    assert done.out.startswith("role\nRegularised online label estimation: ")
+    assert "Needs: expected_positives." in done.out
+    assert "--settings.positive-weight" in done.out
+    assert "nothing but the labels" in command("methods", "an").out
+
+
+def test_methods_names_the_nearest(command: Command) -> None:
+    done = command("methods", "rolle")
+    assert done == 2
+    assert done.err.startswith(
+        "sparselabel: error: there is no method 'rolle': did you mean 'role'? known: an,"
+    )
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_an_error_is_one_line_without_traceback(command: Command, tmp_path: Path) -> None:
+    done = command("data", "nothing")
+    assert done == 1
+    assert done.err == (
+        "sparselabel: error: nothing is not prepared data (it has no dataset.json): "
+        "make it with `sparselabel prepare READER SOURCE --out DIR`\n"
+    )
+    assert done.out == ""
+    outside = in_a_subprocess("data", "nothing", cwd=tmp_path)
+    assert (outside.returncode, outside.stdout, outside.stderr) == (1, "", done.err)
+
+
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    pictures(tmp_path / "photos/train", cat=2, dog=1)
+    pictures(tmp_path / "photos/test", cat=1, eel=1)
+    done = in_a_subprocess("prepare", "folder", "photos", "--out", "data", "--validation", "0", cwd=tmp_path)
+    assert done.returncode == 0
+    warned = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert warned == [
+        "sparselabel: warning: 1 of 3 classes have no positive label in training and cannot be learned: eel"
+    ]
+    assert "prepare.py" not in done.stderr
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes ``sparselabel data`` fail with an error."""
+
+    def fail_with(error: BaseException) -> None:
+        def fail(_: Path) -> None:
+            raise error
+
+        monkeypatch.setattr("sparselabel.data.dataset.open_prepared", fail)
+
+    return fail_with
+
+
+def test_warnings_of_others(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    from sparselabel.errors import DataWarning
+
+    def warn(_: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("mind this", DataWarning, stacklevel=1)
+            warnings.warn("mind that", UserWarning, stacklevel=1)
+            warnings.warn("for programmers", DeprecationWarning, stacklevel=1)
+        raise DataError("no")
+
+    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", warn)
+    assert command("data", "prepared").err.splitlines() == [
+        "sparselabel: warning: mind this",
+        "sparselabel: note: UserWarning: mind that",
+        "sparselabel: error: no",
+    ]
+
+
+@pytest.mark.parametrize(("number", "words"), [(28, "No space left on device"), (122, "Disk quota exceeded")])
+def test_a_full_disk(command: Command, failing: Any, number: int, words: str) -> None:
+    failing(OSError(number, words, "run/model.safetensors"))
+    done = command("data", "prepared")
+    assert done == 1
+    said = f"run/model.safetensors could not be written: {words}; make room and resume"
+    assert done.err == f"sparselabel: error: {said}\n"
+    failing(OSError(number, words))
+    assert f"error: a file could not be written: {words}" in command("data", "prepared").err
+
+
+def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> None:
+    failing(OSError(5, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output error"):
+        command("data", "prepared")
+    failing(ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError):
+        command("data", "prepared")
+
+
+def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
+    failing(KeyboardInterrupt())
+    done = command("data", "prepared")
+    assert done == 130
+    assert done.err == "sparselabel: stopped: a training run can go on with --resume\n"

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, in_a_subprocess, pictures
+
+WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
+
+
+def test_prepare_and_describe(command: Command) -> None:
+    pictures(Path("photos"), cat=4, dog=2)
+    done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
+    assert done == 0
+    assert done.err == "checking 6 pictures ...\n"
+    assert "photos: 2 classes" in done.out
+    again = command("data", "prepared")
+    assert (again, again.out) == (0, done.out)
+    row = next(line for line in done.out.splitlines() if line.startswith("│ cat"))
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["cat", "4", "4", "0"]
+
+
+def test_data_as_json(command: Command) -> None:
+    pictures(Path("photos/train"), cat=4, dog=2)
+    pictures(Path("photos/test"), cat=1, dog=1)
+    assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
+    done = command("data", "prepared", "--json")
+    assert done == 0
+    assert json.loads(done.out) == {
+        "splits": {
+            "train": {
+                "images": 6,
+                "classes": [
+                    {"name": "cat", "positive": 4, "observed_positive": 4, "observed_negative": 0},
+                    {"name": "dog", "positive": 2, "observed_positive": 2, "observed_negative": 0},
+                ],
+            },
+            "test": {
+                "images": 2,
+                "classes": [
+                    {"name": "cat", "positive": 1, "observed_positive": 1, "observed_negative": 0},
+                    {"name": "dog", "positive": 1, "observed_positive": 1, "observed_negative": 0},
+                ],
+            },
+        }
+    }
+
+
+def wide_table(folder: Path) -> None:
+    pictures(folder / "photos", all=3)
+    rows = "".join(f'photos/all/{number}.png,"{WIDE}"\n' for number in range(3))
+    (folder / "labels.csv").write_text(f"image,label\n{rows}photos/all/0.png,Möwe 漢字\n", encoding="utf-8")
+
+
+def test_wide_and_strange_class_names(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide_table(Path())
+    done = command("prepare", "table", "labels.csv", "--out", "prepared", "--validation", "0")
+    assert done == 0
+    assert "[red]marked" in done.out
+    assert ":cat:" in done.out
+    monkeypatch.setenv("COLUMNS", "40")
+    done = command("data", "prepared", "--json")
+    names = [row["name"] for row in json.loads(done.out)["splits"]["train"]["classes"]]
+    assert sorted(names) == sorted([WIDE, "Möwe 漢字"])
+    assert f'"name": "{WIDE}"' in done.out  # on one line
+
+
+def test_json_through_a_pipe(tmp_path: Path) -> None:
+    wide_table(tmp_path)
+    done = in_a_subprocess(
+        "prepare", "table", "labels.csv", "--out", "data", "--validation", "0", cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "checking 3 pictures ...\n")
+    done = in_a_subprocess("data", "data", "--json", cwd=tmp_path, COLUMNS="40")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert WIDE in [row["name"] for row in json.loads(done.stdout)["splits"]["train"]["classes"]]

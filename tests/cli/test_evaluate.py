@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparselabel.data.labels import LabelTable
+from sparselabel.evaluate.measures import measures
+from tests.cli.conftest import Command
+
+CLASSES = ("cat [red]", "dog", "never")
+LABELS = LabelTable(
+    np.array(["a", "b", "c", "d"]),
+    CLASSES,
+    np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0]], dtype=np.int8),
+)
+SCORES = np.array([[0.9, 0.2, 0.1], [0.8, 0.7, 0.2], [0.1, 0.6, 0.3], [0.4, 0.3, 0.1]], dtype=np.float32)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = []
+
+    def run(path: Path, split: str, **others: Any) -> dict[str, Any]:
+        calls.append({"path": path, "split": split, **others})
+        about = {"run": str(path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
+        return about | measures(SCORES, LABELS, others["threshold"])
+
+    monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
+    monkeypatch.setattr("sparselabel.evaluate.run.pictures_in", lambda path, split: 4)
+    return calls
+
+
+def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> None:
+    done = command("evaluate", "run", "--split", "val", "--threshold", "0.25", "--workers", "0")
+    assert done == 0
+    assert asked[0]["path"] == Path("run")
+    assert {key: asked[0][key] for key in ("split", "threshold", "workers")} == {
+        "split": "val",
+        "threshold": 0.25,
+        "workers": 0,
+    }
+    assert "val: 4 pictures" in done.out
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
+    assert ["cat [red]", "3", "100.0"] in [row[:3] for row in rows]
+    assert ["hidden training labels: mAP of the model", "50.00"] in rows
+    assert "mAP of the estimates" not in done.out
+    assert done.out.splitlines()[-1] == "without positives, counted as 0: never"
+
+
+def test_evaluate_as_json(command: Command, asked: list[dict[str, Any]]) -> None:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    done = command("evaluate", "run", "--json")
+    assert done == 0
+    measured = json.loads(done.out, parse_constant=refuse)
+    assert (measured["split"], measured["threshold"], measured["images"]) == ("test", 0.5, 4)
+    assert [row["name"] for row in measured["classes"]] == list(CLASSES)
+    assert len(asked) == 1
+
+
+def test_evaluate_what_is_no_run(command: Command) -> None:
+    done = command("evaluate", "nothing")
+    assert done == 1
+    assert done.err.startswith("sparselabel: error: nothing")
+    assert done.err.count("\n") == 1

@@ -1,0 +1,202 @@
+"""Flags and files of ``train`` and ``compare``."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
+from tests.cli.conftest import Captured, Command
+
+
+def test_train_without_flags_takes_the_defaults(command: Command, captured: Captured) -> None:
+    done = command("train", "prepared", "--out", "runs/one")
+    assert done == 0
+    assert captured == [
+        {
+            "data": "opened prepared",
+            "config": TrainConfig(),
+            "out": Path("runs/one"),
+            "machine": Machine(),
+            "handling": Handling(),
+            "command": ["sparselabel", "train", "prepared", "--out", "runs/one"],
+        }
+    ]
+    assert done.out.splitlines() == [
+        "best epoch 2 of 3",
+        "validation mAP: 50.00",
+        "test mAP: 25.00",
+        "hidden training labels, mAP: model 75.00, estimates 87.50",
+        "next: sparselabel evaluate runs/one",
+    ]
+
+
+def test_quiet_says_nothing(command: Command, captured: Captured) -> None:
+    done = command("train", "prepared", "--out", "run", "--quiet")
+    assert (done, done.out, done.err) == (0, "", "")
+    assert captured[-1]["handling"] == Handling(quiet=True)
+
+
+def test_a_long_path_with_brackets_is_printed_as_it_is(command: Command, captured: Captured) -> None:
+    out = "runs/[bold]" + "x" * 300
+    assert (
+        command("train", "prepared", "--out", out).out.splitlines()[-1] == f"next: sparselabel evaluate {out}"
+    )
+
+
+FILE = """
+method = "role"
+backbone = "resnet18"
+frozen = true
+seed = 4
+workers = 0
+
+[settings]
+expected_positives = 2
+weight = 0.5
+
+[views]
+size = 96
+
+[head]
+epochs = 7
+learning_rate = 0.1
+optimiser = "sgd"
+"""
+OF_FILE = TrainConfig(
+    method="role",
+    backbone="resnet18",
+    frozen=True,
+    seed=4,
+    settings=Settings(expected_positives=2, weight=0.5),
+    views=Views(size=96),
+    head=HeadPhase(epochs=7, learning_rate=0.1, optimiser="sgd"),
+)
+
+
+def test_a_file_beats_the_defaults(command: Command, captured: Captured) -> None:
+    Path("c.toml").write_text(FILE)
+    assert command("train", "prepared", "--out", "run", "--config", "c.toml") == 0
+    assert captured.config == OF_FILE
+    assert captured[-1]["machine"] == replace(Machine(), workers=0)
+
+
+def test_a_flag_beats_the_file(command: Command, captured: Captured) -> None:
+    Path("c.toml").write_text(FILE)
+    flags = shlex.split(
+        "--seed 9 --head.epochs 3 --settings.weight 2 --views.flip 0 --full.epochs 1 --workers 3"
+    )
+    assert command("--config", "c.toml", "train", "prepared", "--out", "run", *flags) == 0
+    assert captured.config == replace(
+        OF_FILE,
+        seed=9,
+        head=replace(OF_FILE.head, epochs=3),
+        settings=Settings(expected_positives=2, weight=2),
+        views=Views(size=96, flip=0),
+        full=FullPhase(epochs=1),
+    )
+    assert captured[-1]["machine"].workers == 3
+
+
+def test_a_file_is_forgotten_after_its_command(command: Command, captured: Captured) -> None:
+    Path("c.toml").write_text(FILE)
+    command("train", "prepared", "--out", "run", "--config", "c.toml")
+    command("train", "prepared", "--out", "run")
+    assert captured.config == TrainConfig()
+
+
+def test_the_resolved_copy_of_a_run_is_a_configuration_file(command: Command, captured: Captured) -> None:
+    from sparselabel.config import save
+
+    save(OF_FILE, Path("config.toml"))
+    assert command("train", "prepared", "--out", "run", "--config", "config.toml") == 0
+    assert captured.config == OF_FILE
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ('methd = "an"', 'Unknown option: "[methd]" from'),
+        ('methd = "an"', "Did you mean --method?"),
+        ("[head]\nepoch = 5", "Did you mean --head.epochs?"),
+        ("[settings]\nweigth = 5", "Did you mean --settings.weight?"),
+        ("[views]\nsise = 5", "Did you mean --views.size?"),
+        ('[head]\nepochs = "five"', 'unable to convert "five" into int'),
+        ("[head]\nepochs = -5", "head.epochs must not be negative, but is -5"),
+        ("[views]\nflip = 5", "views.flip must be in [0, 1], not 5.0"),
+        (
+            "seed = 1\nmethod = an",
+            "sparselabel: error: c.toml is not TOML: Invalid value (at line 2, column 10)",
+        ),
+    ],
+)
+def test_a_wrong_file_is_wrong_usage(command: Command, captured: Captured, toml: str, said: str) -> None:
+    Path("c.toml").write_text(toml)
+    done = command("train", "prepared", "--out", "run", "--config", "c.toml")
+    assert done == 2
+    assert said in done.err
+    assert captured == []
+
+
+def test_a_file_that_cannot_be_read(command: Command) -> None:
+    done = command("train", "prepared", "--out", "run", "--config", "none.toml")
+    assert (done, done.err) == (2, "sparselabel: error: there is no configuration file none.toml\n")
+    Path("binary.toml").write_bytes(b"\xff\xfe")
+    done = command("train", "prepared", "--out", "run", "--config", "binary.toml")
+    assert done == 2
+    assert done.err.startswith("sparselabel: error: binary.toml is not TOML: 'utf-8' codec")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--metod", "an"], "Unknown option: --metod. Did you mean --method?"),
+        (["--head.epoch", "3"], "Unknown option: --head.epoch. Did you mean --head.epochs?"),
+        (["--head.epochs", "five"], 'unable to convert "five" into int'),
+        (["--precision", "8"], "Invalid value"),
+        (["--seed", "-1"], "sparselabel: error: seed must not be negative, but is -1"),
+    ],
+)
+def test_a_wrong_flag_is_wrong_usage(
+    command: Command, captured: Captured, arguments: list[str], said: str
+) -> None:
+    done = command("train", "prepared", "--out", "run", *arguments)
+    assert done == 2
+    assert said in done.err
+    assert captured == []
+
+
+def test_other_wrong_usage(command: Command) -> None:
+    done = command("tran")
+    assert done == 2
+    assert 'Did you mean "train"?' in done.err
+    done = command("data")
+    assert done == 2
+    assert "FOLDER requires an argument" in done.err
+    done = command("train", "prepared")
+    assert done == 2
+    assert "--out" in done.err
+
+
+def test_compare(command: Command, captured: Captured) -> None:
+    Path("comparison").mkdir()
+    Path("c.toml").write_text("[head]\nepochs = 2\n")
+    flags = shlex.split(
+        "--methods an bce --seeds 0 1 --learning-rates 0.1 0.01 --out comparison --config c.toml"
+    )
+    done = command("compare", "prepared", *flags)
+    assert done == 0
+    assert len(captured) == 8
+    assert captured.config == TrainConfig(method="bce", seed=1, head=HeadPhase(epochs=2, learning_rate=0.01))
+    assert done.err.splitlines()[0] == "[1/8] an, learning rate 0.1, seed 0"
+    assert done.out.splitlines()[-1] == "written to comparison/table.csv"
+    lines = Path("comparison/table.csv").read_text().splitlines()
+    assert lines[1:] == ["an,0.1,50.00,25.00,0.00,,25.00,25.00", "bce,0.1,50.00,25.00,0.00,,25.00,25.00"]
+
+
+def test_compare_refuses_a_wrong_method_first(command: Command, captured: Captured) -> None:
+    done = command("compare", "prepared", "--methods", "an", "rolle", "--out", "comparison")
+    assert done == 2
+    assert "there is no method 'rolle': did you mean 'role'?" in done.err
+    assert captured == []

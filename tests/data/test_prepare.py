@@ -1,0 +1,465 @@
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sparselabel.config import Preparation
+from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.data.marks import Marks
+from sparselabel.data.prepare import prepare
+from sparselabel.data.readers import folder, table, voc
+from sparselabel.data.source import Source, Split
+from sparselabel.data.sparsify import sparsify, split_rows
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
+from tests.data.pictures import CLASSES, paint, random_labels, read_table
+
+SINGLE = Preparation("single-positive")
+VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2012"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Twenty pictures to train on and four to test on."""
+    return read_table(tmp_path / "photos", random_labels(24), ["train"] * 20 + ["test"] * 4)
+
+
+def test_labels_are_hidden_before_the_split(source: Source, tmp_path: Path) -> None:
+    prepared = prepare(source, tmp_path / "out", SINGLE)
+    whole = source.splits["train"].labels
+    observed = sparsify(whole.values, SINGLE)
+    train, val = split_rows(20, 0.2)
+    assert list(prepared.splits) == ["train", "val", "test"]
+    assert [len(split) for split in prepared.splits.values()] == [16, 4, 4]
+    for split, rows in ((prepared.train, train), (prepared.split("val"), val)):
+        assert split.observed.ids.tolist() == split.truth.ids.tolist() == whole.ids[rows].tolist()
+        assert split.truth.values.tolist() == whole.values[rows].tolist()
+        assert [split.path(row) for row in range(len(split))] == [
+            source.root / name for name in whole.ids[rows]
+        ]
+    assert prepared.train.observed.values.tolist() == observed[train].tolist()
+    assert (prepared.train.observed.per_picture() == 1).all()
+
+
+def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_path: Path) -> None:
+    whole = source.splits["train"].labels.values
+    val = split_rows(20, 0.2)[1]
+    full = prepare(source, tmp_path / "full", SINGLE).split("val")
+    sparse = Preparation("single-positive", validation_labels="observed")
+    observed = prepare(source, tmp_path / "observed", sparse).split("val")
+    assert full.observed.values.tolist() == whole[val].tolist()
+    assert observed.observed.values.tolist() == sparsify(whole, SINGLE)[val].tolist()
+    assert observed.truth.values.tolist() == whole[val].tolist()
+
+
+def test_tests_keep_all_labels(source: Source, tmp_path: Path) -> None:
+    test = prepare(source, tmp_path / "out", SINGLE).split("test")
+    assert test.observed.values.tolist() == source.splits["test"].labels.values.tolist()
+
+
+def test_no_validation(source: Source, tmp_path: Path) -> None:
+    prepared = prepare(source, tmp_path / "out", Preparation("single-positive", validation=0))
+    assert list(prepared.splits) == ["train", "test"]
+    truth = source.splits["train"].labels.values
+    assert prepared.train.observed.values.tolist() == sparsify(truth, SINGLE).tolist()
+
+
+def test_validation_pictures_of_the_source_are_taken(tmp_path: Path) -> None:
+    source = read_table(tmp_path / "photos", random_labels(9), ["train"] * 5 + ["val"] * 4)
+    observed = Preparation("single-positive", validation=0.5, validation_labels="observed")
+    prepared = prepare(source, tmp_path / "out", observed)
+    assert [len(split) for split in prepared.splits.values()] == [5, 4]
+    val = prepared.split("val")
+    assert val.truth.ids.tolist() == ["005.jpg", "006.jpg", "007.jpg", "008.jpg"]
+    assert val.observed.values.tolist() == sparsify(source.splits["val"].labels.values, SINGLE).tolist()
+
+
+def test_class_folders_are_sparse_as_they_are(tmp_path: Path) -> None:
+    for number in range(10):
+        paint(tmp_path / "pets" / ("cat" if number % 2 else "dog") / f"{number}.png", number)
+    source = folder.read(tmp_path / "pets")
+    prepared = prepare(source, tmp_path / "out", Preparation())
+    assert (prepared.name, prepared.classes) == ("pets", ("cat", "dog"))
+    assert [len(split) for split in prepared.splits.values()] == [8, 2]
+    assert (prepared.train.observed.values == prepared.train.truth.values).all()
+    assert (prepared.train.observed.per_picture(UNKNOWN) == 1).all()
+    with pytest.raises(DataError, match=r"10 labels are unknown already: leave --sparsify out"):
+        prepare(source, tmp_path / "other", SINGLE)
+    assert not (tmp_path / "other").exists()
+
+
+def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
+    lines = ["image,label,x,y,w,h"]
+    for row in range(10):
+        paint(tmp_path / f"{row}.png", row)
+        lines += [f"{row}.png,ant,0.{row}5,0.5,,", f"{row}.png,bee,0.5,0.5,0.{row}1,0.5"]
+    (tmp_path / "marks.csv").write_text("\n".join(lines) + "\n")
+    prepared = prepare(table.read(tmp_path / "marks.csv"), tmp_path / "out", Preparation())
+    for split, rows in zip(prepared.splits.values(), split_rows(10, 0.2), strict=True):
+        assert split.marks.rows.tolist() == sorted([*range(len(rows))] * 2)
+        assert split.marks.is_point.tolist() == [True, False] * len(rows)
+        assert split.marks.centres[::2, 0].tolist() == pytest.approx([row / 10 + 0.05 for row in rows])
+        assert split.marks.sizes[1::2, 0].tolist() == pytest.approx([row / 10 + 0.01 for row in rows])
+
+
+def test_every_picture_is_reported(source: Source, tmp_path: Path) -> None:
+    reported: list[int] = []
+    prepare(source, tmp_path / "out", Preparation(), report=reported.append)
+    assert sum(reported) == 24
+
+
+def break_pictures(root: Path) -> tuple[str, ...]:
+    """Four pictures that cannot be decoded, each in its own way."""
+    whole = paint(root / "001.jpg", 1, width=96, height=64).read_bytes()
+    (root / "001.jpg").write_bytes(whole[: len(whole) * 3 // 4])
+    (root / "003.jpg").write_text("no picture at all")
+    (root / "007.jpg").write_bytes(b"")
+    (root / "021.jpg").unlink()
+    return ("001.jpg", "003.jpg", "007.jpg", "021.jpg")
+
+
+def test_all_broken_pictures_are_listed(source: Source, tmp_path: Path) -> None:
+    broken = break_pictures(source.root)
+    with pytest.raises(DataError) as raised:
+        prepare(source, tmp_path / "out", SINGLE)
+    message = str(raised.value)
+    assert message.startswith("4 of 24 pictures cannot be decoded:\n")
+    assert message.endswith("leave them out with --skip-broken.")
+    assert [line.split()[0] for line in message.splitlines()[1:-1]] == [str(source.root / b) for b in broken]
+    assert "truncated" in message
+    assert "No such file" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_broken_pictures_are_left_out_if_asked(source: Source, tmp_path: Path) -> None:
+    broken = break_pictures(source.root)
+    how = Preparation("single-positive", validation=0, skip_broken=True)
+    with pytest.warns(
+        DataWarning, match=r"(?s)4 of 24 pictures cannot be decoded.*They were left out"
+    ) as seen:
+        prepared = prepare(source, tmp_path / "out", how)
+    assert all(str(source.root / name) in str(seen[0].message) for name in broken)
+    kept = [row for row in range(20) if row not in (1, 3, 7)]
+    assert prepared.train.truth.ids.tolist() == [f"{row:03}.jpg" for row in kept]
+    assert prepared.train.paths.tolist() == prepared.train.truth.ids.tolist()
+    assert prepared.split("test").truth.ids.tolist() == ["020.jpg", "022.jpg", "023.jpg"]
+    values = source.splits["train"].labels.values[kept]
+    assert prepared.train.truth.values.tolist() == values.tolist()
+    assert prepared.train.observed.values.tolist() == sparsify(values, SINGLE).tolist()
+    assert len(np.unique(prepared.train.digests)) == 17
+
+
+def test_a_split_of_broken_pictures_only_is_refused(tmp_path: Path) -> None:
+    source = read_table(tmp_path / "photos", random_labels(6), ["train"] * 5 + ["test"])
+    (source.root / "005.jpg").write_bytes(b"")
+    with (
+        pytest.warns(DataWarning, match="1 of 6 pictures"),
+        pytest.raises(DataError, match="split 'test' has no pictures: check the source"),
+    ):
+        prepare(source, tmp_path / "out", Preparation(skip_broken=True))
+
+
+def test_a_class_that_is_never_positive_is_named(tmp_path: Path) -> None:
+    values = random_labels(10)
+    values[:, 1] = NEGATIVE
+    values[:, 0] = POSITIVE
+    source = read_table(tmp_path / "photos", values)
+    with pytest.warns(DataWarning, match=r"1 of 3 classes have no positive .* cannot be learned: bee$"):
+        prepare(source, tmp_path / "out", Preparation())
+    values[:, 1] = UNKNOWN
+    source = read_table(tmp_path / "photos", values)
+    with pytest.warns(DataWarning, match=r"cannot be learned: bee$"):
+        prepare(source, tmp_path / "unknown", Preparation())
+
+
+def test_a_class_whose_positives_are_all_hidden_is_named(tmp_path: Path) -> None:
+    values = np.zeros((10, 3), np.int8)
+    values[:, 0] = values[0, 1] = values[1, 2] = POSITIVE
+    how = Preparation("per-class", positives=0, negatives=1, validation=0)
+    source = read_table(tmp_path / "photos", values)
+    with pytest.warns(DataWarning, match=r"3 of 3 classes .*: ant, bee, cow$"):
+        prepare(source, tmp_path / "out", how)
+
+
+def test_an_empty_split_is_refused(tmp_path: Path) -> None:
+    for number in range(3):
+        paint(tmp_path / "pets" / "train" / "cat" / f"{number}.png", number)
+    (tmp_path / "pets" / "val").mkdir()
+    with pytest.raises(DataError, match=r"^split 'val' has no pictures: check the source, or leave"):
+        prepare(folder.read(tmp_path / "pets"), tmp_path / "out", Preparation())
+
+
+@pytest.mark.parametrize(("share", "whom"), [(0.05, "validation"), (0.95, "training")])
+def test_a_share_that_leaves_a_part_empty_is_refused(tmp_path: Path, share: float, whom: str) -> None:
+    source = read_table(tmp_path / "photos", random_labels(6))
+    with pytest.raises(DataError, match=rf"share of {share} of 6 pictures leaves none for {whom}: .*\(0: no"):
+        prepare(source, tmp_path / "out", Preparation(validation=share))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_is_less_than_all(share: float) -> None:
+    with pytest.raises(ConfigError, match=r"validation must be a share in \[0, 1\), not"):
+        Preparation(validation=share)
+
+
+def test_a_source_needs_something_to_train_on(source: Source, tmp_path: Path) -> None:
+    only_test = Source("birds", source.root, {"test": source.splits["test"]})
+    with pytest.raises(DataError, match=r"birds has no split 'train', only test: "):
+        prepare(only_test, tmp_path / "out", Preparation())
+
+
+def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
+    labels = source.splits["test"].labels
+    bare = type(labels)(labels.ids, (), np.empty((4, 0), np.int8))
+    nothing = Source("birds", source.root, {"train": Split(bare, labels.ids, Marks.none())})
+    with pytest.raises(DataError, match="the data has no classes"):
+        prepare(nothing, tmp_path / "out", Preparation())
+
+
+def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = prepare(source, out, SINGLE)
+    with pytest.raises(RunError, match=r"out exists and is not empty: .*--force"):
+        prepare(source, out, Preparation())
+    assert open_prepared(out).train.digest == before.train.digest
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match="mine exists and is not empty"):
+        prepare(source, tmp_path / "mine", SINGLE)
+    (tmp_path / "empty").mkdir()
+    assert len(prepare(source, tmp_path / "empty", SINGLE).train) == 16
+
+
+def test_force_replaces_prepared_data_and_nothing_else(source: Source, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(source, out, SINGLE)
+    (out / "letter.txt").write_text("dear")
+    train_only = Source("new", source.root, {"train": source.splits["test"]})
+    how = Preparation(validation=0)
+    replaced = prepare(train_only, out, how, force=True)
+    assert (replaced.name, list(replaced.splits)) == ("new", ["train"])
+    assert sorted(entry.name for entry in out.iterdir()) == ["dataset.json", "letter.txt", "train"]
+    assert replaced.train.digest == prepare(train_only, tmp_path / "fresh", how).train.digest
+
+
+@pytest.mark.parametrize("index", ["{", "", "{}", None])
+def test_force_replaces_damaged_data(source: Source, tmp_path: Path, index: str | None) -> None:
+    out = tmp_path / "out"
+    prepare(source, out, SINGLE)
+    if index is None:
+        (out / "dataset.json").unlink()
+    else:
+        (out / "dataset.json").write_text(index)
+    assert [len(split) for split in prepare(source, out, SINGLE, force=True).splits.values()] == [16, 4, 4]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_folders_of_pictures_are_never_replaced(tmp_path: Path, force: bool) -> None:
+    for number in range(6):
+        paint(tmp_path / "train" / "cat" / f"{number}.png", number)
+    with pytest.raises(RunError, match=r"has train, which is not prepared data and is never overwritten"):
+        prepare(folder.read(tmp_path), tmp_path, Preparation(), force=force)
+    assert len(list(tmp_path.rglob("*"))) == 8
+
+
+def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(RunError, match="out is a file, and a folder is needed: choose another --out"):
+        prepare(source, tmp_path / "out", SINGLE, force=True)
+
+
+def test_data_may_lie_beside_its_pictures_and_move_with_them(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    source = read_table(here, random_labels(10))
+    prepared = prepare(source, here, SINGLE)
+    assert json.loads((here / "dataset.json").read_text())["root"] == "."
+    here.rename(tmp_path / "there")
+    moved = open_prepared(tmp_path / "there")
+    assert moved.train.path(0) == tmp_path / "there" / prepared.train.paths[0]
+    assert moved.train.path(0).is_file()
+
+
+def test_the_current_folder_may_be_the_output(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert len(prepare(source, Path(), SINGLE).train) == 16
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["photos", "work"]
+
+
+def crash(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Let the disk be full after so many arrays."""
+    save = np.save
+    saved: list[Any] = []
+
+    def failing(file: Any, *rest: Any, **more: Any) -> None:
+        if len(saved) == after:
+            Path(file).write_bytes(b"\x93NUMPY")  # the beginning of an array
+            raise OSError(28, "No space left on device")
+        saved.append(file)
+        save(file, *rest, **more)
+
+    monkeypatch.setattr(np, "save", failing)
+
+
+@pytest.mark.parametrize("after", [0, 4, 12, 26])
+def test_a_crash_leaves_nothing_that_could_be_opened(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        crash(patch, after)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(source, out, SINGLE)
+    assert list(tmp_path.rglob("*.npy")) == []
+    with pytest.raises(DataError, match="is not prepared data"):
+        open_prepared(out)
+    assert len(prepare(source, out, SINGLE).train) == 16  # and the way is free
+
+
+@pytest.mark.parametrize("after", [0, 12, 26])
+def test_a_crash_leaves_the_old_data_as_it_was(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    out = tmp_path / "out"
+    prepare(source, out, SINGLE)
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    with monkeypatch.context() as patch:
+        crash(patch, after)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(source, out, Preparation(), force=True)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("moved", range(8))
+def test_a_crash_while_replacing_never_leaves_a_mixture(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    out = tmp_path / "out"
+    old = prepare(source, out, SINGLE).train.digest
+    rename = Path.rename
+    renamed: list[Path] = []
+
+    def failing(self: Path, target: Path) -> Path:
+        if len(renamed) == moved:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, out, Preparation(), force=True)
+    if moved == 0:
+        assert open_prepared(out).train.digest == old
+    else:
+        with pytest.raises(DataError, match="is not prepared data"):
+            open_prepared(out)
+    assert prepare(source, out, Preparation(), force=True).train.digest != old
+    assert not (out / ".partial").exists()
+
+
+def test_leftovers_of_a_killed_process_are_not_in_the_way(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "out" / ".partial" / "new" / "train").mkdir(parents=True)
+    (tmp_path / "out" / ".partial" / "new" / "train" / "ids.npy").write_bytes(b"half")
+    prepare(source, tmp_path / "out", SINGLE)
+    assert not (tmp_path / "out" / ".partial").exists()
+
+
+def digests(prepared: Prepared) -> list[str]:
+    return [split.digest for split in prepared.splits.values()]
+
+
+def test_the_digest_stays_when_folders_move(source: Source, tmp_path: Path) -> None:
+    first = digests(prepare(source, tmp_path / "first", SINGLE))
+    assert len({*first}) == 3
+    shutil.move(source.root, tmp_path / "elsewhere" / "photos")
+    again = table.read(tmp_path / "elsewhere" / "photos" / "labels.csv")
+    assert digests(prepare(again, tmp_path / "second", SINGLE)) == first
+    (tmp_path / "second").rename(tmp_path / "third")
+    assert digests(open_prepared(tmp_path / "third")) == first
+
+
+def test_the_digest_changes_with_labels_pictures_and_names(tmp_path: Path) -> None:
+    values = random_labels(10)
+    how = Preparation("single-positive", validation=0)
+
+    def digest(name: str) -> str:
+        return prepare(read_table(tmp_path / "photos", values), tmp_path / name, how).train.digest
+
+    first = digest("first")
+    values[4] = 1 - values[4]
+    label = digest("label")
+    values[4] = 1 - values[4]
+    assert digest("same") == first
+    again = tmp_path / "photos" / "labels.csv"
+    again.write_text(again.read_text().replace("ant,bee", "bee,ant"))
+    renamed = prepare(table.read(again), tmp_path / "renamed", how).train.digest
+    file = tmp_path / "photos" / "004.jpg"
+    file.write_bytes(file.read_bytes() + b"\0")  # looks the same, but is another file
+    picture = digest("picture")
+    seed = Preparation("single-positive", validation=0, label_seed=1)
+    observed = prepare(read_table(tmp_path / "photos", values), tmp_path / "seed", seed).train.digest
+    assert len({first, label, renamed, picture, observed}) == 5
+
+
+def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) -> None:
+    made = prepare(source, tmp_path / "out", SINGLE).made
+    assert made["classes"] == list(CLASSES)
+    assert made["root"] == str(source.root)
+    assert made["splits"]["val"]["images"] == 4
+    assert made["preparation"] == {
+        "sparsify": "single-positive",
+        "positives": 1,
+        "negatives": 0,
+        "share": 0.5,
+        "label_seed": 1200,
+        "validation": 0.2,
+        "validation_labels": "full",
+        "skip_broken": False,
+    }
+
+
+def test_pictures_with_odd_metadata_and_modes_are_fine(tmp_path: Path) -> None:
+    source = read_table(tmp_path / "photos", random_labels(6))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held upright
+    Image.new("RGB", (24, 16), "red").save(source.root / "000.jpg", exif=exif)
+    Image.new("CMYK", (24, 16)).save(source.root / "001.jpg")
+    Image.new("L", (1, 1)).save(source.root / "002.jpg")
+    Image.new("P", (24, 16)).save(source.root / "003.jpg", format="PNG")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared = prepare(source, tmp_path / "out", Preparation(validation=0))
+    assert len(prepared.train) == 6
+
+
+@pytest.mark.skipif(not VOC.is_dir(), reason="VOC 2012 is not in ../shared/data")
+def test_the_published_labels_of_voc(tmp_path: Path) -> None:
+    for name in ("ImageSets", "JPEGImages"):  # without the boxes, which take most of the time
+        (tmp_path / name).symlink_to(VOC / name)
+    labels = voc.read(tmp_path).splits["train"].labels
+    assert labels.values.shape == (5717, 20)
+    train, val = split_rows(len(labels), 0.2)
+    assert (len(train), len(val), val[:5].tolist(), val.sum()) == (4574, 1143, [5, 6, 11, 15, 22], 3_242_061)
+    observed = sparsify(labels.values, SINGLE)[train]
+    assert ((observed == POSITIVE).sum(axis=1) == 1).all()
+    kept = (observed == POSITIVE).sum(axis=0) / labels.take(train).counts()
+    share = dict(zip(labels.classes, np.floor(100 * kept).astype(int).tolist(), strict=True))
+    published = {
+        "person": 59,
+        "dog": 83,
+        "car": 68,
+        "chair": 49,
+        "aeroplane": 95,
+        "diningtable": 45,
+        "cow": 86,
+    }
+    assert {name: share[name] for name in published} == published

@@ -1,0 +1,108 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+from sparselabel.errors import ConfigError, ModelError
+from sparselabel.model.backbone import make_backbone
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("resent50", "resnet50"), ("test_vitt", "test_vit"), ("resne", "resnet")]
+)
+def test_an_unknown_name_names_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"timm has no backbone '{name}': did you mean .*{near}"):
+        make_backbone(name, "none", size=64)
+
+
+@pytest.mark.parametrize("name", ["", "qqqqqqqqqq"])
+def test_a_name_that_is_like_none(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"timm has no backbone '{name}': timm.list_models\(\) names all"):
+        make_backbone(name, "none", size=64)
+
+
+@pytest.mark.parametrize("weights", ["none", "pretrained"])
+def test_an_unknown_tag_names_those_there_are(weights: str) -> None:
+    with pytest.raises(ConfigError, match=r"no backbone 'test_vit.foo' .*: it has test_vit.r160_in1k"):
+        make_backbone("test_vit.foo", weights, size=64)
+
+
+def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def offline(name: str, pretrained: bool, **others: Any) -> Any:
+        if pretrained:
+            raise OSError("no route to host")
+        return create(name, pretrained=False, **others)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(ModelError) as error:
+        make_backbone("test_resnet", size=64)
+    for words in ("weights of 'test_resnet' could not be had (OSError: no route to host)", "--weights FILE"):
+        assert words in str(error.value)
+    assert "--weights none" in str(error.value)
+    assert make_backbone("test_resnet", "none", size=64).width == 96
+
+
+@pytest.mark.parametrize(("name", "stride"), [("test_vit", 16), ("test_resnet", 7)])
+@pytest.mark.parametrize("weights", ["none", "pretrained"])
+def test_an_output_stride_that_cannot_be(name: str, stride: int, weights: str) -> None:
+    said = (
+        f"backbone '{name}' cannot have an output_stride of {stride}: convolutional networks have 8, 16 or 32"
+    )
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        make_backbone(name, weights, size=64, output_stride=stride)
+
+
+def test_other_errors_of_timm_stay_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(timm, "create_model", broken)
+    with pytest.raises(TypeError, match="a bug"):
+        make_backbone("test_resnet", "none", size=64)
+
+
+def test_a_transformer_takes_the_size_of_the_views() -> None:
+    backbone = make_backbone("test_vit", "none", size=48).eval()
+    with torch.no_grad():
+        cells = backbone(torch.zeros(1, 3, 48, 48, dtype=torch.uint8))
+    assert cells.shape == (1, backbone.width, 3, 3)
+
+
+def test_tokens_go_back_to_their_places() -> None:
+    backbone = make_backbone("test_vit", "none", size=64)
+    skipped = 1  # the class token
+    assert backbone.network.num_prefix_tokens == skipped
+    tokens = torch.arange(float(skipped + 16)).view(1, -1, 1).expand(2, -1, backbone.width)
+    cells = backbone._cells(tokens)
+    assert cells.shape == (2, backbone.width, 4, 4)
+    assert (cells[1, 5].flatten() - skipped).tolist() == list(range(16))
+
+
+def test_weights_of_a_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = timm.create_model("test_resnet", num_classes=10)
+    torch.save(
+        {"state_dict": {f"module.{key}": value for key, value in whole.state_dict().items()}},
+        tmp_path / "w.pth",
+    )
+    backbone = make_backbone("test_resnet", str(tmp_path / "w.pth"), size=64)
+    loaded = backbone.network.state_dict()
+    assert set(loaded) == {key for key in whole.state_dict() if not key.startswith("fc.")}
+    assert all(torch.equal(value, whole.state_dict()[key]) for key, value in loaded.items())
+
+
+def test_a_file_of_another_backbone(tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "vit.pth")
+    with pytest.raises(
+        ModelError, match=r"vit.pth fits 0 of the .* missing or of another shape: conv1.0.weight, "
+    ):
+        make_backbone("test_resnet", str(tmp_path / "vit.pth"), size=64)
+    with pytest.raises(
+        ModelError, match="weights file Pretrained does not exist: give a file, `pretrained` or `none`"
+    ):
+        make_backbone("test_resnet", "Pretrained", size=64)

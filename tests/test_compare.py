@@ -1,0 +1,222 @@
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparselabel.compare import Planned, Row, compare, plan, with_share, write_table
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
+from sparselabel.errors import ConfigError
+
+BASE = TrainConfig(head=HeadPhase(epochs=2, learning_rate=0.01), full=FullPhase(epochs=1, learning_rate=1e-5))
+OUT = Path("out")
+
+
+def test_plan_is_methods_times_rates_times_seeds() -> None:
+    planned = plan(BASE, ["an", "an-ls"], [0.001, 1e-5], [0, 7], OUT)
+    assert [str(run.path.relative_to(OUT)) for run in planned] == [
+        "an-0.001-seed0",
+        "an-0.001-seed7",
+        "an-1e-05-seed0",
+        "an-1e-05-seed7",
+        "an-ls-0.001-seed0",
+        "an-ls-0.001-seed7",
+        "an-ls-1e-05-seed0",
+        "an-ls-1e-05-seed7",
+    ]
+    for run in planned:
+        tuned = replace(BASE.head, learning_rate=run.learning_rate)
+        assert run.config == replace(BASE, method=run.method, seed=run.seed, head=tuned)
+
+
+def test_without_rates_the_first_phase_keeps_its_own() -> None:
+    (run,) = plan(BASE, ["an"], [], [0], OUT)
+    assert (run.learning_rate, run.path.name) == (0.01, "an-0.01-seed0")
+    assert run.config == BASE
+    only_full = replace(BASE, head=HeadPhase(epochs=0))
+    (run,) = plan(only_full, ["an"], [0.5], [0], OUT)
+    assert run.config == replace(only_full, full=replace(BASE.full, learning_rate=0.5))
+
+
+def test_each_method_takes_the_settings_it_has() -> None:
+    base = replace(BASE, settings=Settings(expected_positives=2.5, smoothing=0.3))
+    planned = plan(base, ["an", "an-ls", "role"], [], [0], OUT)
+    assert [run.config.settings for run in planned] == [
+        Settings(),
+        Settings(smoothing=0.3),
+        Settings(expected_positives=2.5),
+    ]
+
+
+def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(ConfigError, match="nothing to compare: give --methods"):
+        plan(BASE, [], [], [0], OUT)
+    with pytest.raises(ConfigError, match="there is no method 'rolle': did you mean 'role'"):
+        plan(BASE, ["an", "rolle"], [], [0], OUT)
+    with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
+        plan(replace(BASE, settings=Settings(momentum=0.5)), ["an", "bce"], [], [0], OUT)
+    with pytest.raises(ConfigError, match="learning_rate must be above 0"):
+        plan(BASE, ["an"], [0.1, -1.0], [0], OUT)
+
+
+def row(method: str, *test: float, validation: tuple[float, ...] = (0.5,)) -> Row:
+    return Row(method, 0.001, list(validation), list(test))
+
+
+def test_mean_and_spread() -> None:
+    assert row("an", 0.5, 0.7).mean == pytest.approx(0.6)
+    assert row("an", 0.5, 0.7).spread == pytest.approx(0.02**0.5)
+    assert row("an", 0.5).spread is None
+
+
+def test_the_share_of_the_gap() -> None:
+    rows = with_share([row("an", 0.5), row("role", 0.7, 0.6), row("bce", 0.9), row("iu", 0.3)])
+    assert [found.recovered for found in rows] == pytest.approx([0.0, 0.375, 1.0, -0.5])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row("an", 0.5), row("role", 0.7)],
+        [row("bce", 0.5), row("role", 0.7)],
+        [row("an", 0.5), row("bce", 0.5)],
+        [row("an"), row("bce")],  # no test split
+        [],
+    ],
+)
+def test_no_share_without_a_gap(rows: list[Row]) -> None:
+    assert with_share(rows) == rows
+
+
+def written(rows: list[Row], folder: Path) -> list[list[str]]:
+    write_table(rows, folder / "table.csv")
+    with (folder / "table.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def test_the_table(tmp_path: Path) -> None:
+    rows = with_share(
+        [
+            row("an", 0.5, 0.52),
+            row("role", 0.70004, 0.6, validation=(0.4, 0.5)),
+            row("bce", 0.9, 0.92, validation=()),
+        ]
+    )
+    assert written(rows, tmp_path) == [
+        ["method", "learning_rate", "validation", "test", "spread", "gap_recovered", "test_0", "test_1"],
+        ["an", "0.001", "50.00", "51.00", "1.41", "0.000", "50.00", "52.00"],
+        ["role", "0.001", "45.00", "65.00", "7.07", "0.350", "70.00", "60.00"],
+        ["bce", "0.001", "", "91.00", "1.41", "1.000", "90.00", "92.00"],
+    ]
+
+
+def test_the_table_without_a_test_split(tmp_path: Path) -> None:
+    assert written([row("an"), row("bce")], tmp_path) == [
+        ["method", "learning_rate", "validation", "test", "spread", "gap_recovered"],
+        ["an", "0.001", "50.00", "", "", ""],
+        ["bce", "0.001", "50.00", "", "", ""],
+    ]
+
+
+class Trainer:
+    """Stands in for ``train_run`` and gives the values that a test wants, by (method, rate, seed)."""
+
+    def __init__(self, values: dict[tuple[str, float, int], tuple[float | None, float | None]]) -> None:
+        self.values = values
+        self.calls: list[tuple[Path, Handling]] = []
+
+    def __call__(
+        self, data: Any, config: TrainConfig, out: Path, machine: Machine, *rest: Any
+    ) -> dict[str, Any]:
+        self.calls.append((out, rest[0]))
+        validation, test = self.values[config.method, config.head.learning_rate, config.seed]
+        return {
+            "validation": None if validation is None else {"value": validation},
+            "test": None if test is None else {"value": test},
+        }
+
+
+def train_with(trainer: Trainer, planned: list[Planned], monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    monkeypatch.setattr("sparselabel.train.run.train_run", trainer)
+    data: Any = None
+    return compare(data, planned, Machine(workers=0))
+
+
+def test_the_rate_is_chosen_by_mean_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(
+        {
+            ("an", 0.1, 0): (0.9, 0.1),  # the best single run, but not the best mean
+            ("an", 0.1, 1): (0.1, 0.2),
+            ("an", 0.01, 0): (0.6, 0.3),
+            ("an", 0.01, 1): (0.5, 0.4),
+            ("bce", 0.1, 0): (0.8, 0.7),
+            ("bce", 0.1, 1): (0.8, 0.9),
+            ("bce", 0.01, 0): (0.7, 1.0),  # a better test must not matter
+            ("bce", 0.01, 1): (0.7, 1.0),
+        }
+    )
+    planned = plan(BASE, ["an", "bce"], [0.1, 0.01], [0, 1], OUT)
+    rows = train_with(trainer, planned, monkeypatch)
+    assert rows == [
+        Row("an", 0.01, [0.6, 0.5], [0.3, 0.4], recovered=0.0),
+        Row("bce", 0.1, [0.8, 0.8], [0.7, 0.9], recovered=1.0),
+    ]
+    assert [path for path, _ in trainer.calls] == [run.path for run in planned]
+    assert {handling for _, handling in trainer.calls} == {Handling(resume=True, quiet=True)}
+
+
+def test_data_without_validation_or_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer({("an", 0.01, 0): (None, 0.4), ("bce", 0.01, 0): (None, 0.8)})
+    rows = train_with(trainer, plan(BASE, ["an", "bce"], [], [0], OUT), monkeypatch)
+    assert [(found.validation, found.test, found.recovered) for found in rows] == [
+        ([], [0.4], 0.0),
+        ([], [0.8], 1.0),
+    ]
+    trainer = Trainer({("an", 0.01, 0): (0.3, None), ("bce", 0.01, 0): (0.4, None)})
+    rows = train_with(trainer, plan(BASE, ["an", "bce"], [], [0], OUT), monkeypatch)
+    assert [(found.validation, found.test, found.recovered) for found in rows] == [
+        ([0.3], [], None),
+        ([0.4], [], None),
+    ]
+
+
+def test_the_report_says_which_run_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, int, int]] = []
+    trainer = Trainer({("an", 0.01, 0): (0.3, 0.4), ("an", 0.01, 1): (0.3, 0.4)})
+    monkeypatch.setattr("sparselabel.train.run.train_run", trainer)
+    data: Any = None
+    planned = plan(BASE, ["an"], [], [0, 1], OUT)
+    compare(data, planned, Machine(), lambda run, number, total: said.append((run.path.name, number, total)))
+    assert said == [("an-0.01-seed0", 0, 2), ("an-0.01-seed1", 1, 2)]
+
+
+def test_finished_runs_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    from sparselabel.config import Preparation
+    from sparselabel.data.prepare import prepare
+    from sparselabel.data.readers import folder
+    from sparselabel.run_folder import RunFolder, write_json
+
+    for number in range(2):
+        for name in ("cat", "dog"):
+            path = tmp_path / "photos" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (16, 16), (number, 0, 0)).save(path)
+    data = prepare(folder.read(tmp_path / "photos"), tmp_path / "data", Preparation(validation=0))
+    (run,) = plan(BASE, ["an"], [], [0], tmp_path / "runs")
+    finished = RunFolder(run.path)
+    about = {"data_digest": {name: split.digest for name, split in data.splits.items()}}
+    finished.begin(run.config, about, resume=False, force=False)
+    write_json(finished.result_file, {"validation": None, "test": {"value": 0.25}})
+
+    def refuse(*_: Any) -> Any:
+        raise ValueError("trained again")
+
+    monkeypatch.setattr("sparselabel.train.run.train", refuse)
+    assert compare(data, [run], Machine(accelerator="cpu", workers=0)) == [Row("an", 0.01, [], [0.25])]
+    finished.result_file.unlink()
+    monkeypatch.setattr("sparselabel.train.run.Learner", refuse)
+    with pytest.raises(ValueError, match="trained again"):
+        compare(data, [run], Machine(accelerator="cpu", workers=0))

@@ -1,0 +1,129 @@
+"""Imports go one way (docs/architecture.md), and what the sources never do."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sparselabel
+
+ROOT = Path(sparselabel.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
+
+EVERYTHING = {"data", "model", "method", "train", "evaluate", "compare", "run_folder", "config", "errors"}
+MAY_SEE = {
+    "errors": set[str](),
+    "config": {"config", "errors"},
+    "run_folder": {"config", "errors"},
+    "data": {"data", "config", "errors"},
+    "model": {"data", "model", "config", "errors"},
+    "method": {"data", "model", "method", "config", "errors"},
+    "evaluate": {"data", "model", "evaluate", "run_folder", "config", "errors"},
+    "train": {"data", "model", "method", "evaluate", "train", "run_folder", "config", "errors"},
+    "compare": EVERYTHING,
+    "cli": {*EVERYTHING, "cli", ""},
+    "__init__": {"data", "model", "method", "evaluate"},  # the public names
+    "__main__": {"cli"},
+}
+"""What each part may import: "" is the package itself (its version)."""
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every module a source imports, wherever the import stands; ``from a import b`` gives ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def part_of(module: str) -> str:
+    """The part of the package a full name belongs to: ``sparselabel.data.labels.POSITIVE`` to ``data``."""
+    first = module.split(".")[1]
+    return first if (ROOT / first).is_dir() or (ROOT / f"{first}.py").is_file() else ""
+
+
+@pytest.fixture(params=MODULES, ids=NAMES)
+def module(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), path.name)
+
+
+def test_imports_go_one_way(module: Path) -> None:
+    here = module.relative_to(ROOT).parts[0].removesuffix(".py")
+    seen = {part_of(name) for name in imported(tree_of(module)) if name.split(".")[0] == "sparselabel"}
+    assert seen <= MAY_SEE[here], f"{here} must not import {seen - MAY_SEE[here]}"
+
+
+def test_imports_are_absolute(module: Path) -> None:
+    assert [name for name in imported(tree_of(module)) if name.startswith(".")] == []
+
+
+def test_the_rule_sees_imports_in_functions() -> None:
+    source = (
+        "def f():\n    from sparselabel.cli import main\nif TYPE_CHECKING:\n    import sparselabel.train.run"
+    )
+    assert [part_of(name) for name in imported(ast.parse(source))] == ["cli", "train"]
+    assert part_of("sparselabel.__version__") == ""
+
+
+def test_modules_are_short(module: Path) -> None:
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_nothing_is_asserted(module: Path) -> None:
+    assert [node.lineno for node in ast.walk(tree_of(module)) if isinstance(node, ast.Assert)] == []
+
+
+def test_nothing_unpickles_or_runs_text(module: Path) -> None:
+    assert dangers(tree_of(module)) == []
+
+
+DANGEROUS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+
+
+def dangers(tree: ast.Module) -> list[str]:
+    """What could run a file's or a text's content."""
+    found = [name for name in imported(tree) if name.split(".")[0] in DANGEROUS or name == "torch.load"]
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = ast.unparse(call.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        if name in ("eval", "exec", "compile", "__import__", "os.system"):
+            found.append(name)
+        if name == "torch.load" and given.get("weights_only") != "True":
+            found.append("torch.load without weights_only=True")
+        if name in ("np.load", "numpy.load") and given.get("allow_pickle", "False") != "False":
+            found.append("np.load with pickles")
+        if given.get("shell", "False") != "False":
+            found.append(f"{name} through a shell")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "danger"),
+    [
+        ("import pickle", "pickle"),
+        ("from pickle import loads", "pickle.loads"),
+        ("eval('1')", "eval"),
+        ("exec(text)", "exec"),
+        ("torch.load(path)", "torch.load without weights_only=True"),
+        ("torch.load(path, weights_only=False)", "torch.load without weights_only=True"),
+        ("from torch import load", "torch.load"),
+        ("np.load(path, allow_pickle=True)", "np.load with pickles"),
+    ],
+)
+def test_the_rule_sees_dangers(source: str, danger: str) -> None:
+    assert dangers(ast.parse(source)) == [danger]
+
+
+def test_the_rule_sees_no_danger_where_none_is() -> None:
+    assert (
+        dangers(ast.parse("model.eval(); torch.load(f, weights_only=True); np.load(f, allow_pickle=False)"))
+        == []
+    )

@@ -1,0 +1,59 @@
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import sparselabel
+
+HOMES = {
+    "NEGATIVE": "sparselabel.data.labels",
+    "POSITIVE": "sparselabel.data.labels",
+    "UNKNOWN": "sparselabel.data.labels",
+    "Frame": "sparselabel.data.frame",
+    "LabelTable": "sparselabel.data.labels",
+    "Output": "sparselabel.model.output",
+    "Progress": "sparselabel.method.base",
+    "Step": "sparselabel.method.base",
+    "Targets": "sparselabel.method.base",
+    "average_precision": "sparselabel.evaluate.ranking",
+    "build_method": "sparselabel.method.catalog",
+}
+
+
+def test_the_public_names() -> None:
+    assert sparselabel.__all__ == list(HOMES)
+    assert dir(sparselabel) == sorted([*HOMES, "__version__"])
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_each_is_the_one_at_home(name: str) -> None:
+    assert getattr(sparselabel, name) is getattr(importlib.import_module(HOMES[name]), name)
+
+
+def test_all_of_them_at_once() -> None:
+    names: dict[str, object] = {}
+    exec("from sparselabel import *", names)
+    assert set(HOMES) <= set(names)
+    assert names["Frame"] is sparselabel.Frame
+
+
+def test_the_version_is_the_packages() -> None:
+    import tomllib
+    from pathlib import Path
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert sparselabel.__version__ == project["version"]
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="module 'sparselabel' has no attribute 'Frames'"):
+        sparselabel.Frames  # noqa: B018
+    assert not hasattr(sparselabel, "torch")
+
+
+def test_importing_the_package_is_cheap() -> None:
+    heavy = "[m for m in ('torch', 'timm', 'numpy', 'PIL', 'torchvision') if m in sys.modules]"
+    code = f"import sys, sparselabel; print({heavy})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

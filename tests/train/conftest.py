@@ -1,0 +1,40 @@
+"""Small prepared data for training tests: scenes at 32 px, and runs that take a second."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from sparselabel.config import FullPhase, HeadPhase, Preparation, TrainConfig, Views
+from sparselabel.data import scenes
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.prepare import prepare
+from sparselabel.errors import DataWarning
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """61 training, 15 validation and 20 test scenes with one positive each: an odd number, to be shared unevenly."""
+    folder: Path = tmp_path_factory.mktemp("data") / "scenes"
+    return small_scenes(folder, 76, 20, Preparation(sparsify="single-positive"))
+
+
+def small_scenes(folder: Path, train: int, test: int, how: Preparation) -> Prepared:
+    """Prepared scenes so few that some classes never occur."""
+    source = scenes.make(folder, train=train, test=test, size=32, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return prepare(source, folder, how)
+
+
+def tiny(method: str = "an", **changes: object) -> TrainConfig:
+    """Head alone for two epochs, then everything for two, of a tiny network from random weights."""
+    settings: dict[str, object] = {
+        "backbone": "test_efficientnet",
+        "weights": "none",
+        "views": Views(size=32),
+        "head": HeadPhase(epochs=2, learning_rate=1e-2, batch=16),
+        "full": FullPhase(epochs=2, learning_rate=1e-3, batch=16),
+        "watch": 3,
+    }
+    return TrainConfig(method=method, **(settings | changes))  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE
+from sparselabel.errors import ConfigError, DataWarning, RunError
+from sparselabel.evaluate.ranking import average_precision
+from sparselabel.evaluate.run import evaluate_run
+from sparselabel.train.run import train_run
+from tests.train.conftest import small_scenes, tiny
+
+HERE = Machine(accelerator="cpu", workers=0)
+QUIET = Handling(quiet=True)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = train_run(small, tiny("role"), run, HERE, QUIET, ["sparselabel", "train"])
+    records = lines(run)
+    assert [r["phase"] for r in records] == ["head", "head", "full", "full"]
+    assert set(records[0]["losses"]) == {"labels", "count", "estimates"}
+    hidden = (small.train.truth.values == POSITIVE) & (small.train.observed.values != POSITIVE)
+    assert [sum(r["hidden_positives"]) for r in records] == [hidden.sum()] * 4
+    values = [r["validation"]["value"] for r in records]
+    assert result["best_epoch"] == 1 + int(np.argmax(values))
+    assert result["validation"]["value"] == pytest.approx(max(values), abs=1e-6)
+    assert result["validation"]["name"] == "mAP"
+    assert 0 < result["recovery"]["estimates"] <= 1
+    assert not list((run / "checkpoints").glob("*.partial"))
+    watched = np.load(run / "watched" / "0003.npz")
+    assert watched["rows"].tolist() == [0, 30, 60]
+    assert watched["scores"].shape == (3, 12)
+    assert watched["maps"].shape == (3, 12, 1, 1)
+    assert json.loads((run / "run.json").read_text())["command"] == ["sparselabel", "train"]
+
+    measured = evaluate_run(run, "test")
+    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(result["test"]["value"], abs=1e-6)
+    kept = np.load(run / "scores-test.npz")
+    assert kept["ids"].tolist() == small.split("test").truth.ids.tolist()
+    with pytest.warns(DataWarning, match="2 of 12 classes have no positive picture"):
+        ap = average_precision(kept["scores"], small.split("test").truth.values)
+    assert [row["average_precision"] for row in measured["classes"]] == pytest.approx(ap.tolist())
+
+
+def test_frozen_training_equals_training_the_head_on_whole_pictures(small: Prepared, tmp_path: Path) -> None:
+    from sparselabel.config import Views
+
+    alone = {"full": FullPhase(epochs=0), "views": Views(size=32, smallest_crop=1.0, flip=0.0)}
+    stored = train_run(small, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
+    fresh = train_run(small, tiny(**alone), tmp_path / "fresh", HERE, QUIET)
+    a, b = lines(tmp_path / "stored"), lines(tmp_path / "fresh")
+    assert [r["losses"]["labels"] for r in a] == pytest.approx([r["losses"]["labels"] for r in b], abs=1e-5)
+    assert stored["test"]["value"] == pytest.approx(fresh["test"]["value"], abs=1e-3)
+    assert len(list((small.folder / "features").glob("*.npy"))) == 3
+    assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0000.npz")
+
+
+def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Path) -> None:
+    def backbone(run: Path) -> dict[str, torch.Tensor]:
+        weights = load_file(run / "model.safetensors")
+        return {k: v for k, v in weights.items() if k.startswith("backbone.")}
+
+    train_run(small, tiny(full=FullPhase(epochs=0)), tmp_path / "a", HERE, QUIET)
+    longer = HeadPhase(epochs=3, learning_rate=1e-1)
+    train_run(small, tiny(full=FullPhase(epochs=0), head=longer), tmp_path / "b", HERE, QUIET)
+    first, second = backbone(tmp_path / "a"), backbone(tmp_path / "b")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.method.estimates import LabelEstimates
+
+    carried: list[torch.Tensor] = []
+    original = LabelEstimates.begin_phase
+
+    def spy(self: LabelEstimates) -> None:
+        carried.append(self.estimates())
+        original(self)
+        carried.append(self.estimates())
+
+    monkeypatch.setattr(LabelEstimates, "begin_phase", spy)
+    config = tiny(
+        "role",
+        head=HeadPhase(epochs=4, learning_rate=0.3, batch=16),
+        full=FullPhase(epochs=1, start="best", learning_rate=1e-9),
+        frozen=True,
+    )
+    train_run(small, config, tmp_path / "run", HERE, QUIET)
+    before, after = carried
+    torch.testing.assert_close(before.clamp(1e-5, 1 - 1e-5), after, rtol=1e-3, atol=1e-6)
+    values = [r["validation"]["value"] for r in lines(tmp_path / "run")]
+    # The best head, seen through the same backbone, is what the full phase begins with.
+    assert values[4] == pytest.approx(max(values[:4]), abs=0.06)
+
+
+def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(
+        head=HeadPhase(epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimiser="sgd"),
+        full=FullPhase(epochs=0),
+        frozen=True,
+    )
+    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert result["epochs"] == 3  # nothing changes after the first epoch, so two more are enough
+    assert result["best_epoch"] == 1
+
+
+def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive", validation=0.0)
+    data = small_scenes(tmp_path / "data", 24, 8, how)
+    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    assert result["best_epoch"] == 2
+    assert result["validation"] is None
+    with pytest.raises(ConfigError, match="no fully labelled validation data to count it in"):
+        train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
+    with pytest.raises(ConfigError, match="patience waits for a better validation"):
+        train_run(data, tiny(head=HeadPhase(patience=1)), tmp_path / "other", HERE, QUIET)
+
+
+def test_sparse_validation_says_which_number_it_is(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive", validation_labels="observed")
+    data = small_scenes(tmp_path / "data", 40, 8, how)
+    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    assert result["validation"]["name"] == "observed-label mAP"
+    assert result["validation"]["by_number_of_labels"] is None
+    assert result["test"]["name"] == "mAP"
+
+
+def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    first = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    with pytest.raises(RunError, match="holds a run already"):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    resume = Handling(resume=True, quiet=True)
+    assert train_run(small, config, tmp_path / "run", HERE, resume) == first  # finished: nothing is done again
+    with pytest.raises(RunError, match="another configuration"):
+        train_run(small, tiny("wan", frozen=True), tmp_path / "run", HERE, resume)
+    train_run(small, tiny("wan", frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, Handling(force=True, quiet=True))
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "wan"
+
+
+def test_impossible_wishes_are_refused_before_training(small: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="iu leaves unknown labels out"):
+        train_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
+    with pytest.raises(ConfigError, match="'an' has no setting 'smoothing'"):
+        train_run(small, tiny("an", settings=Settings(smoothing=0.1)), tmp_path / "run2", HERE, QUIET)
+    assert not (tmp_path / "run2").exists()
+
+
+def test_double_precision(small: Prepared, tmp_path: Path) -> None:
+    result = train_run(small, tiny("role", precision="64-true"), tmp_path / "run", HERE, QUIET)
+    assert load_file(tmp_path / "run" / "model.safetensors")["head.linear.weight"].dtype == torch.float64
+    assert 0 < result["test"]["value"] < 1
