@@ -22,7 +22,7 @@ def random_truth(rows: int = 400, classes: int = 9) -> Labels:
 
 def coded(observed: Labels) -> Labels:
     """Our coding as P3's program writes it: +1, 0 for unknown, -1 for an observed negative."""
-    return np.select([observed == POSITIVE, observed == NEGATIVE], [1, -1], 0).astype(np.int8)
+    return np.asarray(np.select([observed == POSITIVE, observed == NEGATIVE], [1, -1], 0), dtype=np.int8)
 
 
 def test_observed_labels_equal_the_authors(cole: Golden) -> None:
@@ -41,7 +41,7 @@ def formula_labels(hyper: dict[str, Any], rows: int) -> Labels:
     truth = (hyper["a"] * i + hyper["b"] * j + hyper["c"] * i * j + hyper["d"]) % hyper["M"] < hyper["t"]
     if hyper["zero_mod"]:
         truth[np.arange(rows) % hyper["zero_mod"] == hyper["zero_rem"]] = False
-    return truth.astype(np.int8)
+    return np.asarray(truth, dtype=np.int8)
 
 
 @pytest.mark.parametrize("case_id", ["cole/observe_full0", "cole/observe_full3", "cole/observe_full4"])

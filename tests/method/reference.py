@@ -22,7 +22,9 @@ def count_penalty(logits: Tensor, expected: float) -> Tensor:
     return ((found - expected) / logits.shape[1]) ** 2
 
 
-def loss(name: str, logits: Tensor, observed: Tensor, truth: Tensor, epsilon: float, **settings: float) -> Tensor:
+def loss(
+    name: str, logits: Tensor, observed: Tensor, truth: Tensor, epsilon: float, **settings: float
+) -> Tensor:
     """A method's loss; ``observed`` in our coding (1, 0, -1 for unknown), ``truth`` 1 and 0."""
     positive, negative = (observed == 1).double(), (observed == 0).double()
     ones = torch.ones_like(logits)
@@ -45,12 +47,19 @@ def loss(name: str, logits: Tensor, observed: Tensor, truth: Tensor, epsilon: fl
             labels = cross_entropy(
                 logits, positive, settings.get("positive_weight", 1.0) * positive + negative, epsilon
             )
-            return labels + settings.get("weight", 1.0) * count_penalty(logits, settings["expected_positives"])
+            return labels + settings.get("weight", 1.0) * count_penalty(
+                logits, settings["expected_positives"]
+            )
     raise KeyError(name)
 
 
 def role_side(
-    logits: Tensor, partner: Tensor, observed: Tensor, expected: float, epsilon: float, positive_weight: float = 1.0
+    logits: Tensor,
+    partner: Tensor,
+    observed: Tensor,
+    expected: float,
+    epsilon: float,
+    positive_weight: float = 1.0,
 ) -> Tensor:
     """L′(logits | partner) of P3 eq. 11, the partner held fixed."""
     fixed = torch.sigmoid(partner).detach()

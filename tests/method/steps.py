@@ -22,7 +22,9 @@ def make_step(
     return Step(rows, observed, (Output(logits),), frames, progress, truth=truth)
 
 
-def value_and_gradient(method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None
+) -> tuple[Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
     losses, _ = method(make_step(logits, observed, truth))
     loss = torch.stack([*losses.values()]).sum()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
+from sparselabel.method.base import Method
 from sparselabel.method.catalog import METHODS, build_method, make_method
 from tests.conftest import Golden
 from tests.method import reference
@@ -23,6 +24,13 @@ PEER_EPSILON = 1e-5
 def our_coding(labels: np.ndarray[Any, Any]) -> Tensor:
     """The authors' +1, 0 (unknown), -1 (negative) as 1, -1, 0."""
     return torch.from_numpy(np.select([labels == 1, labels == -1], [1, 0], UNKNOWN)).to(torch.int8)
+
+
+def kept_lines(method: Method) -> Tensor:
+    """(n, 3, L) The numbers that role keeps about every row: φ and its moments."""
+    memory = method.memories()["reading.beliefs.lines"]
+    values = memory.state()["values"]
+    return values.view(len(values), 3, -1)
 
 
 def golden_cases(cole: Golden) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -56,7 +64,10 @@ def test_every_loss_is_tied_to_the_authors_numbers(cole: Golden) -> None:
             value = reference.loss(name, x, observed, truth, epsilon, **settings)
             (gradient,) = torch.autograd.grad(value, x)
             if epsilon:
-                wanted = torch.tensor(case["values"]["loss64"], dtype=torch.float64), torch.from_numpy(case["outputs"]["grad64"])
+                wanted = (
+                    torch.tensor(case["values"]["loss64"], dtype=torch.float64),
+                    torch.from_numpy(case["outputs"]["grad64"]),
+                )
             else:
                 method = build_method(name, observed, **settings)
                 wanted = value_and_gradient(method, logits, observed, truth.to(torch.int8))
@@ -80,7 +91,10 @@ def test_role_is_tied_to_the_authors_numbers(cole: Golden) -> None:
             )
             gradient, gradient_of_estimates = torch.autograd.grad(value, (f, y))
             if epsilon:
-                wanted = torch.tensor(case["values"]["loss64"], dtype=torch.float64), torch.from_numpy(case["outputs"]["grad64"])
+                wanted = (
+                    torch.tensor(case["values"]["loss64"], dtype=torch.float64),
+                    torch.from_numpy(case["outputs"]["grad64"]),
+                )
                 torch.testing.assert_close(
                     gradient_of_estimates,
                     torch.from_numpy(case["outputs"]["grad_est_logits64"]),
@@ -89,9 +103,7 @@ def test_role_is_tied_to_the_authors_numbers(cole: Golden) -> None:
                 )
             else:
                 method = build_method("role", observed, expected_positives=expected)
-                beliefs = method.reading.beliefs
-                state = beliefs.lines.state()["values"]
-                state[:, : logits.shape[1]] = estimates.float()  # φ is kept in float32
+                kept_lines(method)[:, 0] = estimates.float()  # φ is kept in float32
                 wanted = value_and_gradient(method, logits, observed, None)
             torch.testing.assert_close(value.detach(), wanted[0], rtol=tolerance, atol=tolerance)
             torch.testing.assert_close(gradient, wanted[1], rtol=tolerance, atol=tolerance)
@@ -166,7 +178,9 @@ def test_pseudo_turns_confident_scores_positive() -> None:
 def test_sampled_negatives_are_one_a_picture_and_fair() -> None:
     observed = torch.tensor([[1, -1, -1, 0, -1]], dtype=torch.int8).repeat(6000, 1)
     torch.manual_seed(0)
-    _, targets = build_method("wan", observed, sampled_negatives=True)(make_step(torch.zeros(6000, 5), observed))
+    _, targets = build_method("wan", observed, sampled_negatives=True)(
+        make_step(torch.zeros(6000, 5), observed)
+    )
     assert (targets.weight.sum(dim=1) == 3).all()  # positive, observed negative, one drawn
     assert (targets.weight[:, [0, 3]] == 1).all()
     torch.testing.assert_close(targets.weight.mean(0)[[1, 2, 4]], torch.full((3,), 1 / 3), atol=0.03, rtol=0)
@@ -190,13 +204,14 @@ def test_order_of_rows_and_classes_does_not_matter(name: str) -> None:
     generator = torch.manual_seed(3)
     logits = torch.randn(6, 5, dtype=torch.float64, generator=generator)
     truth = (torch.rand(6, 5, generator=generator) < 0.4).to(torch.int8)
-    observed = torch.where(torch.rand(6, 5, generator=generator) < 0.5, truth, torch.tensor(-1, dtype=torch.int8))
+    observed = torch.where(
+        torch.rand(6, 5, generator=generator) < 0.5, truth, torch.tensor(-1, dtype=torch.int8)
+    )
     rows, classes = torch.randperm(6, generator=generator), torch.randperm(5, generator=generator)
     method = build_method(name, observed, **SETTINGS.get(name, {}))
     other = build_method(name, observed[rows][:, classes], **SETTINGS.get(name, {}))
     if name == "role":  # the draws at the start belong to places, so they move along
-        lines = method.reading.beliefs.lines.state()["values"].view(6, 3, 5)
-        other.reading.beliefs.lines.state()["values"].view(6, 3, 5)[:] = lines[rows][:, :, classes]
+        kept_lines(other)[:] = kept_lines(method)[rows][:, :, classes]
     loss, gradient = value_and_gradient(method, logits, observed, truth)
     moved = logits[rows][:, classes], observed[rows][:, classes], truth[rows][:, classes]
     loss_moved, gradient_moved = value_and_gradient(other, *moved)
@@ -246,7 +261,7 @@ def test_wrong_use_is_explained() -> None:
         make_method("epr")
     with pytest.raises(ConfigError, match="expected_positives must be a number above 0, not 'auto'"):
         make_method("role", expected_positives="auto")
-    with pytest.raises(ConfigError, match="iu leaves unknown labels out .* have none"):
+    with pytest.raises(ConfigError, match=r"iu leaves unknown labels out .* have none"):
         build_method("iu", torch.tensor([[1, -1]]))
     with pytest.raises(ConfigError, match="not both"):
         make_method("wan", negative_weight=0.1, sampled_negatives=True)

@@ -14,7 +14,7 @@ from sparselabel.errors import DataWarning
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """61 training, 15 validation and 20 test scenes with one positive each: an odd number, to be shared unevenly."""
+    """61 (an odd number) training, 15 validation and 20 test scenes, with one positive label each."""
     folder: Path = tmp_path_factory.mktemp("data") / "scenes"
     return small_scenes(folder, 76, 20, Preparation(sparsify="single-positive"))
 

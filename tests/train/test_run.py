@@ -45,7 +45,9 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     assert json.loads((run / "run.json").read_text())["command"] == ["sparselabel", "train"]
 
     measured = evaluate_run(run, "test")
-    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(result["test"]["value"], abs=1e-6)
+    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(
+        result["test"]["value"], abs=1e-6
+    )
     kept = np.load(run / "scores-test.npz")
     assert kept["ids"].tolist() == small.split("test").truth.ids.tolist()
     with pytest.warns(DataWarning, match="2 of 12 classes have no positive picture"):
@@ -56,7 +58,10 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
 def test_frozen_training_equals_training_the_head_on_whole_pictures(small: Prepared, tmp_path: Path) -> None:
     from sparselabel.config import Views
 
-    alone = {"full": FullPhase(epochs=0), "views": Views(size=32, smallest_crop=1.0, flip=0.0)}
+    alone: dict[str, Any] = {
+        "full": FullPhase(epochs=0),
+        "views": Views(size=32, smallest_crop=1.0, flip=0.0),
+    }
     stored = train_run(small, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
     fresh = train_run(small, tiny(**alone), tmp_path / "fresh", HERE, QUIET)
     a, b = lines(tmp_path / "stored"), lines(tmp_path / "fresh")
@@ -109,7 +114,9 @@ def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
 
 def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
     config = tiny(
-        head=HeadPhase(epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimiser="sgd"),
+        head=HeadPhase(
+            epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimiser="sgd"
+        ),
         full=FullPhase(epochs=0),
         frozen=True,
     )
@@ -145,10 +152,18 @@ def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> 
     with pytest.raises(RunError, match="holds a run already"):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
     resume = Handling(resume=True, quiet=True)
-    assert train_run(small, config, tmp_path / "run", HERE, resume) == first  # finished: nothing is done again
+    assert (
+        train_run(small, config, tmp_path / "run", HERE, resume) == first
+    )  # finished: nothing is done again
     with pytest.raises(RunError, match="another configuration"):
         train_run(small, tiny("wan", frozen=True), tmp_path / "run", HERE, resume)
-    train_run(small, tiny("wan", frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, Handling(force=True, quiet=True))
+    train_run(
+        small,
+        tiny("wan", frozen=True, full=FullPhase(epochs=0)),
+        tmp_path / "run",
+        HERE,
+        Handling(force=True, quiet=True),
+    )
     assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "wan"
 
 

@@ -35,9 +35,13 @@ def test_one_cycle_equals_torch() -> None:
         optimiser.step()
         if step < 49:
             schedule.step()
-    assert rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), 50) == pytest.approx(wanted, rel=1e-9)
+    assert rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), 50) == pytest.approx(
+        wanted, rel=1e-9
+    )
 
 
 def test_one_cycle_of_very_few_steps_stays_in_range() -> None:
     for steps in range(1, 12):
-        assert all(0 < rate <= 0.3 for rate in rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), steps))
+        assert all(
+            0 < rate <= 0.3 for rate in rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), steps)
+        )

@@ -40,7 +40,7 @@ def describe(prepared: "Prepared") -> None:
     console = plain_console()
     splits = Table(title=f"{prepared.name}: {len(prepared.classes)} classes", title_justify="left")
     splits.add_column("split")
-    for name in ("pictures", "positives a picture", "observed positives", "observed negatives", "unknown"):
+    for name in ("pictures", "positives", "observed", "observed absent", "unknown"):
         splits.add_column(name, justify="right")
     for name, split in prepared.splits.items():
         observed = split.observed
@@ -50,8 +50,8 @@ def describe(prepared: "Prepared") -> None:
             name,
             f"{len(split):,}",
             known,
-            f"{observed.per_picture(1).mean():.2f} a picture",
-            f"{observed.per_picture(0).mean():.2f} a picture",
+            f"{observed.per_picture(1).mean():.2f}",
+            f"{observed.per_picture(0).mean():.2f}",
             f"{unknown:.1%}",
         )
     console.print(splits)

@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
+from sparselabel.errors import RunError
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
@@ -164,6 +165,8 @@ def scenes(
     """
     from sparselabel.data import scenes as maker
 
+    if (out / "dataset.json").exists() and not force:
+        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
     with progress(train + test, "drawing scenes") as advance:
         source = maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
     write(source, out, force, how)

@@ -13,7 +13,6 @@ completely is not there.
     masks/train/000000.png      8-bit grey: 0 is background, k is the k-th box of this picture, back to front
 """
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ def make(
 ) -> Source:
     """Write scenes into a folder, or take those of the same settings that are there already.
 
-    ``progress`` is called with the number of pictures done so far.
+    ``progress`` is told how many more pictures are done.
     """
     folder = Path(folder)
     counts = {"train": train, "test": test}
@@ -125,13 +124,12 @@ def make(
         note = folder / "scenes.json"
         folder.mkdir(parents=True, exist_ok=True)
         note.write_text(json.dumps({**settings, "complete": False}, indent=1) + "\n")
-        done = itertools.count(1)
 
         def scenes(split: str) -> Iterator[Scene]:
             for index in range(counts[split]):
                 yield make_scene(seed, index, size, split)
                 if progress is not None:  # we are here again when the picture has been written
-                    progress(next(done))
+                    progress(1)
 
         for split in counts:
             _write(folder, split, scenes(split))

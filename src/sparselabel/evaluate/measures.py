@@ -47,7 +47,9 @@ def measures(scores: npt.NDArray[np.floating], labels: LabelTable, threshold: fl
         "threshold": threshold,
         "mean_average_precision": means,
         "classes": [dict(zip(names, row, strict=True)) for row in per_class],
-        "classes_without_positives": [c for c, n in zip(labels.classes, labels.counts(), strict=True) if n == 0],
+        "classes_without_positives": [
+            c for c, n in zip(labels.classes, labels.counts(), strict=True) if n == 0
+        ],
         "by_number_of_labels": None if subsets is None else {k: asdict(v) for k, v in subsets.items()},
         "at_threshold": decisions.averages(),
         "at_threshold_top_3": top_three.averages(),

@@ -22,7 +22,7 @@ def score(
     shards: int = 1,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """(count, L) scores in 0..1, on the CPU; rows of other shards are 0, so that a sum over shards is complete.
+    """(count, L) scores in 0..1, on the CPU; rows of other shards are 0, so that all shards add up.
 
     The model must be in evaluation mode. ``report`` is told the number of pictures after each batch.
     """

@@ -28,7 +28,7 @@ from sparselabel.model.output import Output
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: ``epoch`` of all ``epochs``, from 0; the first ``warm_up`` train the head alone."""
+    """How far training is: ``epoch`` of ``epochs``, from 0; the first ``warm_up`` train the head alone."""
 
     epoch: int
     epochs: int

@@ -90,9 +90,7 @@ def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -
     return Method(WeakNegative(negative_weight, sampled_negatives), cross_entropy)
 
 
-def epr(
-    expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
-) -> Method:
+def epr(expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0) -> Method:
     """Expected positive regularisation: positives, and λ((k̂−k)/L)² on the batch's count (P3 §5.3, eq. 10).
 
     Positives are divided by B·L, as in the authors' program (its learning rates belong to that scale); the
@@ -105,7 +103,7 @@ def epr(
 def role(
     expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
 ) -> Method:
-    """Regularised online label estimation: the labels are estimated along with the classifier (P3 §5.4, eq. 11).
+    """Regularised online label estimation: labels are estimated along with the classifier (P3 §5.4, eq. 11).
 
     (L′(F|Ỹ) + L′(Ỹ|F))/2, each side held fixed for the other, with epr on both. The estimates Ỹ = σ(φ), one
     logit an entry, move by their own Adam at ten times the classifier's rate. Its updates equal the authors'
@@ -124,7 +122,8 @@ def role(
 def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> Method:
     """Assume negative, with confident pseudo labels: running scores above a threshold count as positive.
 
-    P1s table B.1 (BCE + pseudo label), whose threshold is not published; .6 is ours. Running scores: P1 eq. 4.
+    P1s table B.1 (BCE + pseudo label), whose threshold is not published (.6 is ours).
+    Running scores: P1 eq. 4.
     """
     return Method(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy)
 
@@ -160,7 +159,9 @@ def settings_of(name: str) -> dict[str, Any]:
     return {key: p.default for key, p in inspect.signature(METHODS[name]).parameters.items()}
 
 
-def build_method(name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any) -> Method:
+def build_method(
+    name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any
+) -> Method:
     """A method ready for a training loop of your own.
 
     ``observed`` are the training labels, N×L with POSITIVE, NEGATIVE and UNKNOWN; rows in a ``Step`` are rows
@@ -169,7 +170,9 @@ def build_method(name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tenso
     values = observed.values if isinstance(observed, LabelTable) else np.asarray(observed)
     labels = torch.from_numpy(np.array(as_labels(values)))
     if labels.ndim != 2 or 0 in labels.shape:
-        raise ConfigError(f"observed must be N×L with at least one of each, not of shape {tuple(labels.shape)}")
+        raise ConfigError(
+            f"observed must be N×L with at least one of each, not of shape {tuple(labels.shape)}"
+        )
     method = make_method(name, **settings)
     method.prepare(Layout(torch.arange(len(labels)), labels, len(labels)))
     return method

@@ -9,7 +9,7 @@ from sparselabel.method.base import Part, Step, at_least_float32
 
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
-    """((k̂ − k)/L)², with k̂ the mean number of positives a row by ``scores`` (B, L), over all processes (P3 eq. 10)."""
+    """((k̂ − k)/L)² of P3 eq. 10, with k̂ the mean of a row's sum of ``scores`` (B, L), over all processes."""
     found = total((scores * valid[:, None]).sum()) / total(valid.sum())
     return ((found - expected) / scores.shape[1]) ** 2
 
@@ -32,8 +32,8 @@ def checked_count(expected: float | None) -> float:
     """The expected number of positives a picture, which nobody can do without."""
     if expected is None:
         raise ConfigError(
-            "this method needs expected_positives, the mean number of classes in a picture (K): count them in "
-            "a few dozen pictures and give, say, expected_positives=2.5"
+            "this method needs expected_positives (K), the mean number of classes in a picture: count them "
+            "in a few dozen pictures and give, say, expected_positives=2.5"
         )
     if isinstance(expected, str) or not expected > 0:
         raise ConfigError(f"expected_positives must be a number above 0, not {expected!r}")

@@ -37,7 +37,7 @@ def scores_of(
 
 
 def judged(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
-    """mAP by name and value: "mAP" if all labels are known, else "observed-label mAP" (unknown counts as absent)."""
+    """The mAP of scores, and its name: "observed-label mAP" where unknown labels were counted as absent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
         ap = average_precision(scores, labels.values, unknown="negative")

@@ -19,7 +19,7 @@ HEAD = "head."
 
 
 class Learner:
-    """Backbone, head and both together; ``width`` tells the number of features where no backbone is needed."""
+    """Backbone, head and both together; ``width`` tells the number of features without the backbone."""
 
     def __init__(self, config: TrainConfig, classes: int) -> None:
         self.config = config

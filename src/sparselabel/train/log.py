@@ -38,7 +38,9 @@ class Bar:
 class Log:
     """The voice of a run: says things on the terminal and keeps the numbers of every epoch."""
 
-    def __init__(self, run: RunFolder, *, speaks: bool, quiet: bool = False, tensorboard: bool = False) -> None:
+    def __init__(
+        self, run: RunFolder, *, speaks: bool, quiet: bool = False, tensorboard: bool = False
+    ) -> None:
         self.run = run
         self.speaks = speaks
         self.console = Console(stderr=True, quiet=quiet or not speaks, soft_wrap=True, highlight=False)
@@ -46,7 +48,7 @@ class Log:
         if tensorboard and speaks:
             from torch.utils.tensorboard import SummaryWriter  # the extra `tensorboard`
 
-            self._board = SummaryWriter(str(run.path / "tensorboard"))  # type: ignore[no-untyped-call]
+            self._board = SummaryWriter(str(run.path / "tensorboard"))
 
     def say(self, text: str) -> None:
         """One line for the user."""

@@ -113,4 +113,3 @@ def after_epoch(
     early = bool(stage.phase.patience) and stale >= stage.phase.patience
     over = early or epoch + 1 == state.phase_began + stage.phase.epochs
     return replace(state, epochs=epoch + 1, phase_over=over)
-

@@ -88,11 +88,11 @@ def make_stage(
 
 def make_optimiser(phase: Phase, parameters: list[nn.Parameter] | list[Tensor]) -> torch.optim.Optimizer:
     """The phase's optimiser; the learning rate is set step by step."""
-    rate, decay = phase.learning_rate, phase.weight_decay
+    common: dict[str, Any] = {"lr": phase.learning_rate, "weight_decay": phase.weight_decay, "fused": True}
     match phase.optimiser:
         case "adam":
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+            return torch.optim.Adam(parameters, **common)
         case "adamw":
-            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
+            return torch.optim.AdamW(parameters, **common)
         case "sgd":
-            return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=0.9)
+            return torch.optim.SGD(parameters, momentum=0.9, **common)

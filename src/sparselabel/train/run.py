@@ -53,9 +53,7 @@ def train_run(
     if fabric.is_global_zero:
         run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
     fabric.barrier()
-    log = Log(
-        run, speaks=fabric.is_global_zero, quiet=handling.quiet, tensorboard=handling.tensorboard
-    )
+    log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet, tensorboard=handling.tensorboard)
     if run.finished:
         log.say(f"{out} is finished already")
         return run.result()
@@ -105,7 +103,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
 def _recovery(
     session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
 ) -> dict[str, float | None]:
-    """How well the hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
+    """How well hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
     in_files = any(isinstance(memory, RowsInFile) for memory in session.method.memories().values())
@@ -122,7 +120,7 @@ def _recovery(
 
 
 def _with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
-    """K, where a method needs it and nobody gave it: the mean count in fully labelled validation data (P1 §4.1)."""
+    """K, where a method needs it and nobody gave it: counted in fully labelled validation data (P1 §4.1)."""
     if "expected_positives" not in settings_of(config.method):
         return config
     if config.settings.expected_positives is not None:
@@ -142,13 +140,15 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
     name = config.method
     if needs.truth and not data.train.truth.complete:
         raise ConfigError(
-            f"{name} is an oracle and needs all labels of all training pictures, which this data does not have: "
+            f"{name} is an oracle and needs all labels of all training pictures; this data has not: "
             "use an, an-ls or role"
         )
     if needs.marks and not len(data.train.marks):
         raise ConfigError(f"{name} needs points or boxes; this data has none")
     if config.frozen and (needs.maps or needs.views > 1):
-        raise ConfigError(f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out")
+        raise ConfigError(
+            f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out"
+        )
     for phase in config.phases.values():
         if phase.patience and "val" not in data.splits:
             raise ConfigError("patience waits for a better validation, but the data has no validation split")
@@ -156,7 +156,9 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _tell_method(method: Method, config: TrainConfig, data: Prepared, run: RunFolder, fabric: "Fabric") -> None:
+def _tell_method(
+    method: Method, config: TrainConfig, data: Prepared, run: RunFolder, fabric: "Fabric"
+) -> None:
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
     observed = torch.from_numpy(data.train.observed.values[rows])
     layout = Layout(torch.from_numpy(rows), observed, len(data.train), config.seed, run.memory)

@@ -82,7 +82,9 @@ class Session:
         epochs = self.config.epochs if done is None else done.epochs
         head = min(epochs, self.config.head.epochs)
         rows = len(self.data.train)
-        return head * -(-rows // self.config.head.batch) + (epochs - head) * -(-rows // self.config.full.batch)
+        return head * -(-rows // self.config.head.batch) + (epochs - head) * -(
+            -rows // self.config.full.batch
+        )
 
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
         """Go over to a new phase, from the last or the best epoch of the one before."""
@@ -138,7 +140,7 @@ class Session:
         )
 
     def validate(self, stage: Stage) -> dict[str, Any] | None:
-        """mAP on the validation split, if there is one."""
+        """MAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
             return None
         scores = scores_of(stage.judged, self.inputs, stage.name, "val")

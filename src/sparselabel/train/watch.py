@@ -23,7 +23,7 @@ class Watch:
 
     @torch.no_grad()
     def keep(self, phase: str, epoch: int, module: nn.Module) -> None:
-        """Write ``EPOCH.npz`` with rows (n,), scores (n, L) and, of pictures, maps (n, L, h, w) of cell scores."""
+        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of pictures, ``maps`` (n, L, h, w) of scores."""
         fabric = self.inputs.fabric
         if not len(self.rows) or not fabric.is_global_zero:
             return

@@ -1,0 +1,48 @@
+"""The README's Python examples run as they stand, and its commands exist."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparselabel.cli import app
+from sparselabel.method.catalog import METHODS
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_loop_of_your_own_runs() -> None:
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    (example,) = blocks("python")
+    exec(compile(example, "README.md", "exec"), names)
+    estimates = names["estimated_labels"]
+    assert estimates.shape == (100, 5)
+    assert (estimates[names["observed"] == 1] > 0.9).all()
+
+
+COMMANDS = [
+    line
+    for block in blocks("")
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("sparselabel ")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command: str) -> None:
+    words = shlex.split(command, comments=True)[1:]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments
+
+
+def test_every_method_is_listed() -> None:
+    listed = re.findall(r"`([a-z-]+)`", "".join(line for line in README.splitlines() if line.startswith("| `")))
+    assert set(METHODS) <= set(listed)

@@ -1,0 +1,74 @@
+"""Two processes give what one gives on the same batches, with an odd number of rows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.sampler import PADDING, Rows, epoch_batches
+from sparselabel.method.estimates import LabelEstimates
+from sparselabel.train import phases
+from sparselabel.train.checkpoint import newest_checkpoint
+from tests.train import two_processes
+
+METHODS = ("epr", "role", "pseudo")
+
+
+@pytest.fixture(scope="module")
+def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    command += [two_processes.__file__, str(small.folder), str(folder / "two"), *METHODS]
+    done = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    def both_shards(count: int, batch: int, seed: int, epoch: int, shard: int, shards: int) -> list[Rows]:
+        halves = [epoch_batches(count, batch, seed, epoch, shard, 2) for shard in (0, 1)]
+        together = [np.concatenate(pair) for pair in zip(*halves, strict=True)]
+        return [rows[rows != PADDING] for rows in together]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phases, "epoch_batches", both_shards)
+        patch.setattr(LabelEstimates, "dtype", torch.float64)
+        two_processes.main(str(small.folder), str(folder / "one"), *METHODS)
+    return {"one": folder / "one", "two": folder / "two"}
+
+
+def losses(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line)["losses"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def memory(run: Path, process: int) -> dict[str, torch.Tensor]:
+    newest = newest_checkpoint(run / "checkpoints")
+    assert newest is not None
+    return load_file(newest.path / f"memory-{process}.safetensors")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared, method: str) -> None:
+    assert len(small.train) % 2 == 1
+    one, two = runs["one"] / method, runs["two"] / method
+    for ours, theirs in zip(losses(one), losses(two), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-9)
+    weights = [load_file(run / "model.safetensors") for run in (one, two)]
+    for key in ("head.linear.weight", "head.linear.bias"):
+        torch.testing.assert_close(weights[0][key], weights[1][key], rtol=0, atol=1e-9)
+    whole = memory(one, 0)
+    for process in (0, 1):
+        for key, part in memory(two, process).items():
+            of_rows = part.shape[:1] == (len(small.train) // 2 + 1 - process,)
+            expected = whole[key][process::2] if of_rows else whole[key]
+            torch.testing.assert_close(part, expected, rtol=0, atol=1e-9)
+    results = [json.loads((run / "result.json").read_text()) for run in (one, two)]
+    assert results[0]["test"]["value"] == pytest.approx(results[1]["test"]["value"], abs=1e-9)
+    assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)

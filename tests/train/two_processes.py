@@ -1,0 +1,37 @@
+"""Run by test_distributed through torchrun: trains each method given, in double precision."""
+
+import sys
+from pathlib import Path
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.data.dataset import open_prepared
+from sparselabel.method.estimates import LabelEstimates
+from sparselabel.train.run import train_run
+
+
+def config(method: str) -> TrainConfig:
+    """The head alone on fresh views: the backbone's batch norm is in evaluation mode."""
+    return TrainConfig(
+        method=method,
+        backbone="test_efficientnet",
+        weights="none",
+        views=Views(size=32),
+        head=HeadPhase(epochs=2, learning_rate=1e-2, batch=8),
+        full=FullPhase(epochs=0),
+        precision="64-true",
+        watch=2,
+    )
+
+
+def main(data: str, out: str, *methods: str) -> None:
+    """Train every method into its own run."""
+    LabelEstimates.dtype = __import__("torch").float64
+    machine = Machine(accelerator="cpu", workers=0)
+    for method in methods:
+        train_run(
+            open_prepared(Path(data)), config(method), Path(out) / method, machine, Handling(quiet=True)
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
