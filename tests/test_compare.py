@@ -137,8 +137,13 @@ class Trainer:
         }
 
 
-def train_with(trainer: Trainer, planned: list[Planned], monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+def stand_in(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparselabel.train.run.train_run", trainer)
+    monkeypatch.setattr("sparselabel.train.run.checked", lambda data, config: None)
+
+
+def train_with(trainer: Trainer, planned: list[Planned], monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    stand_in(trainer, monkeypatch)
     data: Any = None
     return compare(data, planned, Machine(workers=0))
 
@@ -184,7 +189,7 @@ def test_data_without_validation_or_test(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_report_says_which_run_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, int, int]] = []
     trainer = Trainer({("an", 0.01, 0): (0.3, 0.4), ("an", 0.01, 1): (0.3, 0.4)})
-    monkeypatch.setattr("sparselabel.train.run.train_run", trainer)
+    stand_in(trainer, monkeypatch)
     data: Any = None
     planned = plan(BASE, ["an"], [], [0, 1], OUT)
     compare(data, planned, Machine(), lambda run, number, total: said.append((run.path.name, number, total)))

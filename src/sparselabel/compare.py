@@ -107,8 +107,10 @@ def compare(
     command: Sequence[str] = (),
 ) -> list[Row]:
     """Train what is not finished yet, and sum up."""
-    from sparselabel.train.run import train_run
+    from sparselabel.train.run import checked, train_run
 
+    for run in planned:  # what cannot work is refused before the first hour is spent
+        checked(data, run.config)
     handling = Handling(resume=True, quiet=True)
     results: dict[tuple[str, float], dict[int, dict[str, Any]]] = {}
     for number, run in enumerate(planned):

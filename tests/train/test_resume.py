@@ -17,7 +17,7 @@ from tests.train.conftest import tiny
 CONFIG = tiny(
     "role",
     head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16, weight_average=0.5),
-    full=FullPhase(epochs=4, learning_rate=1e-3, batch=16, schedule="cosine", start="best"),
+    full=FullPhase(epochs=9, learning_rate=1e-3, batch=16, schedule="cosine", start="best"),
 )
 
 
@@ -68,7 +68,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(
     for attempt in range(40):
         process = start(small.folder, out)
         # A little longer each time, so that every stage of the run is hit and it gets on in the end.
-        process.join(timeout=0.25 + 0.13 * attempt)
+        process.join(timeout=0.25 + 0.07 * attempt)
         if process.exitcode == 0:
             break
         assert process.exitcode is None, "the run failed by itself"

@@ -75,7 +75,7 @@ def estimates_gradient(
     """
     classes = logits.shape[1]
     beliefs, doubts = logits.sigmoid(), (-logits).sigmoid()
-    pull = beliefs - scores - positive_weight * (observed == POSITIVE) * doubts
+    pull = beliefs - scores - positive_weight * (observed == POSITIVE).to(logits.dtype) * doubts
     return (pull / 2 + surplus / classes * (beliefs * doubts)) / (size * classes)
 
 

@@ -2,7 +2,11 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import torch
 
 from sparselabel.config import Machine
 from sparselabel.model.allocator import keep_freed_memory
@@ -28,3 +32,14 @@ def start(machine: Machine, precision: str) -> "Fabric":
     )
     fabric.launch()
     return fabric
+
+
+@contextmanager
+def default_precision(precision: str) -> Iterator[None]:
+    """Double precision everywhere for ``64-true``: Fabric hands a model's output over in the default one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if precision == "64-true" else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -27,7 +27,7 @@ from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train
-from sparselabel.train.machine import start
+from sparselabel.train.machine import default_precision, start
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
 
@@ -46,9 +46,7 @@ def train_run(
     """Train, evaluate the best epoch on validation and test, and return the run's result."""
     machine, handling = machine or Machine(), handling or Handling()
     run = RunFolder(out)
-    config = _with_expected_positives(config, data)
-    method = make_method(config.method, **config.settings.given())
-    _refuse_early(config, data, method.needs)
+    config, method = checked(data, config)
     fabric = start(machine, config.precision)
     if fabric.is_global_zero:
         run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
@@ -62,8 +60,16 @@ def train_run(
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     watch = Watch(run.watched, config.watch, inputs)
     session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
-    state = train(session)
-    return finish(session, state)
+    with default_precision(config.precision):
+        return finish(session, train(session))
+
+
+def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
+    """The configuration with what follows from the data, and its method; raises if it cannot work."""
+    config = _with_expected_positives(config, data)
+    method = make_method(config.method, **config.settings.given())
+    _refuse_early(config, data, method.needs)
+    return config, method
 
 
 def finish(session: Session, state: TrainingState) -> dict[str, Any]:
