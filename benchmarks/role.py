@@ -1,9 +1,5 @@
-"""What ROLE's label estimates cost a step: independent of the number of pictures, in RAM and in a file.
+"""What ROLE's label estimates cost a step: independent of the number of pictures, in RAM and in a file."""
 
-Run: python benchmarks/role.py
-"""
-
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,9 +86,4 @@ def main() -> dict[str, float]:
         in_file = microseconds(trained(5_000, 20, Path(folder)), 5_000, 20)["both"]
     figures["5,000 pictures in a file, µs"] = round(in_file, 1)
     figures["file to RAM"] = round(in_file / few, 2)
-    print(json.dumps(figures, indent=2, ensure_ascii=False))
     return figures
-
-
-if __name__ == "__main__":
-    main()

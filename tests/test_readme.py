@@ -44,5 +44,7 @@ def test_commands_are_understood(command: str) -> None:
 
 
 def test_every_method_is_listed() -> None:
-    listed = re.findall(r"`([a-z-]+)`", "".join(line for line in README.splitlines() if line.startswith("| `")))
+    listed = re.findall(
+        r"`([a-z-]+)`", "".join(line for line in README.splitlines() if line.startswith("| `"))
+    )
     assert set(METHODS) <= set(listed)

@@ -36,7 +36,12 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     command += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     command += [two_processes.__file__, str(small.folder), str(folder / "two"), *METHODS]
     done = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=180
+        command,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

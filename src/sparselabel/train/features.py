@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.augment import View
@@ -23,40 +22,27 @@ from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-Report = Callable[[int], None]
 
-
-def features_of(
-    split: PreparedSplit,
-    folder: Path,
-    config: TrainConfig,
-    view: View,
-    backbone: Callable[[], Backbone],
-    fabric: "Fabric",
-    workers: int,
-    report: Report,
-) -> Tensor:
-    """(N, D) float32 pooled features of a split; ``backbone`` is called only if they are not there yet.
-
-    ``report`` is told the number of pictures after each batch.
-    """
-    file = folder / f"{split.name}-{_key(split, config, view)}.npy"
-    if not file.exists():
-        _compute(file, split, view, backbone(), fabric, workers, report)
-    return torch.from_numpy(np.load(file))
+def features_file(split: PreparedSplit, folder: Path, config: TrainConfig, view: View) -> Path:
+    """Where the features of a split are, or will be."""
+    return folder / f"{split.name}-{_key(split, config, view)}.npy"
 
 
 @torch.no_grad()
-def _compute(
+def compute_features(
     file: Path,
     split: PreparedSplit,
     view: View,
     backbone: Backbone,
+    *,
     fabric: "Fabric",
     workers: int,
-    report: Report,
+    report: Callable[[int], None],
 ) -> None:
-    """Every process fills in its rows; the file gets its name when all are done."""
+    """Write (N, D) float32 pooled features: every process its rows; the file gets its name when all are done.
+
+    ``report`` is told the number of pictures after each batch.
+    """
     partial = file.with_suffix(".partial.npy")
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:

@@ -3,13 +3,15 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.augment import View, squashed
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
-from sparselabel.train.features import features_of
+from sparselabel.train.features import compute_features, features_file
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 
@@ -53,17 +55,19 @@ class Inputs:
         """(N, D) The frozen backbone's features of a split."""
         if split not in self._features:
             part = self.data.split(split)
-            with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
-                self._features[split] = features_of(
-                    part,
-                    self.data.folder / "features",
-                    self.config,
-                    self.test_view,
-                    lambda: self.learner.backbone,
-                    self.fabric,
-                    self.workers,
-                    bar.advance,
-                )
+            file = features_file(part, self.data.folder / "features", self.config, self.test_view)
+            if not file.exists():
+                with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
+                    compute_features(
+                        file,
+                        part,
+                        self.test_view,
+                        self.learner.backbone,
+                        fabric=self.fabric,
+                        workers=self.workers,
+                        report=bar.advance,
+                    )
+            self._features[split] = torch.from_numpy(np.load(file))
         return self._features[split]
 
     def training(self, phase: str, views: int) -> Feed:

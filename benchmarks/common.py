@@ -1,0 +1,42 @@
+"""What benchmarks share: data without pictures, and a table of figures."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.marks import Marks
+
+
+def show(name: str, figures: dict[str, float]) -> None:
+    table = Table("figure", "value", title=name, title_justify="left")
+    for key, value in figures.items():
+        table.add_row(key, f"{value:,.3f}".rstrip("0").rstrip("."))
+    Console().print(table)
+
+
+def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) -> Prepared:
+    """Prepared data of random labels whose pictures do not exist: for benchmarks on stored features."""
+    random = np.random.default_rng(seed)
+    splits = {}
+    for name, count in counts.items():
+        ids = np.array([f"{name}-{row}" for row in range(count)])
+        names = tuple(f"class {number}" for number in range(classes))
+        truth = (random.random((count, classes)) < 1.5 / classes).astype(np.int8)
+        truth[np.arange(count), random.integers(0, classes, count)] = 1
+        observed = np.full_like(truth, UNKNOWN)
+        observed[np.arange(count), truth.argmax(axis=1)] = 1
+        splits[name] = PreparedSplit(
+            name=name,
+            root=folder,
+            paths=ids,
+            truth=LabelTable(ids, names, truth),
+            observed=LabelTable(ids, names, observed if name == "train" else truth),
+            marks=Marks.none(),
+            digests=random.integers(0, 2**63, count).astype(np.uint64),
+            digest=name,
+        )
+    return Prepared(folder, "imagined", splits["train"].truth.classes, splits)
