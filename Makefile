@@ -17,10 +17,10 @@ demo: $(STAMP)
 	$(BIN)/sparselabel demo --out demo --force
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ def bare(method: str, data: Prepared, features: dict[str, torch.Tensor]) -> floa
     optimiser = torch.optim.Adam(groups)
     begin = time.perf_counter()
     for _ in range(EPOCHS):
-        for rows in torch.randperm(ROWS).split(BATCH):
+        for rows in torch.randperm(ROWS).split(BATCH):  # type: ignore[no-untyped-call]
             logits = head(features["train"][rows])
             positive = (observed[rows] == 1).float()
             if method == "role":
@@ -39,7 +39,7 @@ def bare(method: str, data: Prepared, features: dict[str, torch.Tensor]) -> floa
             else:
                 loss = F.binary_cross_entropy_with_logits(logits, positive)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         with torch.no_grad():
             average_precision(torch.sigmoid(head(features["val"])).numpy(), data.split("val").truth.values)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.method.base import Layout, Method, Progress, Step
-from sparselabel.method.estimates import EstimatesLoss, LabelEstimates, RoleReading
+from sparselabel.method.estimates import LabelEstimates
+from sparselabel.method.role import EstimatesLoss, RoleReading
 from sparselabel.method.rows import RowsInFile, RowsInRam
 from sparselabel.model.output import Output
 

@@ -28,7 +28,7 @@ def bare() -> float:
         if number == 3:
             begin = time.perf_counter()
         loss = torch.nn.functional.softplus(model(views).logits).mean()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         optimiser.zero_grad()
     return 20 * BATCH / (time.perf_counter() - begin)

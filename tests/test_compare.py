@@ -1,6 +1,7 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def stand_in(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def train_with(trainer: Trainer, planned: list[Planned], monkeypatch: pytest.MonkeyPatch) -> list[Row]:
     stand_in(trainer, monkeypatch)
-    data: Any = None
+    data: Any = SimpleNamespace(splits={"val": None})
     return compare(data, planned, Machine(workers=0))
 
 
@@ -190,7 +191,7 @@ def test_the_report_says_which_run_comes(monkeypatch: pytest.MonkeyPatch) -> Non
     said: list[tuple[str, int, int]] = []
     trainer = Trainer({("an", 0.01, 0): (0.3, 0.4), ("an", 0.01, 1): (0.3, 0.4)})
     stand_in(trainer, monkeypatch)
-    data: Any = None
+    data: Any = SimpleNamespace(splits={"val": None})
     planned = plan(BASE, ["an"], [], [0, 1], OUT)
     compare(data, planned, Machine(), lambda run, number, total: said.append((run.path.name, number, total)))
     assert said == [("an-0.01-seed0", 0, 2), ("an-0.01-seed1", 1, 2)]

@@ -54,7 +54,7 @@ CHANGED = TrainConfig(
     partial_weights=True,
     output_stride=16,
     frozen=True,
-    views=Views(size=96, smallest_crop=0.9, flip=0.0),
+    views=Views(size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0),
     head=HeadPhase(**PHASE),
     full=FullPhase(**PHASE),
     seed=5,

@@ -12,16 +12,19 @@ ROOT = Path(sparselabel.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
-EVERYTHING = {"data", "model", "method", "train", "evaluate", "compare", "run_folder", "config", "errors"}
+EVERYTHING = {
+    "data", "model", "method", "train", "evaluate", "compare", "run_folder", "bar", "config", "errors",
+}  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
+    "bar": set[str](),
     "config": {"config", "errors"},
     "run_folder": {"config", "errors"},
     "data": {"data", "config", "errors"},
     "model": {"data", "model", "config", "errors"},
     "method": {"data", "model", "method", "config", "errors"},
     "evaluate": {"data", "model", "evaluate", "run_folder", "config", "errors"},
-    "train": {"data", "model", "method", "evaluate", "train", "run_folder", "config", "errors"},
+    "train": {"data", "model", "method", "evaluate", "train", "run_folder", "bar", "config", "errors"},
     "compare": EVERYTHING,
     "cli": {*EVERYTHING, "cli", ""},
     "__init__": {"data", "model", "method", "evaluate"},  # the public names

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.config import Handling, Machine, Settings, TrainConfig
-from sparselabel.errors import ConfigError, listing, nearest
+from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -84,17 +84,14 @@ def plan(
 
 def _settings_by_method(settings: Settings, methods: Sequence[str]) -> dict[str, Settings]:
     """What each method takes of the settings; a wrong name is found now, not after hours of training."""
-    from sparselabel.method.catalog import METHODS, settings_of
+    from sparselabel.method.catalog import settings_of
 
-    for method in methods:
-        if method not in METHODS:
-            raise ConfigError(f"there is no method {method!r}: {nearest(method, METHODS)}")
-    given = settings.given()
+    given, known = settings.given(), {method: settings_of(method) for method in methods}
     for name in given:
-        if not any(name in settings_of(method) for method in methods):
+        if not any(name in known[method] for method in methods):
             raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
     return {
-        method: Settings(**{name: value for name, value in given.items() if name in settings_of(method)})
+        method: Settings(**{name: value for name, value in given.items() if name in known[method]})
         for method in methods
     }
 
@@ -109,6 +106,8 @@ def compare(
     """Train what is not finished yet, and sum up."""
     from sparselabel.train.run import checked, train_run
 
+    if len({run.learning_rate for run in planned}) > 1 and "val" not in data.splits:
+        raise ConfigError("a learning rate is chosen by validation, but the data has no validation split")
     for run in planned:  # what cannot work is refused before the first hour is spent
         checked(data, run.config)
     handling = Handling(resume=True, quiet=True)

@@ -91,7 +91,9 @@ class RunFolder:
         """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
-        return not any(self.path.iterdir()) or (force and (self.path / "run.json").is_file())
+        names = {item.name for item in self.path.iterdir()}
+        just_begun = names <= {"run.json", "run.json.partial", "config.toml.partial"}  # killed at once
+        return just_begun or (force and "run.json" in names)
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
         before = self.config()

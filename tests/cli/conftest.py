@@ -66,6 +66,13 @@ class Captured(list[dict[str, Any]]):
         return config
 
 
+class Opened(str):
+    """Stands in for prepared data: the path that was opened, with a validation split."""
+
+    __slots__ = ()
+    splits = ("train", "val")
+
+
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
     calls = Captured()
@@ -76,7 +83,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
         return RESULT
 
     monkeypatch.setattr("sparselabel.train.run.train_run", take)
-    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda path: f"opened {path}")
+    monkeypatch.setattr("sparselabel.train.run.checked", lambda data, config: None)
+    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", Opened)
     return calls
 
 

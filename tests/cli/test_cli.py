@@ -183,6 +183,14 @@ def test_a_full_disk(command: Command, failing: Any, number: int, words: str) ->
     assert f"error: a file could not be written: {words}" in command("data", "prepared").err
 
 
+def test_a_file_that_may_not_be_touched(command: Command, failing: Any) -> None:
+    failing(PermissionError(13, "Permission denied", "prepared/dataset.json"))
+    done = command("data", "prepared")
+    assert done == 1
+    said = "prepared/dataset.json could not be used: Permission denied; check its name and permissions"
+    assert done.err == f"sparselabel: error: {said}\n"
+
+
 def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> None:
     failing(OSError(5, "Input/output error"))
     with pytest.raises(OSError, match="Input/output error"):

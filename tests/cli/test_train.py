@@ -15,7 +15,7 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
     assert done == 0
     assert captured == [
         {
-            "data": "opened prepared",
+            "data": "prepared",
             "config": TrainConfig(),
             "out": Path("runs/one"),
             "machine": Machine(),

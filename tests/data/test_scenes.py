@@ -157,8 +157,11 @@ def test_scenes_that_are_there_are_taken_and_missing_ones_made_again(tmp_path: P
 
 
 def test_an_interrupted_folder_is_made_again(tmp_path: Path) -> None:
-    def stop(done: int) -> None:
-        if done == 2:
+    done: list[int] = []
+
+    def stop(count: int) -> None:
+        done.append(count)
+        if len(done) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

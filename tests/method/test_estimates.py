@@ -16,14 +16,13 @@ from sparselabel.errors import RunError
 from sparselabel.method import rows
 from sparselabel.method.base import Layout, Method, Part, Progress, Step, Targets
 from sparselabel.method.estimates import (
-    EstimatesLoss,
     LabelEstimates,
-    RoleReading,
     carried_logits,
     estimates_gradient,
     initial_logits,
     uniform_draws,
 )
+from sparselabel.method.role import EstimatesLoss, RoleReading
 from sparselabel.model.output import Output
 from tests.conftest import Golden
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -84,4 +85,17 @@ def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared
             torch.testing.assert_close(part, expected, rtol=0, atol=1e-9)
     results = [json.loads((run / "result.json").read_text()) for run in (one, two)]
     assert results[0]["test"]["value"] == pytest.approx(results[1]["test"]["value"], abs=1e-9)
+    assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["role", "pseudo"])
+def test_a_run_of_two_goes_on_as_one(
+    runs: dict[str, Path], small: Prepared, tmp_path: Path, method: str
+) -> None:
+    shutil.copytree(runs["two"] / method, tmp_path / method)
+    (tmp_path / method / "result.json").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LabelEstimates, "dtype", torch.float64)
+        two_processes.main(str(small.folder), str(tmp_path), method)
+    results = [json.loads((run / method / "result.json").read_text()) for run in (runs["two"], tmp_path)]
     assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)

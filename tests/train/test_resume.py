@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+import signal
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -60,23 +61,30 @@ def assert_same(run: Path, other: Path) -> None:
         assert files[0].read_bytes() == files[1].read_bytes(), name
 
 
+def wait_for(epochs: int, run: Path, process: BaseProcess) -> None:
+    """Until the run has so many epochs in its log; with -1 until it has just begun."""
+    log, begun = run / "metrics.jsonl", run / "config.toml"
+    while process.is_alive():
+        if begun.exists() if epochs < 0 else log.exists() and len(log.read_bytes().splitlines()) > epochs:
+            return
+        time.sleep(0.001)
+
+
 def test_killed_again_and_again_it_ends_with_the_same_bits(
     small: Prepared, uninterrupted: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    kills = 0
-    for attempt in range(40):
+    # At once, in both phases, at their border, and a moment after an epoch, in the middle of the next.
+    for epochs, moment in ((-1, 0.0), (0, 0.0), (1, 0.02), (2, 0.0), (3, 0.03), (6, 0.01), (10, 0.0)):
         process = start(small.folder, out)
-        # A little longer each time, so that every stage of the run is hit and it gets on in the end.
-        process.join(timeout=0.25 + 0.07 * attempt)
-        if process.exitcode == 0:
-            break
-        assert process.exitcode is None, "the run failed by itself"
+        wait_for(epochs, out, process)
+        time.sleep(moment)
         process.kill()
         process.join()
-        kills += 1
+        assert process.exitcode == -signal.SIGKILL
+    process = start(small.folder, out)
+    process.join()
     assert process.exitcode == 0
-    assert kills >= 3
     assert_same(out, uninterrupted)
 
 

@@ -1,18 +1,26 @@
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import load_file
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
-from sparselabel.errors import ConfigError, DataWarning, RunError
+from sparselabel.data.prepare import prepare
+from sparselabel.errors import ConfigError, DataWarning, ResourceError, RunError
 from sparselabel.evaluate.ranking import average_precision
 from sparselabel.evaluate.run import evaluate_run
+from sparselabel.method.base import Method, Needs, Step
+from sparselabel.method.catalog import METHODS
+from sparselabel.method.elements import cross_entropy
+from sparselabel.method.readings import AssumedNegative
 from sparselabel.train.run import train_run
 from tests.train.conftest import small_scenes, tiny
 
@@ -179,3 +187,87 @@ def test_double_precision(small: Prepared, tmp_path: Path) -> None:
     result = train_run(small, tiny("role", precision="64-true"), tmp_path / "run", HERE, QUIET)
     assert load_file(tmp_path / "run" / "model.safetensors")["head.linear.weight"].dtype == torch.float64
     assert 0 < result["test"]["value"] < 1
+
+
+def test_a_full_disk_is_explained_and_loses_nothing(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.train import checkpoint
+
+    config = tiny(frozen=True, full=FullPhase(epochs=0), head=HeadPhase(epochs=3))
+    whole = train_run(small, config, tmp_path / "whole", HERE, QUIET)
+    original, count = safetensors.torch.save_file, [0]
+
+    def save_until_full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        count[0] += 1
+        if count[0] > 4:  # three files a checkpoint: full in the second
+            raise OSError(28, "No space left on device")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", save_until_full)
+    with pytest.raises(ResourceError, match=r"0002 could not be written .*No space left.* --resume"):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    monkeypatch.setattr(checkpoint, "save_file", original)
+    assert train_run(small, config, tmp_path / "run", HERE, Handling(resume=True, quiet=True)) == whole
+
+
+def test_tensorboard_gets_the_numbers(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, tensorboard=True))
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 1
+
+
+class Surveyor(AssumedNegative):
+    """A reading that wants to see the whole training set before every epoch."""
+
+    needs = Needs(survey=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[int]] = []
+
+    def survey(self, steps: Iterable[Step]) -> None:
+        rows = []
+        for step in steps:
+            assert not step.outputs[0].logits.requires_grad
+            rows += step.rows.tolist()
+        self.seen.append(rows)
+
+
+def test_a_part_that_asks_for_it_sees_all_pictures_before_every_epoch(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveyor = Surveyor()
+    monkeypatch.setitem(METHODS, "surveyor", lambda: Method(surveyor, cross_entropy))
+    train_run(small, tiny("surveyor"), tmp_path / "run", HERE, QUIET)
+    assert surveyor.seen == [list(range(len(small.train)))] * 4
+
+
+def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(
+        head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+        full=FullPhase(epochs=4, learning_rate=3e-1, batch=16, patience=4),  # spoils what the head had learnt
+    )
+    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    values = [record["validation"]["value"] for record in lines(tmp_path / "run")]
+    assert result["epochs"] == 7  # patience does not count epochs of the head phase
+    assert result["best_epoch"] == 4 + int(np.argmax(values[3:]))
+    assert result["validation"]["value"] == pytest.approx(max(values[3:]), abs=1e-6)
+    measured = evaluate_run(tmp_path / "run", "val")
+    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(max(values[3:]), abs=1e-6)
+
+
+def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive")
+    data = small_scenes(tmp_path / "data", 40, 8, how)
+    train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    with pytest.warns(DataWarning, match="cannot be learned"):
+        prepare(
+            scenes.make(tmp_path / "data", train=40, test=8, size=32, seed=1),
+            tmp_path / "data",
+            Preparation(sparsify="single-positive", validation=0.5),
+            force=True,
+        )
+    with pytest.raises(RunError, match=r"split 'val' of .* was prepared anew"):
+        evaluate_run(tmp_path / "run", "val")
+    assert evaluate_run(tmp_path / "run", "test")["images"] == 8

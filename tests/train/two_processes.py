@@ -8,6 +8,8 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.method.estimates import LabelEstimates
 from sparselabel.train.run import train_run
 
+HANDLING = Handling(quiet=True, resume=True)
+
 
 def config(method: str) -> TrainConfig:
     """The head alone on fresh views: the backbone's batch norm is in evaluation mode."""
@@ -28,9 +30,7 @@ def main(data: str, out: str, *methods: str) -> None:
     LabelEstimates.dtype = __import__("torch").float64
     machine = Machine(accelerator="cpu", workers=0)
     for method in methods:
-        train_run(
-            open_prepared(Path(data)), config(method), Path(out) / method, machine, Handling(quiet=True)
-        )
+        train_run(open_prepared(Path(data)), config(method), Path(out) / method, machine, HANDLING)
 
 
 if __name__ == "__main__":

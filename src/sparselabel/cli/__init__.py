@@ -3,6 +3,7 @@
 Modules of this package import torch only inside the functions that need it, so that help is instant.
 """
 
+import errno
 import sys
 import warnings
 from pathlib import Path
@@ -71,14 +72,16 @@ def main() -> None:
         _say("stopped", "a training run can go on with --resume")
         sys.exit(130)
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        where = error.filename or "a file"
-        _say("error", f"{where} could not be written: {error.strerror}; make room and resume")
+        if error.filename is None and error.errno not in _DISK_FULL:
+            raise  # not about a file: a defect, whose traceback helps
+        where, full = error.filename or "a file", error.errno in _DISK_FULL
+        what = "could not be written" if full else "could not be used"
+        hint = "make room and resume" if full else "check its name and permissions"
+        _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
 
 
-_DISK_ERRORS = (28, 122)  # no space left, quota exceeded
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _say(kind: str, text: str) -> None:

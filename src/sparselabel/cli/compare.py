@@ -1,5 +1,6 @@
 """``sparselabel compare``: several methods on one data set."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,8 @@ def compare(
 
     planned = plan(config, methods, learning_rates or (), seeds or (0,), out)
     rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)
+    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
+        return
     write_table(rows, out / "table.csv")
     show(rows)
     plain_console().print(f"written to {out / 'table.csv'}")

@@ -45,13 +45,14 @@ def demo(
     from sparselabel.data.dataset import open_prepared
 
     console = plain_console()
-    if force and (out / "data" / "scenes.json").exists():
-        shutil.rmtree(out)
-    data = out / "data"
+    data, runs = out / "data", out / "runs"
+    if force and (data / "scenes.json").exists():
+        shutil.rmtree(data)
+        shutil.rmtree(runs, ignore_errors=True)
     if not (data / "dataset.json").exists():
         how = Preparation(sparsify="single-positive")
         scenes(out=data, train=PICTURES, test=800, how=how)
-    planned = plan(CONFIG, METHODS, (), seeds or (0,), out / "runs")
+    planned = plan(CONFIG, METHODS, (), seeds or (0,), runs)
     rows = compare(open_prepared(data), planned, Machine(), say_run, sys.argv)
     write_table(rows, out / "table.csv")
     console.print()

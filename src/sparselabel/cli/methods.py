@@ -6,6 +6,12 @@ from rich.table import Table
 
 from sparselabel.cli.terminal import plain_console
 
+PAPERS = (
+    "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
+    "    Single-Label Annotations (P1s: its supplement).\n"
+    "P3: Cole et al. 2021, Multi-Label Learning from Single Positive Labels."
+)
+
 
 def methods(name: str | None = None, /) -> None:
     """List the methods with paper, equation and needs, or explain one.
@@ -17,8 +23,7 @@ def methods(name: str | None = None, /) -> None:
     name
         The method to explain.
     """
-    from sparselabel.errors import ConfigError, nearest
-    from sparselabel.method.catalog import METHODS
+    from sparselabel.method.catalog import METHODS, settings_of
 
     console = plain_console()
     if name is None:
@@ -26,10 +31,10 @@ def methods(name: str | None = None, /) -> None:
         for known, factory in METHODS.items():
             table.add_row(known, _first_line(factory), needs_of(known))
         console.print(table)
+        console.print(PAPERS)
         console.print("`sparselabel methods NAME` explains one.")
         return
-    if name not in METHODS:
-        raise ConfigError(f"there is no method {name!r}: {nearest(name, METHODS)}")
+    settings_of(name)
     console.print(name, style="bold")
     for paragraph in (inspect.getdoc(METHODS[name]) or "").split("\n\n"):
         console.print(" ".join(paragraph.split()) + "\n", soft_wrap=False)

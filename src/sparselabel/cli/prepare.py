@@ -35,9 +35,9 @@ def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) 
     force
         Replace what is in --out.
     """
-    from sparselabel.data.readers import voc as reader
+    from sparselabel.data.readers import READERS
 
-    write(reader.read(source), out, force, how)
+    write(READERS["voc"](source), out, force, how)
 
 
 @app.command
@@ -66,9 +66,9 @@ def coco(
     force
         Replace what is in --out.
     """
-    from sparselabel.data.readers import coco as reader
+    from sparselabel.data.readers import READERS
 
-    write(reader.read(source, images=images, keep_empty=keep_empty), out, force, how)
+    write(READERS["coco"](source, images=images, keep_empty=keep_empty), out, force, how)
 
 
 @app.command
@@ -109,9 +109,9 @@ def table(
     force
         Replace what is in --out.
     """
-    from sparselabel.data.readers import table as reader
+    from sparselabel.data.readers import READERS
 
-    found = reader.read(
+    found = READERS["table"](
         source, images=images, image=image, label=label, value=value, split=split, separator=separator
     )
     write(found, out, force, how)
@@ -130,9 +130,9 @@ def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAUL
     force
         Replace what is in --out.
     """
-    from sparselabel.data.readers import folder as reader
+    from sparselabel.data.readers import READERS
 
-    write(reader.read(source), out, force, how)
+    write(READERS["folder"](source), out, force, how)
 
 
 @app.command

@@ -1,5 +1,6 @@
 """``sparselabel train``: one training run."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ def train(
     from sparselabel.train.run import train_run
 
     result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)
-    if handling.quiet:
+    if handling.quiet or os.environ.get("RANK", "0") != "0":
         return
     console = plain_console()
     console.print(f"best epoch {result['best_epoch']} of {result['epochs']}")

@@ -127,7 +127,10 @@ class Views:
     Parameters
     ----------
     size
-        Side of a view in pixels; pictures are squashed to a square.
+        Side of a view in pixels.
+    geometry
+        squashed: pictures become squares, as in the papers on VOC, COCO, NUS and CUB; imagenet: random
+        resized crops of any aspect in training, the central square in evaluation.
     smallest_crop
         Smallest share of the area that a random crop in training keeps; 1: no crop.
     flip
@@ -135,6 +138,7 @@ class Views:
     """
 
     size: int = 224
+    geometry: Literal["squashed", "imagenet"] = "squashed"
     smallest_crop: float = 0.25
     flip: float = 0.5
 

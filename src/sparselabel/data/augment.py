@@ -16,13 +16,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from sparselabel.config import Views
 from sparselabel.errors import ConfigError, DataError
 
 TRIES = 10  # torchvision's number of crops that may fail to fit before the central one is taken
@@ -103,6 +104,15 @@ def imagenet_train(size: int = 224) -> View:
 def imagenet_test(size: int = 224) -> View:
     """P1 on ImageNet, test: the central square of 224/256 of the short side."""
     return View(size, squash=False, centre=224 / 256)
+
+
+def views_of(views: Views) -> tuple[View, View]:
+    """How pictures are seen in training and in evaluation."""
+    if views.geometry == "imagenet":
+        train, test = imagenet_train(views.size), imagenet_test(views.size)
+    else:
+        train, test = p1_train(views.size), squashed(views.size)
+    return replace(train, area=(views.smallest_crop, 1.0), flip=views.flip), test
 
 
 def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArray[np.float64]:

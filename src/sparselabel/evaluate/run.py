@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.data.augment import squashed
+from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import PreparedSplit, open_prepared
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import RunError
@@ -35,7 +35,7 @@ def evaluate_run(
     part = split_of(run, split)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = PictureFeed(part, squashed(run.config().views.size), workers=workers)
+    feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
     scores = score(model, feed, len(part), device, report=report).float().numpy()
     # Training labels are judged by all that is known; elsewhere by what validation and test may see.
     labels = part.truth if split == "train" else part.observed
@@ -65,7 +65,13 @@ def split_of(run: RunFolder, split: str) -> PreparedSplit:
     data = open_prepared(Path(run.about()["data"]))
     if list(data.classes) != run.about()["classes"]:
         raise RunError(f"{data.folder} has other classes now than when {run.path} was trained on it")
-    return data.split(split)
+    part = data.split(split)
+    if part.digest != run.about()["data_digest"].get(split):
+        raise RunError(
+            f"split {split!r} of {data.folder} was prepared anew since {run.path} was trained on it: "
+            "prepare it as it was, or train again"
+        )
+    return part
 
 
 def pictures_in(path: Path, split: str) -> int:

@@ -13,13 +13,11 @@ def total(value: Tensor) -> Tensor:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return value
-    summed = value.detach().clone()
+    # NCCL adds up on the GPU only; memories and scores are on the CPU.
+    where = torch.device("cuda") if dist.get_backend() == "nccl" else value.device
+    summed = value.detach().to(where, copy=True)
     dist.all_reduce(summed)
+    summed = summed.to(value.device)
     if not value.requires_grad:
         return summed
     return summed + dist.get_world_size() * (value - value.detach())
-
-
-def any_process(flag: bool, device: torch.device) -> bool:
-    """Whether ``flag`` is set in any process."""
-    return bool(total(torch.tensor(int(flag), device=device)) > 0)

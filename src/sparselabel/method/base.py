@@ -135,7 +135,13 @@ class Part(nn.Module):
 
 
 class Memory:
-    """A large per-row array; ``method/rows.py`` has the kinds: in RAM, or in a file with two slots a row."""
+    """A large per-row array; ``method/rows.py`` has the kinds: in RAM, or in a file with two slots a row.
+
+    ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
+    another number of processes.
+    """
+
+    by_row: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint must hold to come back to this moment."""
@@ -152,11 +158,6 @@ class Memory:
 def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
     """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
     return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
-
-
-def batch_sum(losses: Tensor, valid: Tensor) -> Tensor:
-    """Plain sum over the entries of all processes."""
-    return total(losses.sum())
 
 
 @final

@@ -19,7 +19,7 @@ from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Layout, Method
 from sparselabel.method.elements import cross_entropy
-from sparselabel.method.estimates import EstimatesLoss, LabelEstimates, RoleReading
+from sparselabel.method.estimates import LabelEstimates
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.readings import (
     AssumedNegative,
@@ -30,6 +30,7 @@ from sparselabel.method.readings import (
     Truth,
     WeakNegative,
 )
+from sparselabel.method.role import EstimatesLoss, RoleReading
 from sparselabel.method.terms import ExpectedPositives, checked_count
 
 
@@ -120,9 +121,9 @@ def role(
 
 
 def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> Method:
-    """Assume negative, with confident pseudo labels: running scores above a threshold count as positive.
+    """Assume negative, but a running score above a threshold counts as positive (P1s table B.1).
 
-    P1s table B.1 (BCE + pseudo label), whose threshold is not published (.6 is ours).
+    Their "BCE + pseudo label", whose threshold is not published (.6 is ours).
     Running scores: P1 eq. 4.
     """
     return Method(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy)
@@ -144,8 +145,6 @@ METHODS: dict[str, Callable[..., Method]] = {
 
 def make_method(name: str, **settings: Any) -> Method:
     """A method by its name, not yet told about any labels."""
-    if name not in METHODS:
-        raise ConfigError(f"there is no method {name!r}: {nearest(name, METHODS)}")
     known = settings_of(name)
     for key in settings:
         if key not in known:
@@ -156,6 +155,8 @@ def make_method(name: str, **settings: Any) -> Method:
 
 def settings_of(name: str) -> dict[str, Any]:
     """A method's settings and their defaults."""
+    if name not in METHODS:
+        raise ConfigError(f"there is no method {name!r}: {nearest(name, METHODS)}")
     return {key: p.default for key, p in inspect.signature(METHODS[name]).parameters.items()}
 
 

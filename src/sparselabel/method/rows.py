@@ -73,6 +73,8 @@ class RowMemory(Memory):
 class RowsInRam(RowMemory):
     """Rows as one tensor; a checkpoint holds all of it."""
 
+    by_row = ("values",)
+
     _values: Tensor | None = None
 
     def read(self, slots: Tensor) -> Tensor:

@@ -12,16 +12,19 @@ Kept are the newest and the best. Random state is not in it: every epoch seeds i
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparselabel.errors import RunError
-from sparselabel.method.base import Method
+from sparselabel.errors import ResourceError, RunError
+from sparselabel.method.base import Memory, Method
 from sparselabel.run_folder import read_json, write_json
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ class TrainingState:
     """How far a run is.
 
     ``epochs`` done in all phases; ``phase`` the current one, begun at ``phase_began``; ``phase_over`` whether
-    it is at its end; ``best_epoch`` and ``best`` the best validation so far, None without one.
+    it is at its end; ``best_epoch`` and ``best`` the best validation in this phase so far, None without one.
     """
 
     epochs: int = 0
@@ -42,6 +45,10 @@ class TrainingState:
     phase_over: bool = True
     best_epoch: int = 0
     best: float | None = None
+
+    def in_new_phase(self, name: str) -> "TrainingState":
+        """A new phase begins; what counts in the end is the best epoch of the last one."""
+        return TrainingState(self.epochs, name, self.epochs, False, self.epochs, None)
 
 
 def save_checkpoint(
@@ -65,16 +72,18 @@ def save_checkpoint(
     tensors = {
         f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
     }
-    _save(tensors, work / f"memory-{fabric.global_rank}.safetensors")
-    if fabric.is_global_zero:
-        _save(model, work / "model.safetensors")
-        _save(method.state_dict(), work / "method.safetensors")
-        if average is not None:
-            _save(average, work / "average.safetensors")
-        torch.save(optimiser, work / "optimiser.pt")
-        write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
-    for file in work.iterdir() if fabric.is_global_zero else ():
-        _sync(file)
+    with _disk(final):
+        _save(tensors, work / f"memory-{fabric.global_rank}.safetensors")
+        _sync(work / f"memory-{fabric.global_rank}.safetensors")
+        if fabric.is_global_zero:
+            _save(model, work / "model.safetensors")
+            _save(method.state_dict(), work / "method.safetensors")
+            if average is not None:
+                _save(average, work / "average.safetensors")
+            torch.save(optimiser, work / "optimiser.pt")
+            write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
+            for file in work.iterdir():
+                _sync(file)
     fabric.barrier()
     if fabric.is_global_zero:
         work.rename(final)
@@ -112,22 +121,42 @@ class Checkpoint:
         return load_file(file) if file.exists() else None
 
     def optimiser(self) -> dict[str, Any]:
-        """The optimiser's state."""
+        """The state of the optimiser, and of loss scaling."""
         state: dict[str, Any] = torch.load(self.path / "optimiser.pt", map_location="cpu", weights_only=True)
         return state
 
     def restore_method(self, method: Method, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
-        if self.processes != fabric.world_size and method.memories():
-            raise RunError(
-                f"{self.path} was written by {self.processes} processes, which share the method's memories, "
-                f"and now there are {fabric.world_size}: resume with {self.processes}"
-            )
         method.load_state_dict(load_file(self.path / "method.safetensors"))
-        tensors = load_file(self.path / f"memory-{fabric.global_rank}.safetensors")
         for name, memory in method.memories().items():
-            prefix = f"{name}/"
-            memory.restore({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+            memory.restore(self._memory_state(name, memory, fabric.global_rank, fabric.world_size))
+
+    def _memory_state(self, name: str, memory: Memory, rank: int, processes: int) -> dict[str, Tensor]:
+        """A memory's state for one process; rows are dealt out anew if there are more or fewer processes."""
+        same = processes == self.processes
+        files = [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
+        parts = [
+            {
+                key.removeprefix(f"{name}/"): value
+                for key, value in load_file(file).items()
+                if key.startswith(f"{name}/")
+            }
+            for file in ([files[rank]] if same else files)
+        ]
+        if same:
+            return parts[0]
+        if "identity" in parts[0]:
+            raise RunError(
+                f"{self.path} was written by {self.processes} processes, each with a file for its memory, "
+                f"and now there are {processes}: resume with {self.processes}"
+            )
+        state = parts[0]
+        for key in memory.by_row:
+            whole = torch.cat([part[key] for part in parts])
+            for number, part in enumerate(parts):
+                whole[number :: self.processes] = part[key]
+            state[key] = whole[rank::processes].clone()
+        return state
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -138,6 +167,18 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Say what to do when a checkpoint cannot be written; libraries differ in their error for a full disk."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise ResourceError(
+            f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed: "
+            "make room on the disk, then go on with --resume"
+        ) from error
 
 
 def _sync(path: Path) -> None:

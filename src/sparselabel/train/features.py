@@ -5,6 +5,7 @@ A file is found by everything that decides its content: the pictures, the backbo
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,8 @@ def compute_features(
 
     ``report`` is told the number of pictures after each batch.
     """
-    partial = file.with_suffix(".partial.npy")
+    # Another run may be computing the same features: each has a file of its own until it is complete.
+    partial = file.with_suffix(f".{fabric.broadcast(os.getpid())}.partial.npy")
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +74,7 @@ def _key(split: PreparedSplit, config: TrainConfig, view: View) -> str:
         "weights": weights_identity(config),
         "output_stride": config.output_stride,
         "view": vars(view),
+        "double": config.precision == "64-true",
     }
     return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
 
@@ -83,4 +86,5 @@ def weights_identity(config: TrainConfig) -> str:
     if config.weights == NONE:
         return f"{NONE}-{config.seed}"
     with Path(config.weights).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{content}-{config.seed}" if config.partial_weights else content

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import TrainConfig
-from sparselabel.data.augment import View, squashed
+from sparselabel.data.augment import View, views_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
 from sparselabel.train.features import compute_features, features_file
@@ -39,13 +39,12 @@ class Inputs:
     @property
     def test_view(self) -> View:
         """How pictures are seen in evaluation, and to compute stored features."""
-        return squashed(self.config.views.size)
+        return views_of(self.config.views)[1]
 
     @property
     def train_view(self) -> View:
         """How pictures are seen in training."""
-        views = self.config.views
-        return View(views.size, area=(views.smallest_crop, 1.0), flip=views.flip)
+        return views_of(self.config.views)[0]
 
     def stored(self, phase: str) -> bool:
         """Whether a phase trains the head on stored features."""
@@ -56,7 +55,7 @@ class Inputs:
         if split not in self._features:
             part = self.data.split(split)
             file = features_file(part, self.data.folder / "features", self.config, self.test_view)
-            if not file.exists():
+            if not self.fabric.broadcast(file.exists()):
                 with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
                     compute_features(
                         file,

@@ -1,38 +1,20 @@
 """What a run tells while it works: a progress bar or plain lines, JSON lines, and what later figures need."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from sparselabel.data.labels import POSITIVE
+from sparselabel.bar import Bar, progress_bar
+from sparselabel.errors import ConfigError
+from sparselabel.method.across import total
 from sparselabel.run_folder import RunFolder
 
 BINS = 20  # of the histogram of scores
-
-
-class Bar:
-    """How far a long piece of work is."""
-
-    def __init__(self, progress: Progress | None, total: int, what: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(what, total=total) if progress else None
-
-    def advance(self, count: int = 1) -> None:
-        """So many more are done."""
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, count)
-
-    def skip(self, count: int) -> None:
-        """So many were done before; they do not count for the time left."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=count)
 
 
 class Log:
@@ -46,24 +28,15 @@ class Log:
         self.console = Console(stderr=True, quiet=quiet or not speaks, soft_wrap=True, highlight=False)
         self._board: Any = None
         if tensorboard and speaks:
-            from torch.utils.tensorboard import SummaryWriter  # the extra `tensorboard`
-
-            self._board = SummaryWriter(str(run.path / "tensorboard"))
+            self._board = _tensorboard(str(run.path / "tensorboard"))
 
     def say(self, text: str) -> None:
         """One line for the user."""
         self.console.print(text, markup=False)
 
-    @contextmanager
-    def bar(self, total: int, what: str) -> Iterator[Bar]:
-        """A progress bar with the time left; without a terminal just a line that says what is done."""
-        if not self.console.is_terminal:
-            self.say(f"{what} ...")
-            yield Bar(None, total, what)
-            return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            yield Bar(progress, total, what)
+    def bar(self, total: int, what: str) -> AbstractContextManager[Bar]:
+        """A progress bar with the time left."""
+        return progress_bar(self.console, total, what)
 
     def keep_epochs(self, epochs: int) -> None:
         """Forget the epochs after the first so many: a resumed run does them again."""
@@ -91,6 +64,14 @@ class Log:
             self._board.flush()
 
 
+def _tensorboard(folder: str) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError("--tensorboard needs a package: pip install 'sparselabel[tensorboard]'") from error
+    return SummaryWriter(folder)
+
+
 class ScoreHistogram:
     """The scores that training views of unobserved positives got during an epoch (P3 figure 2)."""
 
@@ -114,13 +95,8 @@ class ScoreHistogram:
             self._pending.clear()
 
     def take(self) -> list[int]:
-        """The counts of the epoch, from score 0 to 1; starts anew."""
+        """The counts of the epoch over all processes, from score 0 to 1; starts anew."""
         self._count()
-        counts: list[int] = self.counts.tolist()
-        self.counts[:] = 0
+        counts: list[int] = total(torch.from_numpy(self.counts)).tolist()
+        self.counts = np.zeros(BINS, dtype=np.int64)
         return counts
-
-
-def hidden_positives(truth: Tensor, observed: Tensor) -> Tensor:
-    """(B, L) Where a class is there and nobody has said so."""
-    return (truth == POSITIVE) & (observed != POSITIVE)

@@ -3,8 +3,8 @@
     phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ optimiser ▶ the method remembers
                   └──▶ after each: validate, log, checkpoint
 
-Everything random is drawn from (seed, epoch, row), so a run that was killed goes on from its last checkpoint
-and ends with the same bits as one that was not.
+Nothing random depends on what was drawn before the epoch, so a run that was killed goes on from its last
+checkpoint and ends with the same bits as one that was not.
 """
 
 from dataclasses import replace
@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from sparselabel.bar import Bar
 from sparselabel.config import Phase, TrainConfig
-from sparselabel.data.sampler import PADDING
-from sparselabel.method.base import Progress, Step
+from sparselabel.method.base import Progress
 from sparselabel.train.checkpoint import TrainingState, newest_checkpoint
-from sparselabel.train.log import Bar, ScoreHistogram, hidden_positives
+from sparselabel.train.log import ScoreHistogram
 from sparselabel.train.phases import Stage
 from sparselabel.train.session import Session
 
@@ -34,14 +34,13 @@ def train(session: Session) -> TrainingState:
         for name, phase in phases_left(session.config, state):
             if name != state.phase:
                 session.begin_phase(phase, state)
-                state = replace(state, phase=name, phase_began=state.epochs, phase_over=False)
+                state = state.in_new_phase(name)
                 newest = None  # the optimiser is new
             stage = session.stage(name, state.phase_began, newest)
             for epoch in range(state.epochs, state.phase_began + phase.epochs):
                 losses, histogram = train_epoch(session, stage, epoch, bar)
                 validation = session.validate(stage)
                 state = after_epoch(state, stage, epoch, validation)
-                session.save(stage, state)
                 session.watch.keep(name, epoch, stage.judged)
                 session.log.epoch(
                     {
@@ -52,6 +51,8 @@ def train(session: Session) -> TrainingState:
                         "hidden_positives": histogram,
                     }
                 )
+                # Last: what is logged but not in a checkpoint is forgotten and done again after a crash.
+                session.save(stage, state)
                 if state.phase_over:
                     break
     return state
@@ -70,24 +71,17 @@ def train_epoch(
     """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
     torch.manual_seed(session.epoch_seed(epoch))
     config, method = session.config, session.method
-    progress = Progress(epoch, config.epochs, session.warm_up, stage.phase.learning_rate)
+    warm_up = session.warm_up if stage.name == "head" else stage.first_epoch
+    progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
+    if session.needs.survey:
+        method.survey(lambda: session.survey(stage, progress))
     method.begin_epoch(progress)
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram()
     for rate, batch in stage.batches(epoch):
-        rows = batch.rows.clamp(min=0)
-        observed, truth = session.observed[rows], session.truth[rows]
         outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
-        step = Step(
-            rows=session.on_device(batch.rows),
-            observed=session.on_device(observed),
-            outputs=outputs,
-            frames=batch.frames,
-            progress=replace(progress, learning_rate=rate),
-            marks=session.marks(batch.rows),
-            truth=session.on_device(truth) if session.needs.truth else None,
-        )
+        step = session.step(batch, outputs, replace(progress, learning_rate=rate))
         losses, targets = method(step)
         session.fabric.backward(sum(losses.values()))
         stage.move()
@@ -95,8 +89,7 @@ def train_epoch(
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()
         if session.truth_known:
-            hidden = hidden_positives(truth, observed) & (batch.rows != PADDING)[:, None]
-            histogram.add(outputs[0].logits, hidden)
+            histogram.add(outputs[0].logits, session.hidden_positives(batch.rows))
         bar.advance()
     means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
     return means, histogram.take() if session.truth_known else None

@@ -27,7 +27,8 @@ def start(machine: Machine, precision: str) -> "Fabric":
         accelerator=machine.accelerator,
         devices=local,
         num_nodes=everywhere // local,
-        strategy="ddp" if everywhere > 1 else "auto",
+        # Some timm networks have parameters that only their own classifier uses.
+        strategy="ddp_find_unused_parameters_true" if everywhere > 1 else "auto",
         precision=precision,  # type: ignore[arg-type]
     )
     fabric.launch()

@@ -88,7 +88,12 @@ def make_stage(
 
 def make_optimiser(phase: Phase, parameters: list[nn.Parameter] | list[Tensor]) -> torch.optim.Optimizer:
     """The phase's optimiser; the learning rate is set step by step."""
-    common: dict[str, Any] = {"lr": phase.learning_rate, "weight_decay": phase.weight_decay, "fused": True}
+    # A fused optimiser undoes loss scaling by itself, after gradients could have been clipped.
+    common: dict[str, Any] = {
+        "lr": phase.learning_rate,
+        "weight_decay": phase.weight_decay,
+        "fused": not phase.clip,
+    }
     match phase.optimiser:
         case "adam":
             return torch.optim.Adam(parameters, **common)

@@ -12,14 +12,15 @@ from safetensors.torch import save_file
 
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.labels import POSITIVE
-from sparselabel.data.sampler import rows_of
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.sampler import epoch_batches, rows_of
+from sparselabel.errors import ConfigError, DataError, ModelError
 from sparselabel.evaluate.measures import measures
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
 from sparselabel.method.catalog import make_method, settings_of
 from sparselabel.method.rows import RowsInFile
+from sparselabel.model.backbone import NONE, PRETRAINED
 from sparselabel.run_folder import RunFolder, write_json
 from sparselabel.train.checkpoint import Checkpoint, TrainingState
 from sparselabel.train.inputs import Inputs
@@ -48,6 +49,8 @@ def train_run(
     run = RunFolder(out)
     config, method = checked(data, config)
     fabric = start(machine, config.precision)
+    for phase in config.phases.values():
+        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
     if fabric.is_global_zero:
         run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
     fabric.barrier()
@@ -149,6 +152,14 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
             f"{name} is an oracle and needs all labels of all training pictures; this data has not: "
             "use an, an-ls or role"
         )
+    if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
+        raise ConfigError(
+            f"{name} leaves unknown labels out and so needs observed negatives, but this data has none: use "
+            "an, wan or role, or observe some "
+            "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
+        )
+    if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
+        raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
     if needs.marks and not len(data.train.marks):
         raise ConfigError(f"{name} needs points or boxes; this data has none")
     if config.frozen and (needs.maps or needs.views > 1):
@@ -168,6 +179,7 @@ def _tell_method(
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
     observed = torch.from_numpy(data.train.observed.values[rows])
     layout = Layout(torch.from_numpy(rows), observed, len(data.train), config.seed, run.memory)
+    method.to(fabric.device)
     method.prepare(layout)
     in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]
     if in_files and len(config.phases) > 1 and config.full.start == "best":

@@ -1,5 +1,6 @@
 """Everything a training run has in hand, made from its configuration."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,18 @@ from torch import Tensor, nn
 
 from sparselabel.config import Phase, TrainConfig
 from sparselabel.data.dataset import Prepared
+from sparselabel.data.feed import Batch, in_order
+from sparselabel.data.frame import Frame
+from sparselabel.data.labels import POSITIVE
 from sparselabel.data.marks import Marks
-from sparselabel.method.base import Method, Needs
+from sparselabel.data.sampler import rows_of
+from sparselabel.method.base import Method, Needs, Progress, Step
+from sparselabel.model.output import Output
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
-from sparselabel.train.learner import Learner, load_into, weights_of
+from sparselabel.train.learner import Learner, in_evaluation, load_into, weights_of
 from sparselabel.train.log import Log
 from sparselabel.train.phases import Stage, make_stage
 from sparselabel.train.watch import Watch
@@ -68,6 +74,39 @@ class Session:
         """The tensor where the model is."""
         return tensor.to(self.fabric.device, non_blocking=True)
 
+    def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+        """What the method may see of a batch."""
+        rows = batch.rows.clamp(min=0)
+        return Step(
+            rows=self.on_device(batch.rows),
+            observed=self.on_device(self.observed[rows]),
+            outputs=outputs,
+            frames=self.frames(batch.frames),
+            progress=progress,
+            marks=self.marks(batch.rows),
+            truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
+        )
+
+    @torch.no_grad()
+    def survey(self, stage: Stage, progress: Progress) -> Iterator[Step]:
+        """The training pictures of this process, seen whole, in evaluation mode."""
+        model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
+        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        feed = self.inputs.evaluation(stage.name, "train")
+        for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
+            yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+
+    def hidden_positives(self, rows: Tensor) -> Tensor:
+        """(B, L) Where a class is there and nobody has said so."""
+        real = rows.clamp(min=0)
+        hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
+        return hidden & (rows >= 0)[:, None]
+
+    def frames(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+        """The frames where the model is."""
+        device = self.fabric.device
+        return frames if device.type == "cpu" else tuple(frame.to(device) for frame in frames)
+
     def marks(self, rows: Tensor) -> Marks | None:
         """Points and boxes of a batch, if the method wants them."""
         return self.data.train.marks.take(rows.numpy()) if self.needs.marks else None
@@ -115,7 +154,9 @@ class Session:
             self.config.seed,
         )
         if restored is not None:
-            stage.optimiser.load_state_dict(restored.optimiser())
+            kept = restored.optimiser()
+            stage.optimiser.load_state_dict(kept["optimiser"])
+            self.fabric.strategy.precision.load_state_dict(kept["precision"])
             average = restored.average()
             if average is not None:
                 load_into(stage.judged, average)
@@ -135,7 +176,10 @@ class Session:
             state,
             weights_of(stage.module, head_only),
             None if stage.average is None else weights_of(stage.judged, head_only),
-            stage.optimiser.state_dict(),
+            {
+                "optimiser": stage.optimiser.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+            },
             self.method,
         )
 
@@ -143,5 +187,10 @@ class Session:
         """MAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
             return None
+        if (
+            self.fabric.world_size > 1
+        ):  # batch norm has counted on each process's own rows since the last step
+            for buffer in stage.judged.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
         scores = scores_of(stage.judged, self.inputs, stage.name, "val")
         return judged(scores.numpy(), self.data.split("val").observed)

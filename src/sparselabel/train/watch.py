@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sparselabel.data.feed import Batch
+from sparselabel.data.feed import Batch, Feed, PictureFeed
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import in_evaluation
 
@@ -29,7 +29,12 @@ class Watch:
             return
         stored = self.inputs.stored(phase)
         if stored not in self._batches:
-            self._batches[stored] = next(iter(self.inputs.evaluation(phase, "train")([self.rows], epoch=0)))
+            feed: Feed = (
+                self.inputs.evaluation(phase, "train")
+                if stored
+                else PictureFeed(self.inputs.data.train, self.inputs.test_view)
+            )
+            self._batches[stored] = next(iter(feed([self.rows], epoch=0)))
         views = self._batches[stored].inputs[0].to(fabric.device)
         output = in_evaluation(module, fabric, maps=not stored)(views)
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
