@@ -114,8 +114,11 @@ def test_not_a_run(tmp_path: Path) -> None:
         RunError, match=r"is not a run \(it has no config.toml\): make one with `sparselabel train`"
     ):
         run.config()
-    with pytest.raises(RunError, match=r"run.json cannot be read: .*No such file"):
+    with pytest.raises(RunError, match=r"is not a run \(it has no run.json\): make one with"):
         run.about()
+    with pytest.raises(RunError, match=r"is not a run \(it has no run.json\)"):
+        run.result()
+    write_json(tmp_path / "run.json", {})
     with pytest.raises(RunError, match="is not finished: go on with it"):
         run.result()
 

@@ -100,7 +100,7 @@ class RunFolder:
         if before != config:
             raise RunError(
                 f"{self.path} was begun with another configuration ({_difference(before, config)}): "
-                "resume it with the flags it was begun with, or choose another --out"
+                "resume it with the flags it was begun with, replace it (--force), or choose another --out"
             )
         if self.about()["data_digest"] != about["data_digest"]:
             raise RunError(f"{self.path} was begun on other data: resume it on that, or choose another --out")
@@ -115,10 +115,15 @@ class RunFolder:
 
     def about(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
+        if not (self.path / "run.json").is_file():
+            raise RunError(
+                f"{self.path} is not a run (it has no run.json): make one with `sparselabel train`"
+            )
         return read_json(self.path / "run.json")
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""
+        self.about()  # refuses a folder that is not a run
         if not self.finished:
             raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
         return read_json(self.result_file)

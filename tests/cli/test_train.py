@@ -24,11 +24,11 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         }
     ]
     assert done.out.splitlines() == [
-        "best epoch 2 of 3",
+        "best epoch: 2 of 3",
         "validation mAP: 50.00",
         "test mAP: 25.00",
         "hidden training labels, mAP: model 75.00, estimates 87.50",
-        "next: sparselabel evaluate runs/one",
+        "next: sparselabel evaluate runs/one --split test",
     ]
 
 
@@ -41,7 +41,8 @@ def test_quiet_says_nothing(command: Command, captured: Captured) -> None:
 def test_a_long_path_with_brackets_is_printed_as_it_is(command: Command, captured: Captured) -> None:
     out = "runs/[bold]" + "x" * 300
     assert (
-        command("train", "prepared", "--out", out).out.splitlines()[-1] == f"next: sparselabel evaluate {out}"
+        command("train", "prepared", "--out", out).out.splitlines()[-1]
+        == f"next: sparselabel evaluate {out} --split test"
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from sparselabel.config import Views
 from sparselabel.data.augment import (
     View,
     draw,
@@ -26,6 +27,7 @@ from sparselabel.data.augment import (
     p3_train,
     render,
     squashed,
+    views_of,
 )
 from sparselabel.data.frame import Frame
 from sparselabel.errors import ConfigError, DataError
@@ -304,3 +306,10 @@ def test_views_do_not_need_torch() -> None:
     source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **source}, check=False)
     assert done.returncode == 0
+
+
+def test_the_configuration_chooses_the_presets() -> None:
+    assert views_of(Views(size=448)) == (p1_train(448), squashed(448))
+    assert views_of(Views(size=448, smallest_crop=1.0)) == (p3_train(448), squashed(448))
+    published = Views(size=224, geometry="imagenet", smallest_crop=0.08)
+    assert views_of(published) == (imagenet_train(224), imagenet_test(224))

@@ -263,7 +263,8 @@ def test_force_replaces_damaged_data(source: Source, tmp_path: Path, index: str 
 def test_folders_of_pictures_are_never_replaced(tmp_path: Path, force: bool) -> None:
     for number in range(6):
         paint(tmp_path / "train" / "cat" / f"{number}.png", number)
-    with pytest.raises(RunError, match=r"has train, which is not prepared data and is never overwritten"):
+    why = "has train, which is not prepared data and is never overwritten" if force else "is not empty"
+    with pytest.raises(RunError, match=why):
         prepare(folder.read(tmp_path), tmp_path, Preparation(), force=force)
     assert len(list(tmp_path.rglob("*"))) == 8
 
@@ -277,7 +278,9 @@ def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
 def test_data_may_lie_beside_its_pictures_and_move_with_them(tmp_path: Path) -> None:
     here = tmp_path / "here"
     source = read_table(here, random_labels(10))
-    prepared = prepare(source, here, SINGLE)
+    with pytest.raises(RunError, match="exists and is not empty"):
+        prepare(source, here, SINGLE)
+    prepared = prepare(source, here, SINGLE, force=True)
     assert json.loads((here / "dataset.json").read_text())["root"] == "."
     here.rename(tmp_path / "there")
     moved = open_prepared(tmp_path / "there")

@@ -1,6 +1,6 @@
 """``sparselabel compare``: several methods on one data set."""
 
-import os
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
 
@@ -35,7 +35,7 @@ def compare(
 
     Finished runs are skipped, so a comparison that was stopped goes on where it was.
 
-    Example: `sparselabel compare prepared --methods bce an role --seeds 0 1 2 --frozen --out comparison`
+    Example: `sparselabel compare prepared --methods an an-ls --seeds 0 1 2 --frozen --out comparison`
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def compare(
 
     planned = plan(config, methods, learning_rates or (), seeds or (0,), out)
     rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)
-    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
+    if not first_process():
         return
     write_table(rows, out / "table.csv")
     show(rows)
@@ -71,14 +71,17 @@ def say_run(run: "Planned", number: int, total: int) -> None:
 
 
 def show(rows: "Sequence[Row]") -> None:
-    """The comparison as a table."""
-    table = Table(title="test mAP", title_justify="left")
-    for name, side in (("method", "left"), ("learning rate", "right"), ("test mAP", "right")):
-        table.add_column(name, justify=side)  # type: ignore[arg-type]
-    table.add_column("an → bce gap recovered", justify="right")
+    """The comparison as a table: mean mAP over the seeds, with its spread."""
+    table = Table("method")
+    for name in ("learning rate", "validation mAP", "test mAP"):
+        table.add_column(name, justify="right")
+    judged = any(row.recovered is not None for row in rows)
+    if judged:
+        table.add_column("an → bce gap recovered", justify="right")
     for row in rows:
+        validation = f"{100 * statistics.fmean(row.validation):.1f}" if row.validation else "-"
         spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
-        shown = f"{100 * row.mean:.1f}{spread}" if row.test else "no test split"
-        share = "" if row.recovered is None else f"{row.recovered:.0%}"
-        table.add_row(row.method, f"{row.learning_rate:g}", shown, share)
+        test = f"{100 * row.mean:.1f}{spread}" if row.test else "-"
+        share = [] if not judged else ["" if row.recovered is None else f"{row.recovered:.0%}"]
+        table.add_row(row.method, f"{row.learning_rate:g}", validation, test, *share)
     plain_console().print(table)

@@ -65,5 +65,5 @@ def demo(
         f"  sparselabel evaluate {planned[-1].path}        all measures of a run, class by class\n"
         "  sparselabel methods                              what else there is\n"
         "  sparselabel prepare table labels.csv --images photos --out prepared     your own pictures\n"
-        "  sparselabel train prepared --method role --frozen --out runs/mine"
+        "  sparselabel train prepared --method an-ls --frozen --out runs/mine"
     )

@@ -1,5 +1,6 @@
 """What commands share on the terminal."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,11 @@ from sparselabel.bar import progress_bar
 def plain_console() -> Console:
     """Where results go: words are printed as they are, also a class called ``[red] :cat:``."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def first_process() -> bool:
+    """Whether this process speaks for all, where torchrun or Fabric has started several."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """``sparselabel train``: one training run."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
 
 Flat = Parameter(name="*")
@@ -25,7 +24,7 @@ def train(
 ) -> None:
     """Train a classifier on prepared data.
 
-    Example: `sparselabel train prepared --method role --frozen --out runs/role`
+    Example: `sparselabel train prepared --method an-ls --frozen --out runs/first`
 
     Parameters
     ----------
@@ -38,10 +37,11 @@ def train(
     from sparselabel.train.run import train_run
 
     result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)
-    if handling.quiet or os.environ.get("RANK", "0") != "0":
+    if handling.quiet or not first_process():
         return
     console = plain_console()
-    console.print(f"best epoch {result['best_epoch']} of {result['epochs']}")
+    which = " of the last phase" if len(config.phases) > 1 else ""
+    console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
     for split in ("validation", "test"):
         if result[split] is not None:
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
@@ -51,4 +51,6 @@ def train(
             "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
         )
         console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
-    console.print(f"next: sparselabel evaluate {out}")
+    splits = {"test": result["test"], "val": result["validation"], "train": result}
+    split = next(name for name, there in splits.items() if there is not None)
+    console.print(f"next: sparselabel evaluate {out} --split {split}")

@@ -65,7 +65,9 @@ class Prepared:
     def split(self, name: str) -> PreparedSplit:
         """A split by name."""
         if name not in self.splits:
-            raise DataError(f"{self.folder} has no split {name!r}: {nearest(name, self.splits)}")
+            raise DataError(
+                f"{self.folder} has no split {name!r}: {nearest(name, self.splits)}; name one with --split"
+            )
         return self.splits[name]
 
     def description(self) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: boo
         raise RunError(f"{out} is a file, and a folder is needed: choose another --out")
     there = {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
     # A source may have made its pictures there itself (scenes).
-    only_pictures = source.root == out and "dataset.json" not in there
+    only_pictures = (out / "scenes.json").exists() and "dataset.json" not in there
     if there and not force and not only_pictures:
         raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
     needed = {*source.splits} | ({"val"} if how.validation > 0 else set())

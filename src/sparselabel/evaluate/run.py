@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import PreparedSplit, open_prepared
 from sparselabel.data.feed import PictureFeed
-from sparselabel.errors import RunError
+from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.score import score
 from sparselabel.model.allocator import keep_freed_memory
@@ -29,6 +30,8 @@ def evaluate_run(
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run."""
+    if not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
     keep_freed_memory()
     run = RunFolder(path)
     result = run.result()
@@ -56,7 +59,10 @@ def load_classifier(run: RunFolder) -> Classifier:
     classifier = Classifier(backbone, Head(backbone.width, len(run.about()["classes"])))
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors: train it (again)")
-    classifier.load_state_dict(load_file(run.model_file))
+    try:
+        classifier.load_state_dict(load_file(run.model_file))
+    except (SafetensorError, RuntimeError) as error:
+        raise RunError(f"{run.model_file} is damaged ({error}): train it again with --force") from error
     return classifier
 
 
@@ -76,4 +82,6 @@ def split_of(run: RunFolder, split: str) -> PreparedSplit:
 
 def pictures_in(path: Path, split: str) -> int:
     """How many pictures a split of a run's data has."""
-    return len(split_of(RunFolder(path), split))
+    run = RunFolder(path)
+    run.result()  # refuses a run that is not finished
+    return len(split_of(run, split))

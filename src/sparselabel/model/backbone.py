@@ -84,7 +84,7 @@ def make_backbone(
             raise
         raise ConfigError(
             f"backbone {name!r} cannot have an output_stride of {output_stride}: convolutional networks have "
-            f"8, 16 or 32, transformers none ({error or type(error).__name__})"
+            f"8, 16 or 32, transformers none"
         ) from error
     except Exception as error:  # whatever the hub's client raises
         if weights != PRETRAINED:

@@ -37,7 +37,8 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
             f"{listing([key for key in found if key not in wanted], 5) or 'none'}"
         )
         if not partial or not fitting:
-            raise ModelError(f"{said}. Is it for another backbone? --partial-weights takes what fits")
+            way_out = "" if partial else " --partial-weights takes what fits"
+            raise ModelError(f"{said}. Is it for another backbone?{way_out}")
         warnings.warn(said, DataWarning, stacklevel=2)
     network.load_state_dict(fitting, strict=False)
 

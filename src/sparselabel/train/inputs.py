@@ -1,6 +1,7 @@
 """What the model is fed with in each phase: views of pictures, or stored features."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,11 +51,20 @@ class Inputs:
         """Whether a phase trains the head on stored features."""
         return phase == "head" and self.config.frozen
 
+    def check(self) -> None:
+        """Make the backbone if it will be needed at once, so that one that cannot be had is found now."""
+        if not (self.config.frozen and self._file("train").exists()):
+            _ = self.learner.backbone
+
+    def _file(self, split: str) -> Path:
+        return features_file(
+            self.data.split(split), self.data.folder / "features", self.config, self.test_view
+        )
+
     def features(self, split: str) -> Tensor:
         """(N, D) The frozen backbone's features of a split."""
         if split not in self._features:
-            part = self.data.split(split)
-            file = features_file(part, self.data.folder / "features", self.config, self.test_view)
+            part, file = self.data.split(split), self._file(split)
             if not self.fabric.broadcast(file.exists()):
                 with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
                     compute_features(

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ class Log:
         self.run = run
         self.speaks = speaks
         self.console = Console(stderr=True, quiet=quiet or not speaks, soft_wrap=True, highlight=False)
-        self._board: Any = None
-        if tensorboard and speaks:
-            self._board = _tensorboard(str(run.path / "tensorboard"))
+        self._writer = _tensorboard() if tensorboard and speaks else None
+
+    @cached_property
+    def _board(self) -> Any:
+        return self._writer(str(self.run.path / "tensorboard"))
 
     def say(self, text: str) -> None:
         """One line for the user."""
@@ -56,7 +59,7 @@ class Log:
         judged = record["validation"]
         score = "" if judged is None else f" | validation {judged['name']} {100 * judged['value']:.2f}"
         self.say(f"epoch {record['epoch'] + 1:3d} ({record['phase']}) | {losses}{score}")
-        if self._board is not None:
+        if self._writer is not None:
             for name, value in record["losses"].items():
                 self._board.add_scalar(f"loss/{name}", value, record["epoch"])
             if judged is not None:
@@ -64,12 +67,13 @@ class Log:
             self._board.flush()
 
 
-def _tensorboard(folder: str) -> Any:
+def _tensorboard() -> Any:
+    """The class that writes TensorBoard's files."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError("--tensorboard needs a package: pip install 'sparselabel[tensorboard]'") from error
-    return SummaryWriter(folder)
+    return SummaryWriter
 
 
 class ScoreHistogram:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sparselabel.config import Machine
+from sparselabel.errors import ConfigError
 from sparselabel.model.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def start(machine: Machine, precision: str) -> "Fabric":
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
     everywhere = int(os.environ.get("WORLD_SIZE", local))
+    if machine.accelerator in ("gpu", "mps") and not torch.accelerator.is_available():
+        raise ConfigError(f"accelerator {machine.accelerator}: this machine has none; use auto or cpu")
     fabric = Fabric(
         accelerator=machine.accelerator,
         devices=local,

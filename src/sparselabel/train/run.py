@@ -46,24 +46,26 @@ def train_run(
 ) -> dict[str, Any]:
     """Train, evaluate the best epoch on validation and test, and return the run's result."""
     machine, handling = machine or Machine(), handling or Handling()
-    run = RunFolder(out)
     config, method = checked(data, config)
     fabric = start(machine, config.precision)
     for phase in config.phases.values():
         epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
-    if fabric.is_global_zero:
-        run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
-    fabric.barrier()
+    run = RunFolder(out)
     log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet, tensorboard=handling.tensorboard)
-    if run.finished:
-        log.say(f"{out} is finished already")
-        return run.result()
-    _tell_method(method, config, data, run, fabric)
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
-    watch = Watch(run.watched, config.watch, inputs)
-    session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
     with default_precision(config.precision):
+        if handling.force or not run.config_file.exists():
+            inputs.check()  # before a folder is made, or an old run replaced
+        if fabric.is_global_zero:
+            run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
+        fabric.barrier()
+        if run.finished:
+            log.say(f"{out} is finished already")
+            return run.result()
+        _tell_method(method, config, data, run, fabric)
+        watch = Watch(run.watched, config.watch, inputs)
+        session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
         return finish(session, train(session))
 
 

@@ -30,7 +30,10 @@ class Cells:
     def column(self, name: str) -> int:
         """Where a column is, or an error that names those that are there."""
         if name not in self.header:
-            raise DataError(f"{self.file} has no column {name!r}: {nearest(name, self.header)}")
+            raise DataError(
+                f"{self.file} has no column {name!r}: {nearest(name, self.header)}; "
+                "say which it is with --image, --label, --value or --split"
+            )
         return self.header.index(name)
 
 

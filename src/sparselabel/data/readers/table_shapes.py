@@ -149,14 +149,14 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
         number = math.nan
     if number in (POSITIVE, NEGATIVE):
         return int(number)
-    why = "must be 1 (there), 0 (not there) or empty (unknown)"
+    why = f"must be 1 (there), 0 (not there) or empty (unknown), not {cell!r}"
     if number == -1:
         why += "; -1 is taken for 'not there' by some and for 'unknown' by others: write 0 or nothing"
     elif 0 < number < 1:
         why += "; this is a score, not a label: choose a threshold and write 1 or 0 first"
     elif math.isnan(number):
-        why += "; if this column holds the labels' names, pass its name as the label column"
-    raise cells.wrong(line, f"column {column!r} {why}, not {cell!r}")
+        why += "; if a column holds the labels' names, say which with --label"
+    raise cells.wrong(line, f"column {column!r} {why}")
 
 
 def _mark_columns(cells: Cells) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers
         raise cells.wrong(
             int(lines[second]),
             f"value {values[second]}, but {values[first]} on {cells.place} {lines[first]:,} "
-            f"for the same picture and label",
+            f"for the same picture and label: remove one of the two",
         )
     labels = np.full(shape, UNKNOWN, dtype=np.int8)
     labels.reshape(-1)[keys] = values
