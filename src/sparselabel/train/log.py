@@ -27,7 +27,7 @@ class Log:
         self.run = run
         self.speaks = speaks
         self.console = Console(stderr=True, quiet=quiet or not speaks, soft_wrap=True, highlight=False)
-        self._writer = _tensorboard() if tensorboard and speaks else None
+        self._writer: Any = _tensorboard() if tensorboard and speaks else None
 
     @cached_property
     def _board(self) -> Any:
