@@ -180,7 +180,7 @@ WRONG_TABLES = {
     "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
     "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .*-1 is taken for 'not there' by some and for 'unknown'",
     "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7'; this is a score, not a label: choose",
-    "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog'; if a column holds the labels' names, .* --label",
+    "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog'; if a column holds the labels' names",
     "image,dog,split\na.jpg,1,trian\n": r"line 2: split 'trian' is unknown: did you mean 'train'\?",
     "image,dog,split\na.jpg,1,\n": r"line 2: split '' is unknown: known: test, train, val",
     "image,dog,split\na.jpg,1,val\n": r"no row has split 'train', only val",
