@@ -1,6 +1,7 @@
 """What a run tells while it works: a progress bar or plain lines, JSON lines, and what later figures need."""
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -81,20 +82,22 @@ class ScoreHistogram:
 
     PENDING = 64  # steps that are counted together: a histogram a step would cost more than the step
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Callable[[Tensor], Tensor]) -> None:
+        self._hidden = hidden
         self.counts = np.zeros(BINS, dtype=np.int64)
         self._pending: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, logits: Tensor, hidden: Tensor) -> None:
-        """Count the entries where ``hidden`` (B, L)."""
-        self._pending.append((logits.detach(), hidden))
+    def add(self, logits: Tensor, rows: Tensor) -> None:
+        """Count the entries of a step's rows (B,) where ``hidden(rows)`` (B, L)."""
+        self._pending.append((logits.detach(), rows))
         if len(self._pending) == self.PENDING:
             self._count()
 
     def _count(self) -> None:
         if self._pending:
-            logits = torch.cat([logits[hidden.to(logits.device)] for logits, hidden in self._pending])
-            scores = torch.sigmoid(logits.float()).cpu().numpy()
+            logits = torch.cat([logits for logits, _ in self._pending]).cpu()
+            hidden = self._hidden(torch.cat([rows for _, rows in self._pending]))
+            scores = torch.sigmoid(logits[hidden].float()).numpy()
             self.counts += np.histogram(scores, BINS, (0.0, 1.0))[0]
             self._pending.clear()
 

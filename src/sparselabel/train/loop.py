@@ -78,7 +78,7 @@ def train_epoch(
     method.begin_epoch(progress)
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
-    histogram = ScoreHistogram()
+    histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch):
         outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
         step = session.step(batch, outputs, replace(progress, learning_rate=rate))
@@ -89,7 +89,7 @@ def train_epoch(
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()
         if session.truth_known:
-            histogram.add(outputs[0].logits, session.hidden_positives(batch.rows))
+            histogram.add(outputs[0].logits, batch.rows)
         bar.advance()
     means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
     return means, histogram.take() if session.truth_known else None
