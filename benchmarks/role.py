@@ -12,7 +12,8 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.method.base import Layout, Method, Progress, Step
 from sparselabel.method.estimates import LabelEstimates
 from sparselabel.method.role import EstimatesLoss, RoleReading
-from sparselabel.method.rows import RowsInFile, RowsInRam
+from sparselabel.method.rows import RowsInRam
+from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.output import Output
 
 BATCH = 16

@@ -9,14 +9,13 @@ from torch import Tensor
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Method
-from sparselabel.method.catalog import METHODS, build_method, make_method
+from sparselabel.method.catalog import METHODS, build_method, make_method, settings_of
 from tests.conftest import Golden
 from tests.method import reference
 from tests.method.steps import make_step, value_and_gradient
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "epr": {"expected_positives": 1.5},
-    "role": {"expected_positives": 1.5},
+    name: {"expected_positives": 1.5} for name in METHODS if "expected_positives" in settings_of(name)
 }
 PEER_EPSILON = 1e-5
 

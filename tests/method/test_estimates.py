@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.method import rows
+from sparselabel.method import keeping
 from sparselabel.method.base import Layout, Method, Part, Progress, Step, Targets
 from sparselabel.method.estimates import (
     LabelEstimates,
@@ -23,6 +23,7 @@ from sparselabel.method.estimates import (
     uniform_draws,
 )
 from sparselabel.method.role import EstimatesLoss, RoleReading
+from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.output import Output
 from tests.conftest import Golden
 
@@ -325,10 +326,10 @@ def test_a_file_gives_the_same_numbers_as_ram(tmp_path: Path, monkeypatch: pytes
 
 def in_a_file(observed: Tensor, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LabelEstimates:
     with monkeypatch.context() as patch:
-        defaults = {**(rows.make_memory.__kwdefaults__ or {}), "memory": lambda: 0}
-        patch.setattr(rows.make_memory, "__kwdefaults__", defaults)
+        defaults = {**(keeping.make_memory.__kwdefaults__ or {}), "memory": lambda: 0}
+        patch.setattr(keeping.make_memory, "__kwdefaults__", defaults)
         beliefs = make_estimates(layout(observed, folder=folder), torch.float32)
-    assert isinstance(beliefs.lines, rows.RowsInFile)
+    assert isinstance(beliefs.lines, RowsInFile)
     return beliefs
 
 

@@ -14,15 +14,8 @@ from torch import Tensor
 
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.method import rows as rows_module
-from sparselabel.method.rows import (
-    HEADER_BYTES,
-    RowMemory,
-    RowsInFile,
-    RowsInRam,
-    available_memory,
-    free_disk,
-    make_memory,
-)
+from sparselabel.method.rows import RowMemory, RowsInRam
+from sparselabel.method.rows_file import HEADER_BYTES, RowsInFile
 
 ROWS, WIDTH = 11, 3
 
@@ -252,64 +245,3 @@ def test_another_disk_error_is_passed_on(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "pwrite", broken)
     with pytest.raises(OSError, match="Input/output error"):
         memory.write(torch.tensor([0]), torch.zeros(1, WIDTH))
-
-
-NEEDED = ROWS * WIDTH * 4
-
-
-@pytest.mark.parametrize(
-    ("ram", "room", "kind"),
-    [
-        (2 * NEEDED, 0, RowsInRam),
-        (2 * NEEDED - 1, HEADER_BYTES + 2 * NEEDED, RowsInFile),
-    ],
-)
-def test_rows_go_where_they_fit(tmp_path: Path, ram: int, room: int, kind: type[RowMemory]) -> None:
-    made = make_memory(
-        "some", ROWS, WIDTH, initial, folder=tmp_path / "new", memory=lambda: ram, disk=lambda _: room
-    )
-    assert type(made) is kind
-    assert torch.equal(contents(made), initial(torch.arange(ROWS)))
-
-
-def test_a_run_that_began_with_a_file_goes_on_with_it(tmp_path: Path) -> None:
-    old = make_memory("some", ROWS, WIDTH, initial, folder=tmp_path, memory=lambda: 0)
-    old.write(torch.tensor([4]), torch.ones(1, WIDTH))
-    state = old.state()
-    again = make_memory("some", ROWS, WIDTH, initial, folder=tmp_path, memory=lambda: 10**12)
-    again.restore(state)
-    assert again.read(torch.tensor([4])).tolist() == [[1, 1, 1]]
-
-
-def test_rows_that_fit_nowhere_are_refused_with_the_ways_out(tmp_path: Path) -> None:
-    def make(folder: Path | None) -> None:
-        make_memory(
-            "label estimates",
-            1_000_000,
-            3000,
-            initial,
-            folder=folder,
-            memory=lambda: 16 * 10**9,
-            disk=lambda _: 23 * 10**9,
-        )
-
-    with pytest.raises(ResourceError) as refused:
-        make(tmp_path)
-    message = str(refused.value)
-    assert "label estimates (1,000,000 rows × 3,000 numbers) needs 12.00 GB of memory" in message
-    assert "half of the 16.00 GB available, or 24.00 GB of disk" in message
-    assert f"23.00 GB are free in {tmp_path}" in message
-    assert "fewer classes or rows, a run folder on a larger disk, or several processes" in message
-    with pytest.raises(ResourceError, match="there is no run folder"):
-        make(None)
-
-
-def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 2**20 < available_memory() < whole
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")  # a thousand processes share it
-    assert available_memory() < whole / 1000
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "")  # no such line: half of all the memory
-    assert available_memory() == whole // 2 // 1000
-    assert free_disk(tmp_path / "not" / "there") > 0

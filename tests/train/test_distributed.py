@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.sampler import PADDING, Rows, epoch_batches
 from sparselabel.method.estimates import LabelEstimates
+from sparselabel.method.memory import RunningScores
 from sparselabel.train import phases
 from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
 
-METHODS = ("epr", "role", "pseudo")
+METHODS = ("epr", "role", "pseudo", "en", "en+scl")
 
 
 def free_port() -> int:
@@ -54,6 +55,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(phases, "epoch_batches", both_shards)
         patch.setattr(LabelEstimates, "dtype", torch.float64)
+        patch.setattr(RunningScores, "dtype", torch.float64)
         two_processes.main(str(small.folder), str(folder / "one"), *METHODS)
     return {"one": folder / "one", "two": folder / "two"}
 
@@ -88,7 +90,7 @@ def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared
     assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)
 
 
-@pytest.mark.parametrize("method", ["role", "pseudo"])
+@pytest.mark.parametrize("method", ["role", "pseudo", "en+scl"])
 def test_a_run_of_two_goes_on_as_one(
     runs: dict[str, Path], small: Prepared, tmp_path: Path, method: str
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_run_of_two_goes_on_as_one(
     (tmp_path / method / "result.json").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LabelEstimates, "dtype", torch.float64)
+        patch.setattr(RunningScores, "dtype", torch.float64)
         two_processes.main(str(small.folder), str(tmp_path), method)
     results = [json.loads((run / method / "result.json").read_text()) for run in (runs["two"], tmp_path)]
     assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)

@@ -3,9 +3,12 @@
 import sys
 from pathlib import Path
 
+import torch
+
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
 from sparselabel.method.estimates import LabelEstimates
+from sparselabel.method.memory import RunningScores
 from sparselabel.train.run import train_run
 
 HANDLING = Handling(quiet=True, resume=True)
@@ -27,7 +30,7 @@ def config(method: str) -> TrainConfig:
 
 def main(data: str, out: str, *methods: str) -> None:
     """Train every method into its own run."""
-    LabelEstimates.dtype = __import__("torch").float64
+    LabelEstimates.dtype = RunningScores.dtype = torch.float64
     machine = Machine(accelerator="cpu", workers=0)
     for method in methods:
         train_run(open_prepared(Path(data)), config(method), Path(out) / method, machine, HANDLING)

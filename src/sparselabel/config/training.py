@@ -27,7 +27,13 @@ class Settings:
     momentum
         μ of running averages.
     weight
-        Weight of the method's further term.
+        Weight of the method's further term: λ of the count (epr, role), γ of consistency (+cl, +scl).
+    distance
+        Distance of consistency: l1, l2 or jsd (+cl, +scl).
+    map_scale
+        Cells of a heat map for each cell of the model, along an axis (+scl).
+    top_maps
+        Keep heat maps for so many classes of each picture, the best; default: for all (+scl).
     positive_weight
         Weight of observed positives (epr, role).
     threshold
@@ -40,6 +46,9 @@ class Settings:
     expected_positives: float | None = None
     momentum: float | None = None
     weight: float | None = None
+    distance: Literal["l1", "l2", "jsd"] | None = None
+    map_scale: int | None = None
+    top_maps: int | None = None
     positive_weight: float | None = None
     threshold: float | None = None
 
@@ -226,11 +235,15 @@ class Machine:
         Processes on this machine, one a device. Under `torchrun` it is torchrun's business.
     workers
         Processes that load pictures, per device.
+    memories
+        Where methods keep what they remember of every picture: in RAM, in files of the run's folder, or,
+        auto, in RAM if it takes at most half of what is free.
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     devices: int = 1
     workers: int = WORKERS
+    memories: Literal["auto", "ram", "file"] = "auto"
 
     def __post_init__(self) -> None:
         _refuse(self.devices < 1, f"devices must be at least 1, not {self.devices}")

@@ -25,7 +25,9 @@ Both reach as far as the cell that is filled, so that nothing is skipped when ma
 least as far as one cell that is read: then tent and box are the same thing, bilinear interpolation.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -121,10 +123,8 @@ class Frame:
         Antialiased bilinear. Cells beyond the crop are read too; only the picture's own edges end the grid.
         """
         self._refuse_other_grids(grids)
-        horizontal, vertical = self._axes()
-        return _apply(
-            vertical.reading(size[0], grids.shape[2]), grids, horizontal.reading(size[1], grids.shape[3])
-        )
+        (down,), (across,) = self._per_axis(_Map.reading, size, (grids.shape[2], grids.shape[3]))
+        return _apply(down, grids, across)
 
     def paste(self, maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
@@ -133,9 +133,9 @@ class Frame:
         Other cells are 0. Bilinear, or area-averaged along an axis where a cell receives more than one.
         """
         self._refuse_other_grids(maps)
-        horizontal, vertical = self._axes()
-        across, shown_across = horizontal.writing(size[1], maps.shape[3])
-        down, shown_down = vertical.writing(size[0], maps.shape[2])
+        (down, shown_down), (across, shown_across) = self._per_axis(
+            _Map.writing, size, (maps.shape[2], maps.shape[3])
+        )
         return _apply(down, maps, across), shown_down[:, :, None] & shown_across[:, None, :]
 
     def _map(self, points: Tensor) -> "_Map":
@@ -151,10 +151,21 @@ class Frame:
         mirrored = torch.stack([self.flip, torch.zeros_like(self.flip)], dim=1)
         return _Map(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored.reshape(shape))
 
-    def _axes(self) -> tuple["_Map", "_Map"]:
-        """The horizontal and the vertical map, each shaped to meet places (B, cells)."""
-        both = self._spread(3)
-        return _Map(*(term[..., 0] for term in both)), _Map(*(term[..., 1] for term in both))
+    def _per_axis(
+        self,
+        weights: "Callable[[_Map, int, int], tuple[Tensor, ...]]",
+        to: tuple[int, int],
+        of: tuple[int, int],
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """What ``weights`` gives for the vertical and for the horizontal axis."""
+        spread = self._spread(3)
+        across, down = (_Map(*(term[..., axis] for term in spread)) for axis in (0, 1))
+        if to[0] != to[1] or of[0] != of[1]:
+            return weights(down, to[0], of[0]), weights(across, to[1], of[1])
+        # Squares: both axes at once, in half as many operations, for which this is too small to be idle.
+        both = weights(_Map(*(torch.cat(pair) for pair in zip(down, across, strict=True))), to[0], of[0])
+        first, second = zip(*(term.chunk(2) for term in both), strict=True)
+        return first, second
 
     def _refuse_other_grids(self, grids: Tensor) -> None:
         if grids.ndim != 4 or len(grids) != len(self) or not grids.is_floating_point():
@@ -178,12 +189,12 @@ class _Map(NamedTuple):
     def to_image(self, places: Tensor) -> Tensor:
         return self.start + self.length * torch.where(self.mirrored, 1 - places, places)
 
-    def reading(self, cells: int, grid: int) -> Tensor:
+    def reading(self, cells: int, grid: int) -> tuple[Tensor]:
         """(B, cells, grid) How much of every picture cell is in every view cell."""
         distance = self._distance(self.to_image(self._centres(cells)), grid)
-        reach = (self.length * grid / cells).clamp(min=1)[..., None]  # picture cells in a view cell
-        tent = (1 - distance / reach).clamp(min=0)
-        return tent / tent.sum(dim=-1, keepdim=True)
+        reach = (self.length * (grid / cells)).clamp(min=1)[..., None]  # picture cells in a view cell
+        tent = (1 - distance / reach).clamp_(min=0)
+        return (tent / tent.sum(dim=-1, keepdim=True),)
 
     def writing(self, grid: int, cells: int) -> tuple[Tensor, Tensor]:
         """(B, grid, cells) How much of every view cell is in every picture cell; (B, grid) those visible."""
@@ -196,15 +207,36 @@ class _Map(NamedTuple):
         return torch.where(visible[..., None], overlap / overlap.sum(dim=-1, keepdim=True), 0), visible
 
     def _centres(self, cells: int) -> Tensor:
-        return (torch.arange(cells, device=self.start.device, dtype=self.start.dtype) + 0.5) / cells
+        return _centres(cells, self.start.dtype, self.start.device)
 
     def _distance(self, places: Tensor, cells: int) -> Tensor:
         """(B, n, cells) From places (B, n) to the centres of the cells, in cells."""
         return (self._centres(cells) - places[..., None]).abs() * cells
 
 
+@lru_cache
+def _centres(cells: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return (torch.arange(cells, device=device, dtype=dtype) + 0.5) / cells
+
+
 def _apply(down: Tensor, grids: Tensor, across: Tensor) -> Tensor:
-    """Weights (B, h, H) and (B, w, W) on grids (B, L, H, W): (B, L, h, w)."""
+    """Weights (B, h, H) and (B, w, W) on grids (B, L, H, W): (B, L, h, w).
+
+    Classes lie innermost, as in channels-last memory: then either axis is one product of large matrices.
+    """
+    inner = grids.permute(0, 2, 3, 1)
     down, across = down.to(grids.dtype), across.to(grids.dtype)
     with torch.autocast(grids.device.type, enabled=False):  # geometry stays exact under mixed precision
-        return torch.einsum("byY,blYX,bxX->blyx", down, grids, across)
+        if down.shape[1] < down.shape[2]:  # the axis that shrinks most comes first, the one that grows last
+            return _along_width(across, _along_height(down, inner)).permute(0, 3, 1, 2)
+        return _along_height(down, _along_width(across, inner)).permute(0, 3, 1, 2)
+
+
+def _along_height(weights: Tensor, grids: Tensor) -> Tensor:
+    """(B, h, H) on (B, H, W, L): (B, h, W, L)."""
+    return torch.bmm(weights, grids.flatten(2)).view(*weights.shape[:2], *grids.shape[2:])
+
+
+def _along_width(weights: Tensor, grids: Tensor) -> Tensor:
+    """(B, w, W) on (B, H, W, L): (B, H, w, L)."""
+    return torch.matmul(weights[:, None], grids)

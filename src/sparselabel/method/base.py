@@ -15,7 +15,7 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,11 @@ class Progress:
     epochs: int
     warm_up: int
     learning_rate: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether memories can be relied on: after the warm-up or, where there is none, the first epoch."""
+        return self.epoch >= max(self.warm_up, 1)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ class Layout:
     """What a part is told once, before training.
 
     ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
-    number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere).
+    number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere), and
+    ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and across, if known yet.
     """
 
     rows: Tensor
@@ -92,10 +98,12 @@ class Layout:
     total: int
     seed: int = 0
     folder: Path | None = None
+    keep: Literal["auto", "ram", "file"] = "auto"
+    grid: tuple[int, int] | None = None
 
     def slots(self, rows: Tensor) -> Tensor:
-        """(B,) Where the rows' entries are in an array kept for ``self.rows``."""
-        return torch.searchsorted(self.rows, rows)
+        """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
+        return torch.searchsorted(self.rows, rows.cpu().clamp(min=0)).clamp(max=len(self.rows) - 1)
 
 
 Element = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -125,6 +133,9 @@ class Part(nn.Module):
     def begin_phase(self) -> None:
         """Before every phase but the first: the optimiser is new, and so is a part's own, if it has one."""
 
+    def expect(self, rows: Tensor) -> None:
+        """These rows (B,) come in a step soon: a memory on the disk may fetch them meanwhile."""
+
     def memories(self) -> "Mapping[str, Memory]":
         """Large per-row arrays of this part, which go into checkpoints beside ``state_dict``."""
         return {}
@@ -133,9 +144,13 @@ class Part(nn.Module):
         """(n, L) This part's own belief about the labels of the layout's rows, if it has one."""
         return None
 
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """What is remembered about some rows (B,), by name, for figures."""
+        return {}
+
 
 class Memory:
-    """A large per-row array; ``method/rows.py`` has the kinds: in RAM, or in a file with two slots a row.
+    """A large per-row array: in RAM (``rows.py``), or in a file with two slots a row (``rows_file.py``).
 
     ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
     another number of processes.
@@ -226,6 +241,11 @@ class Method(nn.Module):
         for part in self.parts():
             part.observe(step, targets)
 
+    def expect(self, rows: Tensor) -> None:
+        """Tell every part which rows come soon."""
+        for part in self.parts():
+            part.expect(rows)
+
     def survey(self, steps: Callable[[], Iterable[Step]]) -> None:
         """Show the training set to the parts that asked for it; ``steps`` starts a new pass."""
         for part in self.parts():
@@ -244,6 +264,10 @@ class Method(nn.Module):
     def estimates(self) -> Tensor | None:
         """(n, L) The method's own belief about the training labels, if it keeps one."""
         return next((e for part in self.parts() if (e := part.estimates()) is not None), None)
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """What all parts remember about some rows, by name."""
+        return {name: value for part in self.parts() for name, value in part.remembered(rows).items()}
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ Annotations (P1s its supplement). P3 = Cole et al., Multi-Label Learning from Si
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,18 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, nearest
-from sparselabel.method.base import Layout, Method
+from sparselabel.method.base import Layout, Method, Part
+from sparselabel.method.consistency import Consistency, SpatialConsistency
 from sparselabel.method.elements import cross_entropy
 from sparselabel.method.estimates import LabelEstimates
+from sparselabel.method.expected import ExpectedLabels
+from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.readings import (
     AssumedNegative,
     ConfidentPositive,
+    ExpectedNegative,
+    ExpectedPositive,
     Ignored,
     PositivesOnly,
     TrueNegatives,
@@ -129,6 +134,91 @@ def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> Method:
     return Method(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy)
 
 
+def en(expected_positives: float | Sequence[float] | None = None, momentum: float = 0.8) -> Method:
+    """Expected negatives: unknown is negative, but the likeliest positives are left out (P1 eq. 3–5).
+
+    Of every class the p_i best pictures by running scores (eq. 4) are expected positives, chosen anew in
+    every epoch but the first; p_i follows from K (``expected_positives``), or is given for each class. No
+    program was published. Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every picture has one
+    positive; an observed negative is never expected to be positive; ties go to the lower row.
+    """
+    return Method(ExpectedNegative(_expected(expected_positives, momentum)), cross_entropy)
+
+
+def ep(expected_positives: float | Sequence[float] | None = None, momentum: float = 0.8) -> Method:
+    """Expected positives: as en, but the likeliest positives count as positive (P1 §4.2, L_EP).
+
+    P1 finds it to work badly (table 2): early mistakes confirm themselves.
+    """
+    return Method(ExpectedPositive(_expected(expected_positives, momentum)), cross_entropy)
+
+
+def _expected(expected_positives: float | Sequence[float] | None, momentum: float) -> ExpectedLabels:
+    return ExpectedLabels(RunningScores(momentum), expected_positives)
+
+
+def cl(method: Method, momentum: float = 0.8, weight: float = 1.0, distance: str = "l1") -> Method:
+    """Consistency: γ times the distance between scores and the picture's running scores (P1 eq. 6, 8).
+
+    It joins after the warm-up (the head alone), or, without one, after the first epoch. P1 writes a norm;
+    here it is the mean over the B·L entries (ours). ``distance``: l1, l2 (squared, ours) or jsd; ``weight``
+    is γ, which P1 chooses from .1 and 1 by validation.
+    """
+    return _with_term(method, Consistency(_running_scores(method, momentum), weight, distance))
+
+
+def scl(
+    method: Method,
+    momentum: float = 0.8,
+    weight: float = 1.0,
+    distance: str = "l1",
+    map_scale: int = 2,
+    top_maps: int | None = None,
+) -> Method:
+    """Spatial consistency: γ times the distance between cells' scores and the heat maps (P1 eq. 7, 8).
+
+    As cl, but cell by cell: heat maps keep ``map_scale`` times the cells of the model, in 8 bits, and are
+    seen through the view's crop and flip. With ``top_maps`` (P1s G) only the best classes of a picture have
+    one. Means over the entries instead of norms, and stochastic rounding, are ours.
+    """
+    scores = _running_scores(method, momentum)
+    return _with_term(
+        method, SpatialConsistency(HeatMaps(scores, momentum, map_scale, top_maps), weight, distance)
+    )
+
+
+def _running_scores(method: Method, momentum: float) -> RunningScores:
+    """The method's own running scores, so that a picture's are kept once, or new ones."""
+    own = [part for part in method.parts() if isinstance(part, RunningScores)]
+    return own[0] if own else RunningScores(momentum)
+
+
+def _with_term(method: Method, term: Part) -> Method:
+    terms = {name: part for name, part in method.terms.items() if isinstance(part, Part)}
+    return Method(method.reading, method.element, terms | {"consistency": term}, method.reduction)
+
+
+def _together(base: Callable[..., Method], term: Callable[..., Method]) -> Callable[..., Method]:
+    """The factory of a method with a consistency term; ``weight`` is the term's.
+
+    (epr's own weight λ keeps its default then.)
+    """
+    own = dict(inspect.signature(base).parameters)
+    added = {key: p for key, p in inspect.signature(term).parameters.items() if key != "method"}
+
+    def factory(**settings: Any) -> Method:
+        shared = {key for key in settings if key in own and (key not in added or key == "momentum")}
+        method = base(**{key: settings[key] for key in shared})
+        return term(method, **{key: value for key, value in settings.items() if key in added})
+
+    first, _, rest = (inspect.getdoc(term) or "").partition("\n")
+    base_first, _, base_rest = (inspect.getdoc(base) or "").partition("\n")
+    factory.__doc__ = f"{first.removesuffix('.')}, on {base.__name__}.\n{rest}\n\n{base_first}\n{base_rest}"
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (own | added).values()]
+    factory.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return factory
+
+
 METHODS: dict[str, Callable[..., Method]] = {
     "bce": bce,
     "bce-ls": bce_ls,
@@ -140,6 +230,16 @@ METHODS: dict[str, Callable[..., Method]] = {
     "epr": epr,
     "role": role,
     "pseudo": pseudo,
+    "en": en,
+    "ep": ep,
+    "an+cl": _together(an, cl),
+    "en+cl": _together(en, cl),
+    "ep+cl": _together(ep, cl),
+    "epr+cl": _together(epr, cl),
+    "an+scl": _together(an, scl),
+    "en+scl": _together(en, scl),
+    "ep+scl": _together(ep, scl),
+    "epr+scl": _together(epr, scl),
 }
 
 

@@ -25,7 +25,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import RunError
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Memory, Part, Step, Targets
-from sparselabel.method.rows import make_memory
+from sparselabel.method.keeping import make_memory
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
@@ -170,9 +170,8 @@ class LabelEstimates(Part):
             logits = initial_logits(layout.observed[slots], uniform.to(self.dtype))
             return F.pad(logits, (0, 2 * self.classes))
 
-        # No two processes have the same first row, so their files have different names.
-        name, width = f"label-estimates-{int(layout.rows[0]) if count else 'none'}", 3 * self.classes
-        self.lines = make_memory(name, count, width, initial, folder=layout.folder, dtype=self.dtype)
+        width = 3 * self.classes
+        self.lines = make_memory("label-estimates", layout, width, initial, dtype=self.dtype)
 
     def memories(self) -> dict[str, Memory]:
         """φ and its moments, and their clock."""

@@ -5,19 +5,22 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import POSITIVE
+from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Layout, Memory, Part, Step, Targets
-from sparselabel.method.rows import RowMemory, make_memory
+from sparselabel.method.keeping import make_memory
+from sparselabel.method.rows import RowMemory
 
 
 class RunningScores(Part):
     """Exponential moving average of every picture's scores over its visits (P1 eq. 4).
 
     s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
-    annotated positive and at 0 elsewhere.
+    annotated positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
+    (ours; P1 has none). float32, or float16 where the rows are so many that they live in a file.
     """
 
+    dtype = torch.float32
     rows: RowMemory
 
     def __init__(self, momentum: float = 0.8) -> None:
@@ -29,26 +32,30 @@ class RunningScores(Part):
     def prepare(self, layout: Layout) -> None:
         """Make room for every row's scores."""
         self.layout = layout
-        count, classes = layout.observed.shape
 
         def start(slots: Tensor) -> Tensor:
-            return (layout.observed[slots] == POSITIVE).float()
+            return (layout.observed[slots] == POSITIVE).to(self.dtype)
 
+        classes = layout.observed.shape[1]
         self.rows = make_memory(
-            f"running-scores-{int(layout.rows[0])}", count, classes, start, folder=layout.folder
+            "running-scores", layout, classes, start, dtype=self.dtype, dtype_in_file=torch.float16
         )
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(B, L) The running scores of some rows; padding gives those of any row."""
-        return self.rows.read(self.layout.slots(rows.cpu().clamp(min=0))).to(rows.device)
+        """(B, L) float32 The running scores of some rows; padding gives those of any row."""
+        return self.rows.read(self.layout.slots(rows)).to(rows.device, torch.float32)
+
+    def expect(self, rows: Tensor) -> None:
+        """Fetch the rows if they are in a file."""
+        self.rows.expect(self.layout.slots(rows))
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move the scores of the step's rows towards what the model said."""
-        rows = step.rows.cpu()
-        real = rows >= 0
-        slots = self.layout.slots(rows[real])
-        scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].float())
-        self.rows.write(slots, torch.lerp(scores, self.rows.read(slots), self.momentum))
+        real = (step.rows >= 0).cpu()
+        slots = self.layout.slots(step.rows)[real]
+        scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
+        scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
+        self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
 
     def memories(self) -> Mapping[str, Memory]:
         """The scores themselves."""
@@ -56,4 +63,8 @@ class RunningScores(Part):
 
     def estimates(self) -> Tensor:
         """(n, L) The running scores of all rows of this process."""
-        return torch.cat([self.rows.read(slots) for slots in self.rows.chunks()])
+        return torch.cat([self.rows.read(slots).float() for slots in self.rows.chunks()])
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """The running scores of some rows."""
+        return {"running_scores": self(rows)}

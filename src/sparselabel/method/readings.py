@@ -1,7 +1,8 @@
-"""Readings of the unknown label: which target and weight every entry gets (P3 §4–5).
+"""Readings of the unknown label: which target and weight every entry gets (P3 §4–5, P1 §3.3).
 
-P3 = Cole et al., Multi-Label Learning from Single Positive Labels. In all of them an observed positive has
-target 1 and an observed negative target 0, both at full weight; they differ in what they do with UNKNOWN.
+P3 = Cole et al., Multi-Label Learning from Single Positive Labels; P1 = Verelst et al., Spatial Consistency
+Loss for Training Multi-Label Classifiers from Single-Label Annotations. In all of them an observed positive
+has target 1 and an observed negative target 0, both at full weight; they differ in what they do with UNKNOWN.
 """
 
 import torch
@@ -11,6 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Needs, Part, Step, Targets
+from sparselabel.method.expected import ExpectedLabels
 from sparselabel.method.memory import RunningScores
 
 
@@ -132,6 +134,32 @@ class ConfidentPositive(Part):
         value = _positive(step.observed, step)
         confident = (step.observed == UNKNOWN) & (self.scores(step.rows) > self.threshold)
         value = value.masked_fill(confident, 1)
+        return Targets(value, torch.ones_like(value))
+
+
+class ExpectedNegative(Part):
+    """Unknown is negative, but expected positives are left out (P1 eq. 5)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Weight 0 where a positive is expected, else 1."""
+        value = _positive(step.observed, step)
+        return Targets(value, (~self.expected(step)).to(value.dtype))
+
+
+class ExpectedPositive(Part):
+    """Unknown is negative, but expected positives are positive (P1 §4.2, L_EP)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or expected to be."""
+        value = _positive(step.observed, step).masked_fill(self.expected(step), 1)
         return Targets(value, torch.ones_like(value))
 
 

@@ -42,6 +42,14 @@ class Backbone(nn.Module):
         pixels = ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
         return self._cells(self.network.forward_features(pixels))  # type: ignore[operator]
 
+    @torch.no_grad()
+    def grid(self, size: int) -> tuple[int, int]:
+        """Cells, down and across, of a view of this size."""
+        training = self.training
+        cells = self.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=self.mean.device))
+        self.train(training)
+        return cells.shape[2], cells.shape[3]
+
     def _cells(self, features: Tensor) -> Tensor:
         if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
             tokens = features[:, getattr(self.network, "num_prefix_tokens", 0) :]

@@ -41,7 +41,7 @@ def train(session: Session) -> TrainingState:
                 losses, histogram = train_epoch(session, stage, epoch, bar)
                 validation = session.validate(stage)
                 state = after_epoch(state, stage, epoch, validation)
-                session.watch.keep(name, epoch, stage.judged)
+                session.watch.keep(name, epoch, stage.judged, session.method)
                 session.log.epoch(
                     {
                         "epoch": epoch,
@@ -79,7 +79,7 @@ def train_epoch(
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
-    for rate, batch in stage.batches(epoch):
+    for rate, batch in stage.batches(epoch, expect=method.expect):
         outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
         step = session.step(batch, outputs, replace(progress, learning_rate=rate))
         losses, targets = method(step)

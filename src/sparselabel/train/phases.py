@@ -1,6 +1,6 @@
 """A phase made ready: what is trained, by which optimiser, on which batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from sparselabel.train.schedule import learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+AHEAD = 4  # batches that a memory on the disk may fetch before their turn
 
 
 @dataclass
@@ -37,14 +39,21 @@ class Stage:
         """Steps of an epoch, the same in all processes."""
         return -(-self.rows // self.phase.batch)
 
-    def batches(self, epoch: int) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate, to which the optimiser is set."""
+    def batches(self, epoch: int, expect: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
+        """The batches of an epoch, each with its learning rate, to which the optimiser is set.
+
+        ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        """
         rows = epoch_batches(
             self.rows, self.phase.batch, self.seed, epoch, self.fabric.global_rank, self.fabric.world_size
         )
         steps = self.steps_per_epoch * self.phase.epochs
         first = (epoch - self.first_epoch) * self.steps_per_epoch
+        for soon in rows[:AHEAD]:
+            expect(torch.from_numpy(soon))
         for number, batch in enumerate(self.feed(rows, epoch)):
+            if number + AHEAD < len(rows):
+                expect(torch.from_numpy(rows[number + AHEAD]))
             rate = learning_rate(self.phase, first + number, steps)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate

@@ -19,7 +19,7 @@ from sparselabel.evaluate.measures import measures
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
 from sparselabel.method.catalog import make_method, settings_of
-from sparselabel.method.rows import RowsInFile
+from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
 from sparselabel.run_folder import RunFolder, write_json
 from sparselabel.train.checkpoint import Checkpoint, TrainingState
@@ -63,7 +63,7 @@ def train_run(
         if run.finished:
             log.say(f"{out} is finished already")
             return run.result()
-        _tell_method(method, config, data, run, fabric)
+        _tell_method(method, config, data, run, fabric, machine, learner)
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
         return finish(session, train(session))
@@ -176,11 +176,25 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
 
 
 def _tell_method(
-    method: Method, config: TrainConfig, data: Prepared, run: RunFolder, fabric: "Fabric"
+    method: Method,
+    config: TrainConfig,
+    data: Prepared,
+    run: RunFolder,
+    fabric: "Fabric",
+    machine: Machine,
+    learner: Learner,
 ) -> None:
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
     observed = torch.from_numpy(data.train.observed.values[rows])
-    layout = Layout(torch.from_numpy(rows), observed, len(data.train), config.seed, run.memory)
+    layout = Layout(
+        torch.from_numpy(rows),
+        observed,
+        len(data.train),
+        seed=config.seed,
+        folder=run.memory,
+        keep=machine.memories,
+        grid=learner.backbone.grid(config.views.size) if method.needs.maps else None,
+    )
     method.to(fabric.device)
     method.prepare(layout)
     in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from sparselabel.data.feed import Batch, Feed, PictureFeed
+from sparselabel.data.sampler import rows_of
+from sparselabel.method.base import Method
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import in_evaluation
 
@@ -17,13 +19,18 @@ class Watch:
     def __init__(self, folder: Path, count: int, inputs: Inputs) -> None:
         self.folder = folder
         self.inputs = inputs
-        rows = len(inputs.data.train)
-        self.rows = np.linspace(0, rows - 1, min(count, rows)).astype(np.int64)
+        # The process that writes them is the first one, and it remembers its own rows only.
+        rows = rows_of(len(inputs.data.train), 0, inputs.fabric.world_size)
+        self.rows = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
         self._batches: dict[bool, Batch] = {}
 
     @torch.no_grad()
-    def keep(self, phase: str, epoch: int, module: nn.Module) -> None:
-        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of pictures, ``maps`` (n, L, h, w) of scores."""
+    def keep(self, phase: str, epoch: int, module: nn.Module, method: Method) -> None:
+        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of pictures, ``maps`` (n, L, h, w) of scores.
+
+        And what the method remembers of them: ``running_scores`` (n, L), ``heat_maps`` (n, L, H, W) in
+        0..255.
+        """
         fabric = self.inputs.fabric
         if not len(self.rows) or not fabric.is_global_zero:
             return
@@ -40,5 +47,7 @@ class Watch:
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
         if output.maps is not None:
             arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()
+        remembered = method.remembered(torch.from_numpy(self.rows))
+        arrays |= {name: value.cpu().numpy() for name, value in remembered.items()}
         self.folder.mkdir(exist_ok=True)
         np.savez(self.folder / f"{epoch:04d}.npz", **arrays)  # type: ignore[arg-type]

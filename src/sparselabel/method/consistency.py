@@ -1,0 +1,106 @@
+"""Consistency with what the model said of a picture before (P1 §3.4 and §3.5).
+
+P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale
+of its other losses (ours). The target carries no gradient.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.errors import ConfigError, nearest
+from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_mean
+from sparselabel.method.heatmaps import HeatMaps
+from sparselabel.method.memory import RunningScores
+
+
+def absolute(logits: Tensor, target: Tensor) -> Tensor:
+    """|σ(logit) − target|, the paper's ℓ1."""
+    return (torch.sigmoid(logits) - target).abs()
+
+
+def squared(logits: Tensor, target: Tensor) -> Tensor:
+    """(σ(logit) − target)²: ℓ2, squared (ours)."""
+    return (torch.sigmoid(logits) - target) ** 2
+
+
+def jensen_shannon(logits: Tensor, target: Tensor) -> Tensor:
+    """Jensen–Shannon divergence, in nats, of two coins: H(m) − (H(p) + H(q))/2 with m halfway between."""
+    smallest = torch.finfo(logits.dtype).tiny  # where both are 0: a logarithm must not meet it
+    score, other = torch.sigmoid(logits), torch.sigmoid(-logits)
+    present = ((score + target) / 2).clamp(min=smallest)
+    absent = ((other + 1 - target) / 2).clamp(min=smallest)
+    middle = torch.special.entr(present) + torch.special.entr(absent)
+    own = F.softplus(logits) - score * logits  # the entropy of σ(logit), finite for any logit
+    kept = torch.special.entr(target) + torch.special.entr(1 - target)
+    divergence: Tensor = middle - (own + kept) / 2
+    return divergence
+
+
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "l1": absolute,
+    "l2": squared,
+    "jsd": jensen_shannon,
+}
+
+
+class Consistency(Part):
+    """γ times the distance between the scores and the picture's running scores (P1 eq. 6)."""
+
+    def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
+        super().__init__()
+        self.scores = scores
+        self.weight = _checked_weight(weight)
+        self.distance = _distance(distance)
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over the batch's entries; 0 before the term joins."""
+        logits = at_least_float32(step.outputs[0].logits)
+        if not step.progress.settled:
+            return logits.new_zeros(())
+        losses = self.distance(logits, self.scores(step.rows).to(logits.dtype))
+        valid = step.rows >= 0
+        return self.weight * batch_mean(losses * valid[:, None], valid)
+
+
+class SpatialConsistency(Part):
+    """γ times the distance between the cells' scores and the picture's heat maps seen through this view.
+
+    P1 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which are
+    resized to the model's cells.
+    """
+
+    needs = Needs(maps=True)
+
+    def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: str = "l1") -> None:
+        super().__init__()
+        self.heat_maps = heat_maps
+        self.weight = _checked_weight(weight)
+        self.distance = _distance(distance)
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over the batch's cells; 0 before the term joins."""
+        maps = step.outputs[0].maps
+        if maps is None:
+            raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")
+        maps = at_least_float32(maps)
+        if not step.progress.settled:
+            return maps.new_zeros(())
+        losses = self.distance(maps, self.heat_maps(step)).mean(dim=(2, 3))
+        valid = step.rows >= 0
+        return self.weight * batch_mean(losses * valid[:, None], valid)
+
+
+def _distance(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    if name not in DISTANCES:
+        raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
+    return DISTANCES[name]
+
+
+def _checked_weight(weight: float) -> float:
+    if not weight >= 0:
+        raise ConfigError(f"weight must not be negative, but is {weight}")
+    return weight

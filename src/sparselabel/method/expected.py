@@ -1,0 +1,97 @@
+"""Expected positives: the pictures of every class that most likely show it though nobody said so (P1 §3.3).
+
+P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Annotations.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.errors import ConfigError
+from sparselabel.method.across import total
+from sparselabel.method.base import Layout, Part, Progress, Step
+from sparselabel.method.memory import RunningScores
+from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
+from sparselabel.method.terms import checked_count
+
+ENTRIES_AT_ONCE = 2**21
+
+
+def positives_of_classes(
+    expected: float | Sequence[float], annotated: Tensor, negatives: Tensor, rows: int
+) -> Tensor:
+    """(L,) int64 How many of the rows shall count as positive for every class, annotated ones included.
+
+    ``expected`` is K, the mean number of classes in a picture: p_i = round(K·N·count_i / Σ_j count_j), which
+    is P1 eq. 3 where every row has one positive, and stays right where rows have none or several. Or it is
+    the number of pictures of every class, estimated elsewhere. At least the ``annotated`` (L,) ones, at most
+    all but the observed ``negatives`` (L,); a class that was never annotated has none.
+    """
+    counts = annotated.double()
+    if isinstance(expected, int | float):
+        wanted = expected * rows * counts / counts.sum().clamp(min=1)
+    else:
+        wanted = torch.as_tensor(expected, dtype=torch.float64)
+        if wanted.shape != counts.shape:
+            raise ConfigError(
+                f"expected_positives must be one number, or one for each of the {len(counts)} classes, "
+                f"not {len(wanted)} numbers"
+            )
+    rounded = (wanted + 0.5).floor().to(torch.int64)
+    rounded = torch.minimum(torch.maximum(rounded, annotated), rows - negatives)
+    return torch.where(annotated > 0, rounded, 0)
+
+
+class ExpectedLabels(Part):
+    """Which unknown labels count as expected positives, ẑ = 1, in this epoch (P1 §3.3).
+
+    At the start of every epoch but the first, the best p_i − count_i unknown rows of class i by their running
+    scores; in the first, none. Annotated positives have their places for sure, observed negatives never do.
+    A row's scores do not change before it is visited, so a threshold for each class is all that is kept.
+    """
+
+    threshold_score: Tensor
+    threshold_row: Tensor
+
+    def __init__(self, scores: RunningScores, expected: float | Sequence[float] | None) -> None:
+        super().__init__()
+        self.scores = scores
+        self.expected: float | Sequence[float]
+        if isinstance(expected, Sequence) and not isinstance(expected, str):
+            self.expected = expected
+        else:
+            self.expected = checked_count(expected)
+
+    def prepare(self, layout: Layout) -> None:
+        """Count the annotations of every class."""
+        self.layout = layout
+        annotated, negatives = (
+            total((layout.observed == label).sum(dim=0)) for label in (POSITIVE, NEGATIVE)
+        )
+        positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
+        self.wanted = positives - annotated
+        self._take(nobody(len(positives)))
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Choose the expected positives of this epoch."""
+        if progress.epoch > 0:
+            self._take(best_rows(self._pieces, self.wanted, self.layout.total))
+
+    def forward(self, step: Step) -> Tensor:
+        """(B, L) bool: unknown, but expected to be positive."""
+        threshold = Threshold(self.threshold_score, self.threshold_row)
+        chosen = threshold.chooses(self.scores(step.rows), step.rows)
+        return chosen & (step.observed == UNKNOWN)
+
+    def _take(self, threshold: Threshold) -> None:
+        device = next(iter(self.buffers()), threshold.score).device
+        self.register_buffer("threshold_score", threshold.score.to(device))
+        self.register_buffer("threshold_row", threshold.row.to(device))
+
+    def _pieces(self) -> Iterator[Piece]:
+        observed, rows = self.layout.observed, self.layout.rows
+        for slots in self.scores.rows.chunks(max(1, ENTRIES_AT_ONCE // observed.shape[1])):
+            yield Piece(rows[slots], self.scores.rows.read(slots), observed[slots] == UNKNOWN)

@@ -1,0 +1,189 @@
+"""Heat maps: for every picture and class, where in the picture the model has seen the class (P1 §3.5, P1s G).
+
+    heat maps of a picture  ── cut by the view's frame ──▶ what the cells should say     (before the step)
+    heat maps of a picture  ◀── pasted by the same frame ── what the cells did say        (after the step)
+
+P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.errors import ConfigError
+from sparselabel.method.base import Layout, Memory, Needs, Part, Progress, Step, Targets, at_least_float32
+from sparselabel.method.keeping import make_memory
+from sparselabel.method.memory import RunningScores
+from sparselabel.method.rounding import Dither
+from sparselabel.method.rows import RowMemory
+
+FULL = 255
+WAYS_OUT = (
+    "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
+    "or coarser maps (map_scale 1); several processes share the rows"
+)
+
+
+class Current(NamedTuple):
+    """The heat maps of a step's rows (B, H, W, D) in 0..255, and the classes (B, D) they are of, or None."""
+
+    step: Step
+    maps: Tensor
+    classes: Tensor | None
+
+
+class HeatMaps(Part):
+    """Running averages of every picture's cell scores, at ``scale`` times the model's resolution.
+
+    They start at 1 for an annotated class and at 0 elsewhere. After the optimiser's step, the cells whose
+    centres lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
+    stalls); cells outside the crop stay as they are, byte for byte. An observed negative stays 0 (ours).
+
+    With ``top`` only the k best classes of each picture by its running scores, annotated ones first, have
+    maps, chosen when the warm-up is over; they start at 1 (annotated) and at the running score (ours; from 0
+    the first epoch would pull everything down). The other classes' maps count as 0.
+    """
+
+    needs = Needs(maps=True)
+    chosen: Tensor
+    maps: RowMemory
+    classes: RowMemory
+
+    def __init__(
+        self, scores: RunningScores, momentum: float, scale: int = 2, top: int | None = None
+    ) -> None:
+        super().__init__()
+        if scale < 1 or (top is not None and top < 1):
+            name, value = ("map_scale", scale) if scale < 1 else ("top_maps", top)
+            raise ConfigError(f"{name} must be at least 1, not {value}")
+        self.scores = scores
+        self.momentum, self.scale, self.top = momentum, scale, top
+        self.size: tuple[int, int] | None = None
+        self._current: Current | None = None
+
+    def prepare(self, layout: Layout) -> None:
+        """Make room for the maps, if the model's grid is known; if not, at the first step."""
+        self.layout = layout
+        classes = layout.observed.shape[1]
+        self.depth = classes if self.top is None else min(self.top, classes)
+        self._negatives = bool((layout.observed == NEGATIVE).any())
+        self.register_buffer("chosen", torch.tensor(self.top is None))
+        if layout.grid is not None:
+            self._make_room(layout.grid)
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Choose the classes that have maps, once, when their scores can be relied on."""
+        self._current = None
+        if progress.settled and not self.chosen:
+            self.chosen.fill_(True)
+            if self.size is not None:
+                self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
+
+    def forward(self, step: Step) -> Tensor:
+        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells."""
+        current = self._of(step)
+        grid = _cells(step).shape[2:]
+        seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1])).div_(FULL)
+        if current.classes is None:
+            return seen
+        whole = seen.new_zeros(len(seen), step.observed.shape[1], *grid)
+        return whole.scatter_(1, current.classes[:, :, None, None].expand_as(seen), seen)
+
+    def expect(self, rows: Tensor) -> None:
+        """Fetch the rows if they are in a file."""
+        if self.size is not None and self.chosen:
+            slots = self.layout.slots(rows)
+            self.maps.expect(slots)
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """Move what the crop showed of every row's maps towards what the model said."""
+        if not self.chosen:
+            return
+        current, self._current = self._of(step), None
+        scores = torch.sigmoid(_cells(step).detach()).mul_(FULL)
+        if self._negatives:
+            scores.masked_fill_((step.observed == NEGATIVE)[:, :, None, None], 0)
+        if current.classes is not None:
+            places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
+            scores = scores.gather(1, places)
+        size = current.maps.shape[1:3]
+        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]))
+        moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
+        blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu().flatten(1)
+        rounded = blended.add_(self._dither(step.progress.epoch, step.rows))
+        rounded = rounded.to(torch.int16).to(torch.uint8)  # a quarter of the time of going there directly
+        real = (step.rows >= 0).cpu()
+        slots = self.layout.slots(step.rows)
+        if not real.all():
+            slots, rounded = slots[real], rounded[real]
+        self.maps.write(slots, rounded)
+
+    def memories(self) -> Mapping[str, Memory]:
+        """The maps and, where not all classes have one, the classes they are of."""
+        if self.size is None or not self.chosen:
+            return {}
+        return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """(B, L, H, W) uint8 The maps of some rows."""
+        if self.size is None or not self.chosen:
+            return {}
+        slots = self.layout.slots(rows)
+        maps = self._grids(self.maps.read(slots)).permute(0, 3, 1, 2)
+        if self.top is None:
+            return {"heat_maps": maps}
+        whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
+        places = self.classes.read(slots).long()[:, :, None, None].expand_as(maps)
+        return {"heat_maps": whole.scatter_(1, places, maps)}
+
+    def _of(self, step: Step) -> Current:
+        """The maps of the step's rows, read once for all who ask during the step."""
+        if self._current is None or self._current.step is not step:
+            cells = _cells(step)
+            if self.size is None:
+                self._make_room((cells.shape[2], cells.shape[3]))
+            slots = self.layout.slots(step.rows)
+            maps = self._grids(self.maps.read(slots)).to(cells.device).to(cells.dtype)
+            classes = None if self.top is None else self.classes.read(slots).long().to(cells.device)
+            self._current = Current(step, maps, classes)
+        return self._current
+
+    def _grids(self, lines: Tensor) -> Tensor:
+        return lines.view(len(lines), *(self.size or ()), self.depth)
+
+    def _make_room(self, grid: tuple[int, int]) -> None:
+        self.size = grid[0] * self.scale, grid[1] * self.scale
+        width = self.size[0] * self.size[1] * self.depth
+        self._dither = Dither(self.layout.seed, width)
+        self.maps = make_memory(
+            "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
+        )
+        if self.top is not None:
+            self.classes = make_memory(
+                "heat-map-classes", self.layout, self.depth, self._best_classes, dtype=torch.int32
+            )
+
+    def _start(self, slots: Tensor) -> Tensor:
+        levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
+        if self.top is not None:
+            classes = self.classes.read(slots).long()
+            running = (self.scores.rows.read(slots).float().gather(1, classes) * FULL).round().to(torch.uint8)
+            levels = torch.maximum(levels.gather(1, classes), running)
+        cells = 1 if self.size is None else self.size[0] * self.size[1]
+        return levels[:, None, :].expand(-1, cells, -1).flatten(1)
+
+    def _best_classes(self, slots: Tensor) -> Tensor:
+        annotated = (self.layout.observed[slots] == POSITIVE).float()
+        ranked = self.scores.rows.read(slots).float() + 2 * annotated
+        return ranked.topk(self.depth, dim=1).indices.to(torch.int32)
+
+
+def _cells(step: Step) -> Tensor:
+    maps = step.outputs[0].maps
+    if maps is None:
+        raise ConfigError("heat maps are made of cells: give Output(maps=...), cell logits of (B, L, h, w)")
+    return at_least_float32(maps)

@@ -1,0 +1,59 @@
+"""Where a memory is kept: in RAM if it fits well, else in a file, else nowhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from sparselabel.errors import ResourceError
+from sparselabel.method.base import Layout
+from sparselabel.method.room import available_memory, free_disk, gigabytes
+from sparselabel.method.rows import Initial, RowMemory, RowsInRam
+from sparselabel.method.rows_file import RowsInFile
+
+WAYS_OUT = (
+    "use fewer classes or rows, a run folder on a larger disk, or several processes, which share the rows"
+)
+
+
+def make_memory(
+    name: str,
+    layout: Layout,
+    width: int,
+    initial: Initial,
+    *,
+    dtype: torch.dtype = torch.float32,
+    dtype_in_file: torch.dtype | None = None,
+    ways_out: str = WAYS_OUT,
+    memory: Callable[[], int] = available_memory,
+    disk: Callable[[Path], int] = free_disk,
+) -> RowMemory:
+    """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
+
+    By itself in RAM, if that takes at most half of what is available, else in the layout's folder, else it
+    refuses. A file of this name that is already there is used again, so that a run can resume when more
+    memory is available than at its start. ``dtype_in_file`` may be a smaller type to save disk; ``memory``
+    and ``disk`` tell the bytes available (to this process).
+    """
+    rows = len(layout.rows)
+    # No two processes have the same first row, so their files have different names.
+    name = f"{name}-{int(layout.rows[0]) if rows else 'none'}"
+    needed = rows * width * dtype.itemsize
+    in_file = None
+    if layout.folder is not None:
+        path = layout.folder / f"{name}.rows"
+        in_file = RowsInFile(path, rows, width, initial, dtype_in_file or dtype)
+        if path.is_file():
+            return in_file
+    ram = memory()
+    if layout.keep != "file" and (2 * needed <= ram or (layout.keep == "ram" and needed <= ram)):
+        return RowsInRam(rows, width, initial, dtype)
+    room = disk(in_file.path) if in_file is not None else 0
+    if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
+        return in_file
+    there = f"{gigabytes(room)} are free in {layout.folder}" if layout.folder else "there is no run folder"
+    size = in_file.bytes if in_file is not None else 2 * needed
+    raise ResourceError(
+        f"{name} ({rows:,} rows × {width:,} numbers) needs {gigabytes(needed)} of memory and may take half "
+        f"of the {gigabytes(ram)} available, or {gigabytes(size)} of disk (two slots); {there}: {ways_out}"
+    )

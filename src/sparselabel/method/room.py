@@ -1,0 +1,29 @@
+"""How much room there is, in RAM and on the disk."""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch.distributed as dist
+
+
+def available_memory() -> int:
+    """Bytes of RAM that this process may take without others suffering: its share of what is free."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    together = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return free // int(os.environ.get("LOCAL_WORLD_SIZE", together))
+
+
+def free_disk(path: Path) -> int:
+    """Bytes free on the disk where ``path`` is or will be."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(there).free
+
+
+def gigabytes(number: int) -> str:
+    """A number of bytes in words."""
+    return f"{number / 1e9:,.2f} GB"

@@ -1,0 +1,36 @@
+"""Stochastic rounding to whole numbers, by random numbers that depend on (seed, epoch, row) alone.
+
+Averages kept in 8 bits stall when they are rounded to the nearest: a step smaller than half a level is lost.
+Rounded up with the chance of its fraction, a value is right in the mean. To draw a fresh number for every
+cell in every step would take longer than all the rest; so one long table is drawn from the seed, and (seed,
+epoch, row) say where in it a row's numbers begin.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PLACES = 2**16  # where a row's numbers may begin
+LEVELS = 2**10  # (j + ½)/1024: added to any value in 0..255 it is exact in float32, and never a whole 1
+
+
+class Dither:
+    """Numbers in 0..1 for ``width`` cells of a row."""
+
+    def __init__(self, seed: int, width: int) -> None:
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, width))))
+        drawn = random.integers(0, LEVELS, PLACES + width, dtype=np.uint16).astype(np.float32)
+        self._windows = torch.from_numpy((drawn + np.float32(0.5)) / LEVELS).unfold(0, width, 1)
+        self._seed = seed
+
+    def __call__(self, epoch: int, rows: Tensor) -> Tensor:
+        """(B, width) The numbers of rows (B,) in an epoch."""
+        return self._windows.index_select(0, places(self._seed, epoch, rows.cpu()))
+
+
+def places(seed: int, epoch: int, rows: Tensor) -> Tensor:
+    """(B,) A place in the table for every row, well mixed: multiplications and shifts of 64-bit numbers."""
+    mixed = rows.to(torch.int64) * -7046029254386353131 + (seed * 1_000_003 + epoch) * 668265261
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    return (mixed ^ (mixed >> 31)) & (PLACES - 1)

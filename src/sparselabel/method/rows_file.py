@@ -1,0 +1,174 @@
+"""Per-row memories in a file: every row has two slots, and a bit says which of them the last checkpoint has.
+
+    write ──▶ the slot that is not committed        read ──▶ the newest slot
+    state() ── fsync, hand out the bits ──▶ (the trainer saves its checkpoint) ──▶ committed()
+
+So the state of the last checkpoint stays on the disk, untouched, until the next one is safe: a crash at any
+moment loses nothing, and nothing is ever copied. Reads and writes are positioned ones, not a mapped file,
+whose pages would count as memory. The system's cache does the waiting for the disk: a write returns at once
+and goes to the disk behind us, and a read finds there what ``expect`` has asked for ahead.
+"""
+
+import errno
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sparselabel.errors import ResourceError, RunError
+from sparselabel.method.room import free_disk, gigabytes
+from sparselabel.method.rows import WAY_OUT, Initial, RowMemory
+
+HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
+IDENTITY_BYTES = 16
+
+
+class RowsInFile(RowMemory):
+    """Rows in a file with two slots each. Only the state that was committed last can be restored."""
+
+    def __init__(self, path: Path, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
+        super().__init__(rows, width, initial, dtype)
+        self.path = path
+        self.bytes = HEADER_BYTES + 2 * rows * self.row_bytes
+        self._file: int | None = None  # made when first used: a run that resumes needs the old one
+        self._identity = b""
+        self._newest = self._committed = np.zeros(0, dtype=np.bool_)
+        self._waiting = False
+        self._close: Callable[[], object] = lambda: None
+
+    def read(self, slots: Tensor) -> Tensor:
+        """(B, width) The newest lines at ``slots`` (B,)."""
+        file = self._opened()
+        wanted = slots.numpy()
+        values = torch.empty(len(slots), self.width, dtype=self.dtype)
+        lines = values.numpy().view(np.uint8)
+        for line, offset in zip(lines, self._offsets(wanted, self._newest[wanted]), strict=True):
+            if os.preadv(file, [line], offset) != self.row_bytes:
+                raise RunError(f"{self.path} ends at byte {offset:,} of {self.bytes:,}: {WAY_OUT}")
+        return values
+
+    def expect(self, slots: Tensor) -> None:
+        """Let the system fetch the lines into its cache, which sees all writes, while we go on."""
+        if self._file is None or not hasattr(os, "posix_fadvise"):
+            return
+        wanted = slots.numpy()
+        for offset in self._offsets(wanted, self._newest[wanted]):
+            os.posix_fadvise(self._file, offset, self.row_bytes, os.POSIX_FADV_WILLNEED)
+
+    def write(self, slots: Tensor, values: Tensor) -> None:
+        """Write lines into the slots that the last checkpoint does not need."""
+        if self._waiting:
+            raise RunError(
+                f"{self.path} must not be written between state() and committed(), or a crash would spoil "
+                "the last checkpoint: call committed() once the new one is safe"
+            )
+        file = self._opened()
+        wanted = slots.numpy()
+        free = ~self._committed[wanted]
+        with self._disk():
+            for line, offset in zip(self._raw(values), self._offsets(wanted, free), strict=True):
+                _write_all(file, line, offset)
+        self._newest[wanted] = free
+
+    def state(self) -> dict[str, Tensor]:
+        """Bring everything to the disk and say which slots are the newest; no write until ``committed()``."""
+        file = self._opened()
+        with self._disk():
+            os.fsync(file)
+        self._waiting = True
+        return {
+            "newest": torch.from_numpy(np.packbits(self._newest)),
+            "identity": torch.tensor(list(self._identity), dtype=torch.uint8),
+        }
+
+    def committed(self) -> None:
+        """From now on the slots of the last ``state()`` are kept, and the others are free."""
+        if self._waiting:
+            self._committed = self._newest.copy()
+            self._waiting = False
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Come back to the last committed state; one that was kept in RAM is written into a new file."""
+        if "values" in state:
+            values = self._values_of(state)
+            self._create(lambda slots: values[slots])
+            return
+        bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
+        if not self.rows <= len(bits) < self.rows + 8:
+            raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
+        size = self.path.stat().st_size if self.path.is_file() else None
+        if size != self.bytes:
+            fault = "is not there" if size is None else f"has {size:,}"
+            raise RunError(f"the checkpoint needs {self.path} of {self.bytes:,} bytes; it {fault}: {WAY_OUT}")
+        file = os.open(self.path, os.O_RDWR)
+        identity = bytes(state["identity"].tolist())
+        if os.pread(file, IDENTITY_BYTES, 0) != identity:
+            os.close(file)
+            raise RunError(f"{self.path} was made by another run than the checkpoint: {WAY_OUT}")
+        self._use(file, identity, bits[: self.rows])
+
+    def _offsets(self, slots: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
+        # All first slots come first, then all second ones: filling is then one long run of writing.
+        offsets: list[int] = (HEADER_BYTES + (slots + self.rows * second) * self.row_bytes).tolist()
+        return offsets
+
+    def _opened(self) -> int:
+        return self._create(self.initial) if self._file is None else self._file
+
+    def _create(self, initial: Initial) -> int:
+        identity = os.urandom(IDENTITY_BYTES)
+        with self._disk():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                # Claim the whole file now: a full disk is found here and not after hours.
+                os.posix_fallocate(file, 0, self.bytes)
+                _write_all(file, np.frombuffer(identity, np.uint8), 0)
+                for slots in self.chunks():
+                    start = HEADER_BYTES + int(slots[0]) * self.row_bytes
+                    _write_all(file, self._raw(initial(slots)).reshape(-1), start)
+            except BaseException:
+                os.close(file)
+                self.path.unlink()
+                raise
+        # The file's name in its folder must survive a crash too.
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+        return self._use(file, identity, np.zeros(self.rows, dtype=np.bool_))
+
+    def _use(self, file: int, identity: bytes, newest: npt.NDArray[np.bool_]) -> int:
+        self._close()
+        self._close = weakref.finalize(self, os.close, file)
+        self._file, self._identity, self._waiting = file, identity, False
+        self._newest, self._committed = newest, newest.copy()
+        return file
+
+    def _raw(self, values: Tensor) -> npt.NDArray[np.uint8]:
+        return values.to(self.dtype).contiguous().numpy().view(np.uint8)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            free = gigabytes(free_disk(self.path))
+            raise ResourceError(
+                f"{self.path} needs {gigabytes(self.bytes)}, and the disk has {free} free "
+                f"({error.strerror}): make room there, or take a run folder on a larger disk"
+            ) from error
+
+
+def _write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
+    while len(data):
+        written = os.pwrite(file, data.data, offset)
+        data = data[written:]
+        offset += written

@@ -1,0 +1,87 @@
+"""Where memories are kept."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+
+from sparselabel.errors import ResourceError
+from sparselabel.method.base import Layout
+from sparselabel.method.keeping import make_memory
+from sparselabel.method.rows import RowMemory, RowsInRam
+from sparselabel.method.rows_file import HEADER_BYTES, RowsInFile
+from tests.method.test_rows import ROWS, WIDTH, contents, initial
+
+
+def layout_of(rows: int, folder: Path | None = None, keep: Literal["auto", "ram", "file"] = "auto") -> Layout:
+    observed = torch.zeros(1, 1, dtype=torch.int8).expand(rows, 1)
+    return Layout(torch.arange(rows), observed, rows, folder=folder, keep=keep)
+
+
+NEEDED = ROWS * WIDTH * 4
+
+
+@pytest.mark.parametrize(
+    ("ram", "room", "kind"),
+    [
+        (2 * NEEDED, 0, RowsInRam),
+        (2 * NEEDED - 1, HEADER_BYTES + 2 * NEEDED, RowsInFile),
+    ],
+)
+def test_rows_go_where_they_fit(tmp_path: Path, ram: int, room: int, kind: type[RowMemory]) -> None:
+    layout = layout_of(ROWS, folder=tmp_path / "new")
+    made = make_memory("some", layout, WIDTH, initial, memory=lambda: ram, disk=lambda _: room)
+    assert type(made) is kind
+    assert torch.equal(contents(made), initial(torch.arange(ROWS)))
+
+
+def test_a_run_that_began_with_a_file_goes_on_with_it(tmp_path: Path) -> None:
+    layout = layout_of(ROWS, folder=tmp_path)
+    old = make_memory("some", layout, WIDTH, initial, memory=lambda: 0)
+    old.write(torch.tensor([4]), torch.ones(1, WIDTH))
+    state = old.state()
+    again = make_memory("some", layout, WIDTH, initial, memory=lambda: 10**12)
+    again.restore(state)
+    assert again.read(torch.tensor([4])).tolist() == [[1, 1, 1]]
+
+
+def test_rows_that_fit_nowhere_are_refused_with_the_ways_out(tmp_path: Path) -> None:
+    def make(folder: Path | None) -> None:
+        make_memory(
+            "label-estimates",
+            layout_of(1_000_000, folder=folder),
+            3000,
+            initial,
+            memory=lambda: 16 * 10**9,
+            disk=lambda _: 23 * 10**9,
+        )
+
+    with pytest.raises(ResourceError) as refused:
+        make(tmp_path)
+    message = str(refused.value)
+    assert "label-estimates-0 (1,000,000 rows × 3,000 numbers) needs 12.00 GB of memory" in message
+    assert "half of the 16.00 GB available, or 24.00 GB of disk" in message
+    assert f"23.00 GB are free in {tmp_path}" in message
+    assert "fewer classes or rows, a run folder on a larger disk, or several processes" in message
+    with pytest.raises(ResourceError, match="there is no run folder"):
+        make(None)
+
+
+def test_a_layout_may_say_where(tmp_path: Path) -> None:
+    in_file = make_memory("some", layout_of(ROWS, folder=tmp_path, keep="file"), WIDTH, initial)
+    assert isinstance(in_file, RowsInFile)
+    barely = make_memory("some", layout_of(ROWS, keep="ram"), WIDTH, initial, memory=lambda: NEEDED)
+    assert isinstance(barely, RowsInRam)
+    with pytest.raises(ResourceError, match="there is no run folder"):
+        make_memory("some", layout_of(ROWS, keep="file"), WIDTH, initial)
+    with pytest.raises(ResourceError, match=r"needs 0\.00 GB of memory"):
+        make_memory("some", layout_of(ROWS, tmp_path, keep="ram"), WIDTH, initial, memory=lambda: NEEDED - 1)
+
+
+def test_a_file_may_hold_a_smaller_type(tmp_path: Path) -> None:
+    layout = layout_of(ROWS, folder=tmp_path, keep="file")
+    memory = make_memory("some", layout, WIDTH, initial, dtype_in_file=torch.float16)
+    assert isinstance(memory, RowsInFile)
+    assert memory.bytes == HEADER_BYTES + 2 * NEEDED // 2
+    assert torch.equal(memory.read(torch.arange(ROWS)), initial(torch.arange(ROWS)).half())
