@@ -177,6 +177,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (Preparation, {"positives": -2}, "positives must be a count"),
         (Preparation, {"validation": 1.0}, r"validation must be a share in \[0, 1\), not 1.0"),
         (Preparation, {"validation": -0.1}, r"validation must be a share in \[0, 1\), not -0.1"),
+        (Preparation, {"keep_train": 0.0}, r"keep_train must be a share in \(0, 1\], not 0.0"),
+        (Preparation, {"keep_validation": 1.5}, r"keep_validation must be a share in \(0, 1\], not 1.5"),
         (Phase, {"epochs": -1}, "phase.epochs must not be negative, but is -1"),
         (HeadPhase, {"epochs": -1}, "head.epochs must not be negative, but is -1"),
         (FullPhase, {"weight_decay": -0.1}, "full.weight_decay must not be negative, but is -0.1"),

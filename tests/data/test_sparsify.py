@@ -11,6 +11,7 @@ from sparselabel.data.sparsify import (
     keep_share,
     sparsify,
     split_rows,
+    subset_rows,
 )
 from sparselabel.errors import ConfigError, DataError
 from tests.conftest import Golden
@@ -70,6 +71,17 @@ def test_split_equals_the_authors(cole: Golden) -> None:
             assert rows.sum() == expected["sum"]
             assert ((np.arange(len(rows)) + 1) * (rows + 1)).sum() == expected["wsum"]
             assert rows[: len(expected["head"])].tolist() == expected["head"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_subsets_equal_the_authors(cole: Golden, number: int) -> None:
+    case = cole.cases[f"cole/split_subsample{number}"]
+    hyper = case["hyper"]
+    parts = split_rows(hyper["N"], hyper["val_frac"], hyper["seed"])
+    shares = [hyper["ss_frac_train"], hyper["ss_frac_val"]]
+    kept = subset_rows([len(rows) for rows in parts], shares, hyper["ss_seed"])
+    assert parts[0][kept[0]].tolist() == case["outputs"]["train_idx"].tolist()
+    assert parts[1][kept[1]].tolist() == case["outputs"]["val_idx"].tolist()
 
 
 def test_a_share_of_nothing_leaves_validation_empty() -> None:
