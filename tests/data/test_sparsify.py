@@ -45,7 +45,7 @@ def formula_labels(hyper: dict[str, Any], rows: int) -> Labels:
     return np.asarray(truth, dtype=np.int8)
 
 
-@pytest.mark.parametrize("case_id", ["cole/observe_full0", "cole/observe_full3", "cole/observe_full4"])
+@pytest.mark.parametrize("case_id", [f"cole/observe_full{number}" for number in range(5)])
 def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
     case = cole.cases[case_id]
     hyper, expected = case["hyper"], case["values"]["train"]
@@ -55,6 +55,9 @@ def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
     first = np.where(positive.any(axis=1), positive.argmax(axis=1), -1)
     assert positive.sum() == expected["n_pos"]
     assert (observed == NEGATIVE).sum() == expected["n_neg"]
+    for value, name in ((POSITIVE, "wsum_pos"), (NEGATIVE, "wsum_neg")):
+        rows, columns = np.nonzero(observed == value)
+        assert ((rows + 1) * (columns + 1)).sum() == expected[name]
     assert first[:24].tolist() == expected["first_pos_col_head"]
     assert first[-8:].tolist() == expected["first_pos_col_tail"]
     assert first.sum() == expected["sum_first_pos_col"]
