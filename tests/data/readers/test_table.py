@@ -1,5 +1,6 @@
 import builtins
 import csv
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -230,6 +231,26 @@ def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> 
 
 
 @pictures
+def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
+    said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car'; .*write them"
+    with pytest.warns(DataWarning, match=said):
+        train = train_of(tmp_path, "image,label\na.jpg,Red  car\nb.jpg,red car\nb.jpg,cart\n")
+    assert train.labels.classes == ("Red  car", "cart", "red car")  # nobody knows whether they are the same
+    with pytest.warns(DataWarning, match="only in case or spaces: 'Dog' and 'DOG'"):
+        train_of(tmp_path, "image,Dog,DOG\na.jpg,1,0\n")
+
+
+@pictures
+@pytest.mark.parametrize("mark", [";", "|", ","])
+def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> None:
+    text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}grey"\n'
+    said = f"look like several labels in one cell: 'red{mark} blue'; if they are, prepare with --separator "
+    with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'")):
+        train_of(tmp_path, text)
+    assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "grey", "red")
+
+
+@pictures
 def test_parquet_wide_and_long(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -273,6 +294,7 @@ class_names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, 
 TEXTS = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # of names that differ only in case
 @settings(max_examples=40, deadline=None)
 @given(
     classes=st.lists(
