@@ -217,6 +217,11 @@ def test_wrong_tables(tmp_path: Path, text: str) -> None:
 def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labels.csv is not text in UTF-8 .*save it as UTF-8"):
         table.read(write(tmp_path, "image,dög\na.jpg,1\n", encoding="latin-1"))
+    for lines in (1, 30_000):  # in the first block that is read, and in a later one
+        text = "image,label\n" + "a.jpg,dog\n" * lines
+        (tmp_path / "labels.csv").write_bytes(text.encode() + "b.jpg,dög\n".encode("latin-1"))
+        with pytest.raises(DataError, match=rf"\(line {lines + 2:,}: invalid start byte 0xf6\): save it"):
+            table.read(tmp_path / "labels.csv")
     with pytest.raises(DataError, match=r"none.csv is not there"):
         table.read(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"is not a file"):
