@@ -61,6 +61,22 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan(BASE, ["an"], [0.1, -1.0], [0], OUT)
 
 
+@pytest.mark.parametrize(
+    ("methods", "rates", "seeds", "said"),
+    [
+        (["an", "bce", "an"], [], [0], "--methods names an more than once: name each once"),
+        (["an"], [0.1, 0.01, 0.1], [0], "--learning-rates names 0.1 more than once"),
+        (["an"], [0.1, 0.10000001], [0], "--learning-rates names 0.1 more than once"),  # one folder for both
+        (["an"], [], [2, 1, 0, 1, 2], "--seeds names 2, 1 more than once"),
+    ],
+)
+def test_what_is_named_twice_is_refused(
+    methods: list[str], rates: list[float], seeds: list[int], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan(BASE, methods, rates, seeds, OUT)
+
+
 def row(method: str, *test: float, validation: tuple[float, ...] = (0.5,)) -> Row:
     return Row(method, 0.001, list(validation), list(test))
 

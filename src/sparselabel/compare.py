@@ -5,6 +5,7 @@ One run after the other; finished ones are skipped, so a comparison that was sto
 
 import csv
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +69,9 @@ def plan(
     """
     if not methods:
         raise ConfigError("there is nothing to compare: give --methods")
+    _refuse_repeated("methods", methods)
+    _refuse_repeated("learning-rates", [f"{rate:g}" for rate in learning_rates])  # as their folders are named
+    _refuse_repeated("seeds", seeds)
     settings = _settings_by_method(base.settings, methods)
     phase = next(iter(base.phases))
     rates = tuple(learning_rates) or (base.phases[phase].learning_rate,)
@@ -80,6 +84,13 @@ def plan(
                 path = out / f"{method}-{rate:g}-seed{seed}"
                 planned.append(Planned(method, rate, seed, config, path))
     return planned
+
+
+def _refuse_repeated(flag: str, values: Sequence[object]) -> None:
+    """A run that is there twice would count twice in the means."""
+    repeated = [value for value, times in Counter(values).items() if times > 1]
+    if repeated:
+        raise ConfigError(f"--{flag} names {listing(repeated)} more than once: name each once")
 
 
 def _settings_by_method(settings: Settings, methods: Sequence[str]) -> dict[str, Settings]:
