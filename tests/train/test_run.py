@@ -286,6 +286,6 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
             Preparation(sparsify="single-positive", validation=0.5),
             force=True,
         )
-    with pytest.raises(RunError, match=r"split 'val' of .* was prepared anew"):
+    with pytest.raises(RunError, match=r"split 'val' of .* is not what .*run was trained with: prepare it"):
         evaluate_run(tmp_path / "run", "val")
     assert evaluate_run(tmp_path / "run", "test")["images"] == 8
