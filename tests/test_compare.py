@@ -142,11 +142,13 @@ class Trainer:
     def __init__(self, values: dict[tuple[str, float, int], tuple[float | None, float | None]]) -> None:
         self.values = values
         self.calls: list[tuple[Path, Handling]] = []
+        self.titles: list[str] = []
 
     def __call__(
         self, data: Any, config: TrainConfig, out: Path, machine: Machine, *rest: Any
     ) -> dict[str, Any]:
         self.calls.append((out, rest[0]))
+        self.titles.append(rest[-1])
         validation, test = self.values[config.method, config.head.learning_rate, config.seed]
         return {
             "validation": None if validation is None else {"value": validation},
@@ -185,7 +187,8 @@ def test_the_rate_is_chosen_by_mean_validation(monkeypatch: pytest.MonkeyPatch) 
         Row("bce", 0.1, [0.8, 0.8], [0.7, 0.9], recovered=1.0),
     ]
     assert [path for path, _ in trainer.calls] == [run.path for run in planned]
-    assert {handling for _, handling in trainer.calls} == {Handling(resume=True, quiet=True)}
+    assert {handling for _, handling in trainer.calls} == {Handling(resume=True)}
+    assert trainer.titles == [run.path.name for run in planned]
 
 
 def test_data_without_validation_or_test(monkeypatch: pytest.MonkeyPatch) -> None:

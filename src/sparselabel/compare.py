@@ -121,12 +121,12 @@ def compare(
         raise ConfigError("a learning rate is chosen by validation, but the data has no validation split")
     for run in planned:  # what cannot work is refused before the first hour is spent
         checked(data, run.config)
-    handling = Handling(resume=True, quiet=True)
+    resume = Handling(resume=True)
     results: dict[tuple[str, float], dict[int, dict[str, Any]]] = {}
     for number, run in enumerate(planned):
         if report is not None:
             report(run, number, len(planned))
-        result = train_run(data, run.config, run.path, machine, handling, command)
+        result = train_run(data, run.config, run.path, machine, resume, command, run.path.name)
         results.setdefault((run.method, run.learning_rate), {})[run.seed] = result
     return with_share(list(_best_rates(results)))
 
