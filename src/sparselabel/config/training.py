@@ -17,17 +17,18 @@ class Settings:
     Parameters
     ----------
     smoothing
-        ε of label smoothing.
+        ε of label smoothing (bce-ls, an-ls).
     negative_weight
         Weight γ of assumed negatives (wan).
     sampled_negatives
         One random pseudo-negative a picture and step instead of a weight (wan).
     expected_positives
-        K, the mean number of classes in a picture. Default: counted in fully labelled validation data.
+        K, the mean number of classes in a picture (epr, role). Default: counted in fully labelled
+        validation data.
     momentum
-        μ of running averages.
+        μ of running averages (pseudo).
     weight
-        Weight of the method's further term.
+        Weight of the method's further term (epr, role).
     positive_weight
         Weight of observed positives (epr, role).
     threshold
