@@ -229,7 +229,7 @@ class _Axis(NamedTuple):
         return _kept(others, 1 - np.abs(others - place[..., None]) / reach, grid)
 
     def writing(self, grid: int, cells: int) -> _Bags:
-        """The view's ``cells`` that each picture cell of ``grid`` is made of, if the crop shows its centre."""
+        """The view's ``cells`` that each picture cell of ``grid`` whose centre it shows is made of."""
         seen = (_centres(grid) - self.start[:, None]) / self.length[:, None]
         seen = np.minimum(np.maximum(seen, 0), 1)  # so that what the crop does not show is made of something
         place = np.where(self.mirrored[:, None], 1 - seen, seen) * cells - 0.5
@@ -238,9 +238,8 @@ class _Axis(NamedTuple):
         others = _around(place, half[..., 0], math.ceil(reach.max(initial=1)) + 1)
         overlap = half - np.abs(others - place[..., None])  # of an interval that long with each cell
         kept = _kept(others, np.minimum(overlap, 1), cells)
-        shown = (self.start[:, None] <= _centres(grid)) & (
-            _centres(grid) < (self.start + self.length)[:, None]
-        )
+        start, end = self.start[:, None], (self.start + self.length)[:, None]
+        shown = (start <= _centres(grid)) & (_centres(grid) < end)
         return _Bags(kept.others, kept.weights * shown[..., None])
 
 
