@@ -83,10 +83,13 @@ def make_stage(
     rows: int,
     fabric: "Fabric",
     seed: int,
+    precision: str,
 ) -> Stage:
     """Give a phase its optimiser and, if wanted, a running average of its weights."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     wrapped, optimiser = fabric.setup(module, make_optimiser(phase, trained))
+    if fabric.world_size == 1 and precision == "32-true":
+        wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
     average = None
     if phase.weight_average:
         from timm.utils.model_ema import ModelEmaV3

@@ -153,6 +153,7 @@ class Session:
             len(self.data.train),
             self.fabric,
             self.config.seed,
+            self.config.precision,
         )
         if restored is not None:
             kept = restored.optimiser()
