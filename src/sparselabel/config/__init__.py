@@ -6,6 +6,7 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 
 from sparselabel.config.files import from_dict, load, save
 from sparselabel.config.preparing import ALL, PAPER_SEED, Kind, Preparation, Sparsify
+from sparselabel.config.recipe import Measured, Recipe, take_recipe
 from sparselabel.config.training import (
     WORKERS,
     FullPhase,
@@ -27,8 +28,10 @@ __all__ = [
     "HeadPhase",
     "Kind",
     "Machine",
+    "Measured",
     "Phase",
     "Preparation",
+    "Recipe",
     "Settings",
     "Sparsify",
     "TrainConfig",
@@ -36,4 +39,5 @@ __all__ = [
     "from_dict",
     "load",
     "save",
+    "take_recipe",
 ]
