@@ -61,6 +61,22 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan(BASE, ["an"], [0.1, -1.0], [0], OUT)
 
 
+@pytest.mark.parametrize(
+    ("methods", "rates", "seeds", "said"),
+    [
+        (["an", "bce", "an"], [], [0], "--methods names an more than once: name each once"),
+        (["an"], [0.1, 0.01, 0.1], [0], "--learning-rates names 0.1 more than once"),
+        (["an"], [0.1, 0.10000001], [0], "--learning-rates names 0.1 more than once"),  # one folder for both
+        (["an"], [], [2, 1, 0, 1, 2], "--seeds names 2, 1 more than once"),
+    ],
+)
+def test_what_is_named_twice_is_refused(
+    methods: list[str], rates: list[float], seeds: list[int], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan(BASE, methods, rates, seeds, OUT)
+
+
 def row(method: str, *test: float, validation: tuple[float, ...] = (0.5,)) -> Row:
     return Row(method, 0.001, list(validation), list(test))
 
@@ -126,11 +142,13 @@ class Trainer:
     def __init__(self, values: dict[tuple[str, float, int], tuple[float | None, float | None]]) -> None:
         self.values = values
         self.calls: list[tuple[Path, Handling]] = []
+        self.titles: list[str] = []
 
     def __call__(
         self, data: Any, config: TrainConfig, out: Path, machine: Machine, *rest: Any
     ) -> dict[str, Any]:
         self.calls.append((out, rest[0]))
+        self.titles.append(rest[-1])
         validation, test = self.values[config.method, config.head.learning_rate, config.seed]
         return {
             "validation": None if validation is None else {"value": validation},
@@ -169,7 +187,8 @@ def test_the_rate_is_chosen_by_mean_validation(monkeypatch: pytest.MonkeyPatch) 
         Row("bce", 0.1, [0.8, 0.8], [0.7, 0.9], recovered=1.0),
     ]
     assert [path for path, _ in trainer.calls] == [run.path for run in planned]
-    assert {handling for _, handling in trainer.calls} == {Handling(resume=True, quiet=True)}
+    assert {handling for _, handling in trainer.calls} == {Handling(resume=True)}
+    assert trainer.titles == [run.path.name for run in planned]
 
 
 def test_data_without_validation_or_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
+import inspect
 import math
+import re
 import tomllib
 from dataclasses import asdict, fields, is_dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,9 @@ CHANGED = TrainConfig(
         expected_positives=2.9,
         momentum=0.7,
         weight=1e-30,
+        distance="jsd",
+        map_scale=3,
+        top_maps=7,
         positive_weight=math.inf,
         threshold=0.55,
     ),
@@ -147,6 +153,7 @@ def test_a_whole_number_does_for_a_number() -> None:
         ("method = 3", "FILE.toml: method must be a text in quotes, not 3"),
         ("output_stride = 16.5", "FILE.toml: output_stride must be a whole number, not 16.5"),
         ("[settings]\nsampled_negatives = 1", "sampled_negatives must be true or false, not 1"),
+        ('[settings]\ndistance = "l3"', "distance cannot be 'l3': known: jsd, l1, l2"),
         ("head = 5", r"FILE.toml: head must be a table \(\[head\]\), not 5"),
         ("seed = 1\nmethod = x", r"FILE.toml cannot be read as a configuration: .*line 2"),
         ("[head]\nepochs = -1", "head.epochs must not be negative, but is -1"),
@@ -177,6 +184,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (Preparation, {"positives": -2}, "positives must be a count"),
         (Preparation, {"validation": 1.0}, r"validation must be a share in \[0, 1\), not 1.0"),
         (Preparation, {"validation": -0.1}, r"validation must be a share in \[0, 1\), not -0.1"),
+        (Preparation, {"keep_train": 0.0}, r"keep_train must be a share in \(0, 1\], not 0.0"),
+        (Preparation, {"keep_validation": 1.5}, r"keep_validation must be a share in \(0, 1\], not 1.5"),
         (Phase, {"epochs": -1}, "phase.epochs must not be negative, but is -1"),
         (HeadPhase, {"epochs": -1}, "head.epochs must not be negative, but is -1"),
         (FullPhase, {"weight_decay": -0.1}, "full.weight_decay must not be negative, but is -0.1"),
@@ -217,6 +226,25 @@ def test_phases_are_those_with_epochs() -> None:
     assert list(CHANGED.phases) == ["head", "full"]
     assert list(TrainConfig(head=HeadPhase(epochs=0), full=FullPhase(epochs=2)).phases) == ["full"]
     assert CHANGED.epochs == 6
+
+
+def documented(kind: type[Any]) -> dict[str, str]:
+    """What a dataclass's docstring says of each parameter."""
+    text = inspect.cleandoc(kind.__doc__ or "").partition("----------\n")[2]
+    return dict(re.findall(r"^(\w+)\n((?:    .*\n?)+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("setting", [field.name for field in fields(Settings)])
+def test_every_setting_names_its_methods(setting: str) -> None:
+    """In its first parentheses, where ``*+scl`` stands for all methods that end so."""
+    from sparselabel.method.catalog import METHODS, settings_of
+
+    named = re.search(r"\(([^()]*)\)", documented(Settings)[setting])
+    assert named is not None
+    patterns = re.split(r",\s+", named[1])
+    found = {name for name in METHODS if any(fnmatch(name, pattern) for pattern in patterns)}
+    assert found == {name for name in METHODS if setting in settings_of(name)}
+    assert all(any(fnmatch(name, pattern) for name in METHODS) for pattern in patterns)  # no unknown name
 
 
 def test_given_settings() -> None:

@@ -5,6 +5,7 @@ One run after the other; finished ones are skipped, so a comparison that was sto
 
 import csv
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +69,9 @@ def plan(
     """
     if not methods:
         raise ConfigError("there is nothing to compare: give --methods")
+    _refuse_repeated("methods", methods)
+    _refuse_repeated("learning-rates", [f"{rate:g}" for rate in learning_rates])  # as their folders are named
+    _refuse_repeated("seeds", seeds)
     settings = _settings_by_method(base.settings, methods)
     phase = next(iter(base.phases))
     rates = tuple(learning_rates) or (base.phases[phase].learning_rate,)
@@ -80,6 +84,13 @@ def plan(
                 path = out / f"{method}-{rate:g}-seed{seed}"
                 planned.append(Planned(method, rate, seed, config, path))
     return planned
+
+
+def _refuse_repeated(flag: str, values: Sequence[object]) -> None:
+    """A run that is there twice would count twice in the means."""
+    repeated = [value for value, times in Counter(values).items() if times > 1]
+    if repeated:
+        raise ConfigError(f"--{flag} names {listing(repeated)} more than once: name each once")
 
 
 def _settings_by_method(settings: Settings, methods: Sequence[str]) -> dict[str, Settings]:
@@ -110,12 +121,12 @@ def compare(
         raise ConfigError("a learning rate is chosen by validation, but the data has no validation split")
     for run in planned:  # what cannot work is refused before the first hour is spent
         checked(data, run.config)
-    handling = Handling(resume=True, quiet=True)
+    resume = Handling(resume=True)
     results: dict[tuple[str, float], dict[int, dict[str, Any]]] = {}
     for number, run in enumerate(planned):
         if report is not None:
             report(run, number, len(planned))
-        result = train_run(data, run.config, run.path, machine, handling, command)
+        result = train_run(data, run.config, run.path, machine, resume, command, run.path.name)
         results.setdefault((run.method, run.learning_rate), {})[run.seed] = result
     return with_share(list(_best_rates(results)))
 

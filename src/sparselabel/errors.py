@@ -5,7 +5,7 @@
     ├── ConfigError      a setting is unknown, contradictory or out of range
     ├── ModelError       a backbone or its weights cannot be had
     ├── ResourceError    something does not fit into memory or onto the disk
-    └── RunError         a run directory is in the way, incomplete or of another configuration
+    └── RunError         a run directory is in the way, incomplete or of another configuration; or it failed
 
 A message names the thing, the rule, the value and the way out. The command prints it without a
 traceback and exits with 1 (2 for wrong usage).
@@ -35,7 +35,7 @@ class ResourceError(SparselabelError):
 
 
 class RunError(SparselabelError):
-    """A run directory is in the way, incomplete or of another configuration."""
+    """A run directory is in the way, incomplete or of another configuration; or it failed."""
 
 
 class DataWarning(UserWarning):

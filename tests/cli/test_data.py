@@ -20,6 +20,22 @@ def test_prepare_and_describe(command: Command) -> None:
     assert [cell.strip() for cell in row.strip("│").split("│")] == ["cat", "4", "4", "0"]
 
 
+def test_the_tables_say_what_they_count(command: Command) -> None:
+    pictures(Path("photos"), cat=4, dog=2)
+    done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
+    rows = [
+        [cell.strip() for cell in line.strip("│┃").split("│" if "│" in line else "┃")]
+        for line in done.out.splitlines()
+    ]
+    assert rows[2:4] == [
+        ["", "", "positives", "observed positives", "observed negatives", "unknown, of"],
+        ["split", "pictures", "a picture", "a picture", "a picture", "all labels"],
+    ]
+    assert ["train", "6", "not known", "1.00", "0.00", "50.0%"] in rows
+    assert "observed: training sees it" in done.out
+    assert "classes in training: number of pictures where it is ..." in done.out
+
+
 def test_data_as_json(command: Command) -> None:
     pictures(Path("photos/train"), cat=4, dog=2)
     pictures(Path("photos/test"), cat=1, dog=1)

@@ -28,16 +28,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return about | measures(SCORES, LABELS, others["threshold"])
 
     monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
-    monkeypatch.setattr("sparselabel.evaluate.run.pictures_in", lambda path, split: 4)
+    monkeypatch.setattr("sparselabel.evaluate.run.pictures_in", lambda path, split, data: 4)
     return calls
 
 
 def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> None:
-    done = command("evaluate", "run", "--split", "val", "--threshold", "0.25", "--workers", "0")
+    done = command(
+        "evaluate", "run", "--split", "val", "--threshold", "0.25", "--data", "moved", "--workers", "0"
+    )
     assert done == 0
     assert asked[0]["path"] == Path("run")
-    assert {key: asked[0][key] for key in ("split", "threshold", "workers")} == {
+    assert {key: asked[0][key] for key in ("split", "data", "threshold", "workers")} == {
         "split": "val",
+        "data": Path("moved"),
         "threshold": 0.25,
         "workers": 0,
     }

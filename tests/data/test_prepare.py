@@ -15,7 +15,7 @@ from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import folder, table, voc
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows
+from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from tests.data.pictures import CLASSES, paint, random_labels, read_table
 
@@ -55,6 +55,26 @@ def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_pat
     assert full.observed.values.tolist() == whole[val].tolist()
     assert observed.observed.values.tolist() == sparsify(whole, SINGLE)[val].tolist()
     assert observed.truth.values.tolist() == whole[val].tolist()
+
+
+def test_a_share_of_the_pictures_is_kept_after_the_split(source: Source, tmp_path: Path) -> None:
+    how = Preparation("single-positive", keep_train=0.6, keep_validation=0.5)
+    prepared = prepare(source, tmp_path / "out", how)
+    whole = source.splits["train"].labels
+    observed = sparsify(whole.values, how)
+    parts = split_rows(20, 0.2)
+    train, val = (rows[kept] for rows, kept in zip(parts, subset_rows([16, 4], [0.6, 0.5]), strict=True))
+    assert [len(split) for split in prepared.splits.values()] == [10, 2, 4]
+    assert prepared.train.truth.ids.tolist() == whole.ids[train].tolist()
+    assert prepared.train.observed.values.tolist() == observed[train].tolist()
+    assert prepared.split("val").observed.values.tolist() == whole.values[val].tolist()
+
+
+def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a share of 0.1 of 4 pictures leaves none of 'val': keep more"):
+        prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
+    with pytest.raises(DataError, match="there is no validation split to keep a part of"):
+        prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
 
 
 def test_tests_keep_all_labels(source: Source, tmp_path: Path) -> None:
@@ -426,6 +446,8 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "label_seed": 1200,
         "validation": 0.2,
         "validation_labels": "full",
+        "keep_train": 1.0,
+        "keep_validation": 1.0,
         "skip_broken": False,
     }
 

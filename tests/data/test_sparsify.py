@@ -11,6 +11,7 @@ from sparselabel.data.sparsify import (
     keep_share,
     sparsify,
     split_rows,
+    subset_rows,
 )
 from sparselabel.errors import ConfigError, DataError
 from tests.conftest import Golden
@@ -44,7 +45,7 @@ def formula_labels(hyper: dict[str, Any], rows: int) -> Labels:
     return np.asarray(truth, dtype=np.int8)
 
 
-@pytest.mark.parametrize("case_id", ["cole/observe_full0", "cole/observe_full3", "cole/observe_full4"])
+@pytest.mark.parametrize("case_id", [f"cole/observe_full{number}" for number in range(5)])
 def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
     case = cole.cases[case_id]
     hyper, expected = case["hyper"], case["values"]["train"]
@@ -54,6 +55,9 @@ def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
     first = np.where(positive.any(axis=1), positive.argmax(axis=1), -1)
     assert positive.sum() == expected["n_pos"]
     assert (observed == NEGATIVE).sum() == expected["n_neg"]
+    for value, name in ((POSITIVE, "wsum_pos"), (NEGATIVE, "wsum_neg")):
+        rows, columns = np.nonzero(observed == value)
+        assert ((rows + 1) * (columns + 1)).sum() == expected[name]
     assert first[:24].tolist() == expected["first_pos_col_head"]
     assert first[-8:].tolist() == expected["first_pos_col_tail"]
     assert first.sum() == expected["sum_first_pos_col"]
@@ -70,6 +74,17 @@ def test_split_equals_the_authors(cole: Golden) -> None:
             assert rows.sum() == expected["sum"]
             assert ((np.arange(len(rows)) + 1) * (rows + 1)).sum() == expected["wsum"]
             assert rows[: len(expected["head"])].tolist() == expected["head"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_subsets_equal_the_authors(cole: Golden, number: int) -> None:
+    case = cole.cases[f"cole/split_subsample{number}"]
+    hyper = case["hyper"]
+    parts = split_rows(hyper["N"], hyper["val_frac"], hyper["seed"])
+    shares = [hyper["ss_frac_train"], hyper["ss_frac_val"]]
+    kept = subset_rows([len(rows) for rows in parts], shares, hyper["ss_seed"])
+    assert parts[0][kept[0]].tolist() == case["outputs"]["train_idx"].tolist()
+    assert parts[1][kept[1]].tolist() == case["outputs"]["val_idx"].tolist()
 
 
 def test_a_share_of_nothing_leaves_validation_empty() -> None:

@@ -1,10 +1,14 @@
 import re
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import timm
 import torch
+from safetensors.torch import save_file
 
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.model.backbone import make_backbone
@@ -30,7 +34,42 @@ def test_an_unknown_tag_names_those_there_are(weights: str) -> None:
         make_backbone("test_vit.foo", weights, size=64)
 
 
-def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing listens where the hub should be, and nothing was downloaded before."""
+    constants = huggingface_hub.constants
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{found.getsockname()[1]}"
+    url = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, nowhere)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+    monkeypatch.setattr(constants, "ENDPOINT", nowhere)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_hub_that_does_not_answer_is_not_asked_again_and_again() -> None:
+    began = time.monotonic()
+    said = r"weights of 'test_resnet' could not be had \(Connect\w*Error: .*refused\)\. Without a network"
+    with pytest.raises(ModelError, match=said):
+        make_backbone("test_resnet", size=64)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_weights_that_were_downloaded_before_need_no_hub(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = timm.create_model("test_resnet").state_dict()
+    snapshot = tmp_path / "models--timm--test_resnet.r160_in1k" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    save_file(whole, snapshot / "model.safetensors")
+    (tmp_path / "models--timm--test_resnet.r160_in1k" / "refs").mkdir()
+    (tmp_path / "models--timm--test_resnet.r160_in1k" / "refs" / "main").write_text("0" * 40)
+    loaded = make_backbone("test_resnet", size=64).network.state_dict()
+    assert all(torch.equal(value, whole[key]) for key, value in loaded.items())
+
+
+def test_weights_that_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     create = timm.create_model
 
     def offline(name: str, pretrained: bool, **others: Any) -> Any:
@@ -39,6 +78,7 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         return create(name, pretrained=False, **others)
 
     monkeypatch.setattr(timm, "create_model", offline)
+    monkeypatch.setattr("sparselabel.model.backbone._ask_hub", lambda about: None)
     with pytest.raises(ModelError) as error:
         make_backbone("test_resnet", size=64)
     for words in ("weights of 'test_resnet' could not be had (OSError: no route to host)", "--weights FILE"):
@@ -49,7 +89,10 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "stride"), [("test_vit", 16), ("test_resnet", 7)])
 @pytest.mark.parametrize("weights", ["none", "pretrained"])
-def test_an_output_stride_that_cannot_be(name: str, stride: int, weights: str) -> None:
+def test_an_output_stride_that_cannot_be(
+    name: str, stride: int, weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.model.backbone._ask_hub", lambda about: None)
     said = (
         f"backbone '{name}' cannot have an output_stride of {stride}: convolutional networks have 8, 16 or 32"
     )

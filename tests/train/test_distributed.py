@@ -22,7 +22,7 @@ from sparselabel.train import phases
 from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
 
-METHODS = ("epr", "role", "pseudo", "en", "en+scl")
+METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl")
 
 
 def free_port() -> int:
@@ -46,6 +46,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         timeout=180,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "stderr").write_text(done.stderr)
 
     def both_shards(count: int, batch: int, seed: int, epoch: int, shard: int, shards: int) -> list[Rows]:
         halves = [epoch_batches(count, batch, seed, epoch, shard, 2) for shard in (0, 1)]
@@ -57,7 +58,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         patch.setattr(LabelEstimates, "dtype", torch.float64)
         patch.setattr(RunningScores, "dtype", torch.float64)
         two_processes.main(str(small.folder), str(folder / "one"), *METHODS)
-    return {"one": folder / "one", "two": folder / "two"}
+    return {"one": folder / "one", "two": folder / "two", "stderr": folder / "stderr"}
 
 
 def losses(run: Path) -> list[dict[str, Any]]:
@@ -88,6 +89,10 @@ def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared
     results = [json.loads((run / "result.json").read_text()) for run in (one, two)]
     assert results[0]["test"]["value"] == pytest.approx(results[1]["test"]["value"], abs=1e-9)
     assert results[0]["recovery"] == pytest.approx(results[1]["recovery"], abs=1e-9)
+
+
+def test_torch_has_nothing_to_complain_of(runs: dict[str, Path]) -> None:
+    assert "arning" not in runs["stderr"].read_text()
 
 
 @pytest.mark.parametrize("method", ["role", "pseudo", "en+scl"])

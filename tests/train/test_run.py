@@ -257,6 +257,24 @@ def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prep
     assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(max(values[3:]), abs=1e-6)
 
 
+@pytest.mark.parametrize("method", ["an", "role"])
+def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
+    small: Prepared, tmp_path: Path, method: str
+) -> None:
+    config = tiny(method, full=FullPhase(epochs=2, learning_rate=1e30, batch=16, optimiser="sgd"))
+    said = r"diverged in phase full \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
+    way_out = r"Begin anew \(--force\) with a smaller --full.learning-rate, or .*--full.clip"
+    with pytest.raises(RunError, match=said + way_out):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"
+
+
+def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
+    one_step = FullPhase(epochs=2, learning_rate=1e38, batch=64, optimiser="sgd")  # its loss is still finite
+    with pytest.raises(RunError, match=r"1e\+38\): scores of split 'val' are not finite. Begin"):
+        train_run(small, tiny(head=HeadPhase(epochs=0), full=one_step), tmp_path / "run", HERE, QUIET)
+
+
 def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
     how = Preparation(sparsify="single-positive")
     data = small_scenes(tmp_path / "data", 40, 8, how)
@@ -268,6 +286,6 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
             Preparation(sparsify="single-positive", validation=0.5),
             force=True,
         )
-    with pytest.raises(RunError, match=r"split 'val' of .* was prepared anew"):
+    with pytest.raises(RunError, match=r"split 'val' of .* is not what .*run was trained with: prepare it"):
         evaluate_run(tmp_path / "run", "val")
     assert evaluate_run(tmp_path / "run", "test")["images"] == 8

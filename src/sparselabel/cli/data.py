@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
 
 
+EXPLAINED = """\
+positive: the class is there; negative: it is not. observed: training sees it (in val: validation, in
+test: evaluation); unknown: hidden from that, or known to nobody.
+"""
+
+
 def data(folder: Path, /, *, json: bool = False) -> None:
     """Describe prepared data: pictures, classes, and how much of the labels training may see.
 
@@ -40,7 +46,8 @@ def describe(prepared: "Prepared") -> None:
     console = plain_console()
     splits = Table(title=f"{prepared.name}: {len(prepared.classes)} classes", title_justify="left")
     splits.add_column("split")
-    for name in ("pictures", "positives", "observed", "observed absent", "unknown"):
+    counted = ("positives", "observed positives", "observed negatives")
+    for name in ("pictures", *(f"{what}\na picture" for what in counted), "unknown, of\nall labels"):
         splits.add_column(name, justify="right")
     for name, split in prepared.splits.items():
         observed = split.observed
@@ -55,8 +62,9 @@ def describe(prepared: "Prepared") -> None:
             f"{unknown:.1%}",
         )
     console.print(splits)
+    console.print(EXPLAINED)
     train = prepared.description()["splits"]["train"]["classes"]
-    classes = Table(title="classes in training", title_justify="left")
+    classes = Table(title="classes in training: number of pictures where it is ...", title_justify="left")
     classes.add_column("class")
     for name in ("positive", "observed positive", "observed negative"):
         classes.add_column(name, justify="right")

@@ -15,6 +15,7 @@ def evaluate(
     /,
     *,
     split: str = "test",
+    data: Path | None = None,
     threshold: float = 0.5,
     json: bool = False,
     workers: int = Machine().workers,
@@ -29,6 +30,8 @@ def evaluate(
         Folder of a finished run.
     split
         Which split of the data: test, val or train.
+    data
+        The run's prepared data, if it is no longer where it was.
     threshold
         Score from which a class counts as predicted.
     json
@@ -38,8 +41,8 @@ def evaluate(
     """
     from sparselabel.evaluate.run import evaluate_run, pictures_in
 
-    with progress(pictures_in(run, split), f"scoring {split}") as advance:
-        measured = evaluate_run(run, split, threshold=threshold, workers=workers, report=advance)
+    with progress(pictures_in(run, split, data), f"scoring {split}") as advance:
+        measured = evaluate_run(run, split, data=data, threshold=threshold, workers=workers, report=advance)
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:

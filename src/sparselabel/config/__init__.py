@@ -5,7 +5,7 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 """
 
 from sparselabel.config.files import from_dict, load, save
-from sparselabel.config.preparing import ALL, PAPER_SEED, Kind, Preparation, Sparsify
+from sparselabel.config.preparing import ALL, PAPER_SEED, SUBSET_SEED, Kind, Preparation, Sparsify
 from sparselabel.config.recipe import Measured, Recipe, take_recipe
 from sparselabel.config.training import (
     WORKERS,
@@ -22,6 +22,7 @@ from sparselabel.config.training import (
 __all__ = [
     "ALL",
     "PAPER_SEED",
+    "SUBSET_SEED",
     "WORKERS",
     "FullPhase",
     "Handling",

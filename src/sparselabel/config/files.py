@@ -52,11 +52,16 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
         return from_dict(hint, value, f"{where}[{key}]")  # type: ignore[arg-type]
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), get_args(hint))}")
+    # Optional fields are a type or None, and None is not written.
+    wanted = (
+        hint
+        if get_origin(hint) is Literal
+        else next(part for part in (*get_args(hint), hint) if part is not NoneType)
+    )
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted):
+            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), get_args(wanted))}")
         return value
-    wanted = next(part for part in (*get_args(hint), hint) if part is not NoneType)
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:  # not isinstance: true is an int in Python, but never a number of epochs

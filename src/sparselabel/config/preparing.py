@@ -7,6 +7,7 @@ from sparselabel.errors import ConfigError
 
 ALL = -1
 PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
+SUBSET_SEED = 999  # of P3 figure 1's smaller training sets
 
 Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
 
@@ -58,15 +59,24 @@ class Preparation(Sparsify):
         Share of the training pictures held out for validation, where the data has no validation split.
     validation_labels
         full: validation sees all that is known; observed: it is as sparse as training.
+    keep_train
+        Share of the training pictures to keep, chosen at random after validation was held out.
+    keep_validation
+        Share of the validation pictures to keep.
     skip_broken
         Leave out pictures that cannot be decoded, instead of stopping.
     """
 
     validation: float = 0.2
     validation_labels: Literal["full", "observed"] = "full"
+    keep_train: float = 1.0
+    keep_validation: float = 1.0
     skip_broken: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.validation < 1:
             raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
+        for name in ("keep_train", "keep_validation"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be a share in (0, 1], not {getattr(self, name)}")

@@ -17,25 +17,26 @@ class Settings:
     Parameters
     ----------
     smoothing
-        ε of label smoothing.
+        ε of label smoothing (bce-ls, an-ls).
     negative_weight
         Weight γ of assumed negatives (wan).
     sampled_negatives
         One random pseudo-negative a picture and step instead of a weight (wan).
     expected_positives
-        K, the mean number of classes in a picture. Default: counted in fully labelled validation data.
+        K, the mean number of classes in a picture (role, en*, ep*). Default: counted in fully labelled
+        validation data.
     momentum
-        μ of running averages.
+        μ of running averages (pseudo, en, ep, *+cl, *+scl).
     weight
-        Weight of the method's further term: λ of the count (epr, role), γ of consistency (+cl, +scl).
+        Weight of the method's further term (epr, role, *+cl, *+scl): λ of the count, or γ of consistency.
     distance
-        Distance of consistency: l1, l2 or jsd (+cl, +scl).
+        Distance of consistency (*+cl, *+scl).
     map_scale
-        Cells of a heat map for each cell of the model, along an axis (+scl).
+        Cells of a heat map for each cell of the model, along an axis (*+scl).
     top_maps
-        Keep heat maps for so many classes of each picture, the best; default: for all (+scl).
+        Keep heat maps of so many classes of each picture (*+scl), the best; default: of all.
     positive_weight
-        Weight of observed positives (epr, role).
+        Weight of observed positives (epr*, role).
     threshold
         Score above which an unknown label counts as positive (pseudo).
     """

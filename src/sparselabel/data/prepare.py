@@ -21,7 +21,7 @@ from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows
+from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
 from sparselabel.errors import DataError, DataWarning, RunError, listing
 
 Report = Callable[[int], None]
@@ -73,6 +73,7 @@ def prepare(
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
             name: part for name, part in parts.items() if name != "train"
         }
+    parts |= _subsets(parts, how)
     if "val" in parts and how.validation_labels == "full":
         val_part = parts["val"]
         parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
@@ -151,6 +152,23 @@ def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(split.paths), 1024):
             yield from pool.map(check, split.paths[start : start + 1024].tolist())
+
+
+def _subsets(parts: dict[str, _Part], how: Preparation) -> dict[str, _Part]:
+    """What is kept of training and validation, where a share of them is asked for."""
+    shares = {"train": how.keep_train, "val": how.keep_validation}
+    if how.keep_validation < 1 and "val" not in parts:
+        raise DataError("there is no validation split to keep a part of: leave --keep-validation out")
+    if min(shares.values()) == 1:
+        return {}
+    counts = {name: len(parts[name].split.labels) for name in shares if name in parts}
+    kept = dict(zip(counts, subset_rows([*counts.values()], [shares[name] for name in counts]), strict=True))
+    for name, rows in kept.items():
+        if not len(rows):
+            raise DataError(
+                f"a share of {shares[name]} of {counts[name]:,} pictures leaves none of {name!r}: keep more"
+            )
+    return {name: parts[name].take(rows) for name, rows in kept.items()}
 
 
 def _refuse_empty(parts: dict[str, _Part]) -> None:

@@ -5,10 +5,12 @@ They are deterministic in their seed. ``keep_per_picture`` reproduces the publis
 bit for bit (numpy's legacy ``RandomState``, which never changes); the others use numpy's ``Generator``.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import ALL, PAPER_SEED, Sparsify
+from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.errors import DataError
 
@@ -81,3 +83,17 @@ def split_rows(
     order = np.random.RandomState(seed).permutation(count)
     kept = count - held_out
     return np.sort(order[:kept]), np.sort(order[kept:])
+
+
+def subset_rows(
+    counts: Sequence[int], shares: Sequence[float], seed: int = SUBSET_SEED
+) -> list[npt.NDArray[np.intp]]:
+    """Sorted rows that are kept of several parts, of each its share, as P3 chooses them for its figure 1.
+
+    One stream of random numbers serves all parts in turn; a part that is kept whole takes its numbers too.
+    """
+    random = np.random.RandomState(seed)
+    return [
+        np.sort(random.permutation(count)[: round(share * count)])
+        for count, share in zip(counts, shares, strict=True)
+    ]

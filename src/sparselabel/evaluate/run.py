@@ -25,17 +25,21 @@ def evaluate_run(
     path: Path,
     split: str,
     *,
+    data: Path | None = None,
     threshold: float = 0.5,
     workers: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run."""
+    """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
+
+    ``data`` is where the run's prepared data is now, if it was moved.
+    """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
     keep_freed_memory()
     run = RunFolder(path)
     result = run.result()
-    part = split_of(run, split)
+    part = split_of(run, split, data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
@@ -66,22 +70,26 @@ def load_classifier(run: RunFolder) -> Classifier:
     return classifier
 
 
-def split_of(run: RunFolder, split: str) -> PreparedSplit:
-    """A split of the data that a run was trained on."""
-    data = open_prepared(Path(run.about()["data"]))
-    if list(data.classes) != run.about()["classes"]:
-        raise RunError(f"{data.folder} has other classes now than when {run.path} was trained on it")
+def split_of(run: RunFolder, split: str, moved: Path | None = None) -> PreparedSplit:
+    """A split of the data that a run was trained on, which may have been moved."""
+    about = run.about()
+    folder = moved or Path(about["data"])
+    if moved is None and not folder.exists():
+        raise RunError(f"the data of {run.path} is no longer in {folder}: say where it is now with --data")
+    data = open_prepared(folder)
+    if list(data.classes) != about["classes"]:
+        raise RunError(f"{folder} has other classes than the data that {run.path} was trained on")
     part = data.split(split)
-    if part.digest != run.about()["data_digest"].get(split):
+    if part.digest != about["data_digest"].get(split):
         raise RunError(
-            f"split {split!r} of {data.folder} was prepared anew since {run.path} was trained on it: "
+            f"split {split!r} of {folder} is not what {run.path} was trained with: "
             "prepare it as it was, or train again"
         )
     return part
 
 
-def pictures_in(path: Path, split: str) -> int:
+def pictures_in(path: Path, split: str, data: Path | None = None) -> int:
     """How many pictures a split of a run's data has."""
     run = RunFolder(path)
     run.result()  # refuses a run that is not finished
-    return len(split_of(run, split))
+    return len(split_of(run, split, data))

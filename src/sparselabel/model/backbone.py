@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sparselabel.model.weights import load_weights
 
 PRETRAINED = "pretrained"
 NONE = "none"
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what weights are called on the hub
 
 
 class Backbone(nn.Module):
@@ -82,6 +84,8 @@ def make_backbone(
     if about is not None and about.fixed_input_size:
         extra["img_size"] = size
     try:
+        if weights == PRETRAINED:
+            _ask_hub(about)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
             network = timm.create_model(
@@ -107,6 +111,18 @@ def make_backbone(
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
     return backbone
+
+
+def _ask_hub(about: Any) -> None:
+    """Raise at once if weights are not here and the hub cannot be reached: timm would try for a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    repository = about.hf_hub_id if about is not None else None
+    if not repository or any(isinstance(try_to_load_from_cache(repository, f), str) for f in HUB_FILES):
+        return
+    with suppress(HfHubHTTPError):  # an answer, even if it is no: timm knows where else to look
+        get_hf_file_metadata(hf_hub_url(repository, HUB_FILES[0]))
 
 
 def _known(name: str) -> Any:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor, nn
 
+from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
-from sparselabel.errors import DataWarning
+from sparselabel.errors import DataWarning, RunError
 from sparselabel.evaluate.ranking import average_precision, mean_average_precision
 from sparselabel.evaluate.score import score
 from sparselabel.method.across import total
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 def scores_of(
     module: nn.Module, inputs: Inputs, phase: str, split: str, report: Callable[[int], None] | None = None
 ) -> Tensor:
-    """(N, L) The model's scores of a whole split, in every process."""
+    """(N, L) The model's scores of a whole split, in every process; they are numbers, or it is an error."""
     fabric = inputs.fabric
-    here = score(
+    scores = score(
         in_evaluation(module, fabric),
         inputs.evaluation(phase, split),
         len(inputs.data.split(split)),
@@ -33,7 +34,20 @@ def scores_of(
         shards=fabric.world_size,
         report=report,
     )
-    return total(here)
+    scores = total(scores)
+    if not bool(scores.isfinite().all()):
+        raise diverged(inputs.config, phase, f"scores of split {split!r} are not finite")
+    return scores
+
+
+def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
+    """The error to raise when losses or scores are no longer numbers."""
+    rate = config.phases[phase].learning_rate
+    return RunError(
+        f"training diverged in phase {phase} (learning rate {rate:g}): {found}. "
+        f"Begin anew (--force) with a smaller --{phase}.learning-rate, "
+        f"or limit the norm of the gradient (--{phase}.clip 1)"
+    )
 
 
 def judged(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:

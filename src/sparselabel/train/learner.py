@@ -58,6 +58,19 @@ class Learner:
             self.classifier.load_state_dict(weights)
 
 
+def leave_out_unused(classifier: Classifier, size: int) -> None:
+    """Do not train what no logit depends on: several processes would wait for its gradients in vain.
+
+    Some timm networks have parameters that only their own classifier uses.
+    """
+    trained = [parameter for parameter in classifier.parameters() if parameter.requires_grad]
+    view = torch.zeros(1, 3, size, size, dtype=torch.uint8, device=trained[0].device)
+    logits = classifier.eval()(view).logits  # batch norm must not count this view
+    gradients = torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+    for parameter, gradient in zip(trained, gradients, strict=True):
+        parameter.requires_grad_(gradient is not None)
+
+
 def weights_of(module: nn.Module, head_only: bool) -> dict[str, Tensor]:
     """A module's weights, named as in the classifier; of the head only, where nothing else is trained."""
     prefix = HEAD if isinstance(module, Head) else ""

@@ -20,14 +20,19 @@ BINS = 20  # of the histogram of scores
 
 
 class Log:
-    """The voice of a run: says things on the terminal and keeps the numbers of every epoch."""
+    """The voice of a run: says things on the terminal and keeps the numbers of every epoch.
+
+    A run with a ``title`` is one of many: it shows nothing but its progress bar, and that on a terminal only.
+    """
 
     def __init__(
-        self, run: RunFolder, *, speaks: bool, quiet: bool = False, tensorboard: bool = False
+        self, run: RunFolder, *, speaks: bool, quiet: bool = False, tensorboard: bool = False, title: str = ""
     ) -> None:
         self.run = run
         self.speaks = speaks
-        self.console = Console(stderr=True, quiet=quiet or not speaks, soft_wrap=True, highlight=False)
+        self.title = title
+        self.console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
         self._writer: Any = _tensorboard() if tensorboard and speaks else None
 
     @cached_property
@@ -36,11 +41,12 @@ class Log:
 
     def say(self, text: str) -> None:
         """One line for the user."""
-        self.console.print(text, markup=False)
+        if not self.title:
+            self.console.print(text, markup=False)
 
     def bar(self, total: int, what: str) -> AbstractContextManager[Bar]:
         """A progress bar with the time left."""
-        return progress_bar(self.console, total, what)
+        return progress_bar(self.console, total, f"{self.title}: {what}" if self.title else what)
 
     def keep_epochs(self, epochs: int) -> None:
         """Forget the epochs after the first so many: a resumed run does them again."""

@@ -7,6 +7,7 @@ Nothing random depends on what was drawn before the epoch, so a run that was kil
 checkpoint and ends with the same bits as one that was not.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from sparselabel.bar import Bar
 from sparselabel.config import Phase, TrainConfig
 from sparselabel.method.base import Progress
 from sparselabel.train.checkpoint import TrainingState, newest_checkpoint
+from sparselabel.train.judge import diverged
 from sparselabel.train.log import ScoreHistogram
 from sparselabel.train.phases import Stage
 from sparselabel.train.session import Session
@@ -92,6 +94,9 @@ def train_epoch(
             histogram.add(outputs[0].logits, batch.rows)
         bar.advance()
     means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise diverged(config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
     return means, histogram.take() if session.truth_known else None
 
 

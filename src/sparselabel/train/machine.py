@@ -30,8 +30,7 @@ def start(machine: Machine, precision: str) -> "Fabric":
         accelerator=machine.accelerator,
         devices=local,
         num_nodes=everywhere // local,
-        # Some timm networks have parameters that only their own classifier uses.
-        strategy="ddp_find_unused_parameters_true" if everywhere > 1 else "auto",
+        strategy="ddp" if everywhere > 1 else "auto",
         precision=precision,  # type: ignore[arg-type]
     )
     fabric.launch()

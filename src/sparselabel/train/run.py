@@ -43,15 +43,20 @@ def train_run(
     machine: Machine | None = None,
     handling: Handling | None = None,
     command: Sequence[str] = (),
+    title: str = "",
 ) -> dict[str, Any]:
-    """Train, evaluate the best epoch on validation and test, and return the run's result."""
+    """Train, evaluate the best epoch on validation and test, and return the run's result.
+
+    A run of a comparison has a ``title``: all it shows is a progress bar with that name.
+    """
     machine, handling = machine or Machine(), handling or Handling()
     config, method = checked(data, config)
     fabric = start(machine, config.precision)
     for phase in config.phases.values():
         epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
     run = RunFolder(out)
-    log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet, tensorboard=handling.tensorboard)
+    speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
+    log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     with default_precision(config.precision):

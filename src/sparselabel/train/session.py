@@ -22,7 +22,7 @@ from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
-from sparselabel.train.learner import Learner, in_evaluation, load_into, weights_of
+from sparselabel.train.learner import Learner, in_evaluation, leave_out_unused, load_into, weights_of
 from sparselabel.train.log import Log
 from sparselabel.train.phases import Stage, make_stage
 from sparselabel.train.watch import Watch
@@ -143,6 +143,7 @@ class Session:
         else:
             module = self.learner.classifier
             module.freeze(name == "head")
+            leave_out_unused(module, self.config.views.size)
         stage = make_stage(
             name,
             self.config.phases[name],

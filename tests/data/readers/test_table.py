@@ -1,5 +1,6 @@
 import builtins
 import csv
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -216,6 +217,11 @@ def test_wrong_tables(tmp_path: Path, text: str) -> None:
 def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labels.csv is not text in UTF-8 .*save it as UTF-8"):
         table.read(write(tmp_path, "image,dög\na.jpg,1\n", encoding="latin-1"))
+    for lines in (1, 30_000):  # in the first block that is read, and in a later one
+        text = "image,label\n" + "a.jpg,dog\n" * lines
+        (tmp_path / "labels.csv").write_bytes(text.encode() + "b.jpg,dög\n".encode("latin-1"))
+        with pytest.raises(DataError, match=rf"\(line {lines + 2:,}: invalid start byte 0xf6\): save it"):
+            table.read(tmp_path / "labels.csv")
     with pytest.raises(DataError, match=r"none.csv is not there"):
         table.read(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"is not a file"):
@@ -227,6 +233,26 @@ def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> 
     with pytest.warns(DataWarning, match=r"labels.csv: columns that are not used: valeu, who"):
         train = train_of(tmp_path, "image,label,valeu,who\na.jpg,dog,0,me\n")
     assert train.labels.values.tolist() == [[POSITIVE]]
+
+
+@pictures
+def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
+    said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car'; .*write them"
+    with pytest.warns(DataWarning, match=said):
+        train = train_of(tmp_path, "image,label\na.jpg,Red  car\nb.jpg,red car\nb.jpg,cart\n")
+    assert train.labels.classes == ("Red  car", "cart", "red car")  # nobody knows whether they are the same
+    with pytest.warns(DataWarning, match="only in case or spaces: 'Dog' and 'DOG'"):
+        train_of(tmp_path, "image,Dog,DOG\na.jpg,1,0\n")
+
+
+@pictures
+@pytest.mark.parametrize("mark", [";", "|", ","])
+def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> None:
+    text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}grey"\n'
+    said = f"look like several labels in one cell: 'red{mark} blue'; if they are, prepare with --separator "
+    with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'")):
+        train_of(tmp_path, text)
+    assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "grey", "red")
 
 
 @pictures
@@ -273,6 +299,7 @@ class_names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, 
 TEXTS = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # of names that differ only in case
 @settings(max_examples=40, deadline=None)
 @given(
     classes=st.lists(

@@ -8,6 +8,7 @@
 A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean the same).
 """
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from sparselabel.data.readers.common import SPLITS, Listing, require_folder
 from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.data.readers.table_shapes import Pictures, read_long, read_wide
 from sparselabel.data.source import Source, Split
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, DataWarning, listing
+
+SEPARATORS = (";", "|", ",")  # what people put between several labels in one cell
 
 
 def read(
@@ -56,6 +59,9 @@ def read(
         pictures = Pictures(cells, image, split)
         wide = label not in cells.header
         content = read_wide(cells, pictures) if wide else read_long(cells, pictures, label, value, separator)
+    _warn_of_alike(source, content.classes)
+    if not wide:
+        _warn_of_several_in_one(source, content.classes)
     root = require_folder(images or source.parent)
     paths = _paths(pictures, root)
     table = LabelTable(paths, content.classes, content.values)
@@ -70,6 +76,39 @@ def read(
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
     return Source(source.stem, root, splits)
+
+
+def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
+    """Warn of class names that differ in nothing but case and spaces."""
+    spellings: dict[str, list[str]] = {}
+    for name in classes:
+        spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
+    alike = [" and ".join(names) for names in spellings.values() if len(names) > 1]
+    if alike:
+        warnings.warn(
+            f"{source}: classes that differ only in case or spaces: {listing(alike)}; "
+            "if they are the same, write them alike and prepare again",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
+    """Warn of class names that look like several, because a part of them is a class too."""
+    known = {*classes}
+    for mark in SEPARATORS:
+        several = [
+            repr(name)
+            for name in classes
+            if mark in name and any(part.strip() in known for part in name.split(mark))
+        ]
+        if several:
+            warnings.warn(
+                f"{source}: classes that look like several labels in one cell: {listing(several)}; "
+                f"if they are, prepare with --separator '{mark}'; if not, rename them",
+                DataWarning,
+                stacklevel=3,
+            )
 
 
 def _paths(pictures: Pictures, root: Path) -> Texts:

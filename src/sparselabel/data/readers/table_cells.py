@@ -101,11 +101,20 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             yield line + 1, row
             line = blank + reader.line_num
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not text in UTF-8 (after line {line:,}: {error.reason}): save it as UTF-8"
-        ) from error
+        raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)}): save it as UTF-8") from error
     except csv.Error as error:
         raise DataError(f"{file}, line {line + 1:,}: {error}") from error
+
+
+def _first_wrong(file: Path) -> str:
+    """Where a file stops being UTF-8; the error met while reading counts from the start of a block only."""
+    content = file.read_bytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return f"line {line:,}: {error.reason} {content[error.start]:#x}"
+    return "it changed while it was read"
 
 
 def _delimiter(header: str, wanted: str) -> str:

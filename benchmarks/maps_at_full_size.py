@@ -1,0 +1,85 @@
+"""Heat maps of COCO and of ImageNet in files, at full size, on made-up scores: what they take of RAM.
+
+Run it by itself (`python -m benchmarks.maps_at_full_size FOLDER`): it writes up to 10 GB there.
+"""
+
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from benchmarks.common import show
+from benchmarks.heatmaps import random_frame
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.method.base import Layout, Progress, Step
+from sparselabel.method.catalog import make_method
+from sparselabel.model.output import Output
+
+
+def resident() -> int:
+    """Bytes of RAM this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096
+
+
+def trained(
+    name: str, rows: int, classes: int, cells: int, batch: int, steps: int, top: int | None, folder: Path
+) -> dict[str, float]:
+    """Some training steps in the middle of a run, over rows from everywhere in the file."""
+    observed = torch.full((rows, classes), UNKNOWN, dtype=torch.int8)
+    observed[torch.arange(rows), torch.randint(classes, (rows,))] = 1
+    method = make_method("an+scl", **({"top_maps": top} if top else {}))
+    layout = Layout(torch.arange(rows), observed, rows, folder=folder, keep="file", grid=(cells, cells))
+    method.prepare(layout)
+    progress = Progress(epoch=6, epochs=30, warm_up=5, learning_rate=1e-5)
+    before, begin = resident(), time.perf_counter()
+    method.begin_epoch(progress)
+    peak, filled = 0, 0.0
+    order = [torch.randperm(rows)[:batch] for _ in range(steps)]
+    for number, batch_rows in enumerate(order):
+        for soon in order[number + 1 : number + 4]:
+            method.expect(soon)
+        maps = torch.randn(batch, classes, cells, cells).to(memory_format=torch.channels_last)
+        step = Step(
+            batch_rows,
+            observed[batch_rows],
+            (Output(maps.mean(dim=(2, 3)), maps),),
+            (random_frame(batch),),
+            progress,
+        )
+        with torch.no_grad():
+            _, targets = method(step)
+            method.observe(step, targets)
+        peak = max(peak, resident() - before)
+        if number == 0:
+            filled = time.perf_counter()
+    took = time.perf_counter() - filled
+    begin_commit = time.perf_counter()
+    for memory in method.memories().values():
+        memory.state()
+        memory.committed()
+    return {
+        f"{name}: files, GB": sum(file.stat().st_size for file in folder.iterdir()) / 1e9,
+        f"{name}: most RAM for them, MB (under 500)": peak / 1e6,
+        f"{name}: s to fill": filled - begin,
+        f"{name}: ms a step, the model's time left out": 1e3 * took / (steps - 1),
+        f"{name}: s to commit a checkpoint": time.perf_counter() - begin_commit,
+    }
+
+
+def main(where: str | None = None) -> dict[str, float]:
+    torch.set_num_threads(2)
+    figures: dict[str, float] = {}
+    for name, arguments in {
+        "COCO, 65,665 × 80 × 28²": (65_665, 80, 14, 8, 300, None),
+        "ImageNet, 1,281,167 × 10 of 1,000 × 14²": (1_281_167, 1000, 7, 64, 60, 10),
+    }.items():
+        with TemporaryDirectory(dir=where) as folder:
+            figures |= trained(name, *arguments, folder=Path(folder))
+    return figures
+
+
+if __name__ == "__main__":
+    show("maps at full size", main(*sys.argv[1:]))

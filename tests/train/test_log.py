@@ -1,0 +1,53 @@
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sparselabel.run_folder import RunFolder
+from sparselabel.train import log as module
+from sparselabel.train.log import Log
+
+RECORD: dict[str, Any] = {"epoch": 0, "phase": "head", "losses": {"labels": 0.5}, "validation": None}
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, *, terminal: bool, **options: Any) -> str:
+    """What a run of one epoch shows."""
+    stream = io.StringIO()
+
+    def console(stderr: bool, **others: Any) -> Console:
+        assert stderr
+        return Console(file=stream, force_terminal=terminal, width=100, **others)
+
+    monkeypatch.setattr(module, "Console", console)
+    log = Log(RunFolder(folder), speaks=True, **options)
+    with log.bar(10, "training") as bar:
+        bar.advance(4)
+        log.epoch(RECORD)
+    log.say("done")
+    return stream.getvalue()
+
+
+def test_a_run_alone_says_every_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = shown(monkeypatch, tmp_path, terminal=False)
+    assert text.splitlines() == ["training ...", "epoch   1 (head) | labels 0.5000", "done"]
+    text = shown(monkeypatch, tmp_path, terminal=True)
+    for words in ("training", "4/10", "epoch   1 (head) | labels 0.5000", "done"):
+        assert words in text
+
+
+def test_a_run_of_many_shows_its_bar_and_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert shown(monkeypatch, tmp_path, terminal=False, title="an-0.1-seed0") == ""
+    text = shown(monkeypatch, tmp_path, terminal=True, title="an-0.1-seed0")
+    assert "an-0.1-seed0: training" in text
+    assert "4/10" in text
+    assert "epoch" not in text
+    assert "done" not in text
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2  # numbers are kept all the same
+
+
+def test_a_quiet_run_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert shown(monkeypatch, tmp_path, terminal=True, quiet=True) == ""
