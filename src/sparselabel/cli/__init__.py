@@ -54,7 +54,9 @@ def _launch(
 def _settings(config: Path | None, recipe: str | None) -> Any:
     """What a file or a recipe sets, in the form that the command line takes."""
     if config is not None and recipe is not None:
-        raise ConfigError(f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it")
+        raise ConfigError(
+            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
+        )
     if recipe is not None:
         from sparselabel.recipes import text_of
 

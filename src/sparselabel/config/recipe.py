@@ -38,7 +38,8 @@ class Measured:
         for method, values in self.values.items():
             if len(values) != len(self.seeds):
                 raise ConfigError(
-                    f"values of {method} must be one for each of the {len(self.seeds)} seeds, not {len(values)}"
+                    f"values of {method} must be one for each of the {len(self.seeds)} seeds, "
+                    f"not {len(values)}"
                 )
 
 
