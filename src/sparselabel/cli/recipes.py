@@ -68,8 +68,9 @@ def _numbers(recipe: "Recipe") -> Table:
     table = Table("method")
     for title in (*recipe.published, *(f"ours, {measure}" for measure in ours)):
         table.add_column(title, justify="right")
-    tables = (*recipe.published.values(), *ours.values())
-    for method in dict.fromkeys(method for values in tables for method in values):
+    methods = [method for values in recipe.published.values() for method in values]
+    methods += [method for values in ours.values() for method in values]
+    for method in dict.fromkeys(methods):
         published = [str(values.get(method, "")) for values in recipe.published.values()]
         table.add_row(method, *published, *(_spread(values.get(method, ())) for values in ours.values()))
     return table
