@@ -29,9 +29,10 @@ WAYS_OUT = (
 
 
 class Current(NamedTuple):
-    """The heat maps of a step's rows (B, H, W, D) in 0..255, and the classes (B, D) they are of, or None."""
+    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all."""
 
     step: Step
+    slots: Tensor
     maps: Tensor
     classes: Tensor | None
 
@@ -113,11 +114,12 @@ class HeatMaps(Part):
         size = current.maps.shape[1:3]
         pasted, visible = step.frames[0].paste(scores, (size[0], size[1]))
         moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
-        blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu().flatten(1)
-        rounded = blended.add_(self._dither(step.progress.epoch, step.rows))
+        blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
+        # The classes of a cell share their number: each map by itself is right in the mean all the same.
+        shares = self._dither(step.progress.epoch, step.rows).view(*blended.shape[:3], 1)
+        rounded = blended.add_(shares).flatten(1)
         rounded = rounded.to(torch.int16).to(torch.uint8)  # a quarter of the time of going there directly
-        real = (step.rows >= 0).cpu()
-        slots = self.layout.slots(step.rows)
+        real, slots = (step.rows >= 0).cpu(), current.slots
         if not real.all():
             slots, rounded = slots[real], rounded[real]
         self.maps.write(slots, rounded)
@@ -149,7 +151,7 @@ class HeatMaps(Part):
             slots = self.layout.slots(step.rows)
             maps = self._grids(self.maps.read(slots)).to(cells.device).to(cells.dtype)
             classes = None if self.top is None else self.classes.read(slots).long().to(cells.device)
-            self._current = Current(step, maps, classes)
+            self._current = Current(step, slots, maps, classes)
         return self._current
 
     def _grids(self, lines: Tensor) -> Tensor:
@@ -158,7 +160,7 @@ class HeatMaps(Part):
     def _make_room(self, grid: tuple[int, int]) -> None:
         self.size = grid[0] * self.scale, grid[1] * self.scale
         width = self.size[0] * self.size[1] * self.depth
-        self._dither = Dither(self.layout.seed, width)
+        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
         self.maps = make_memory(
             "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
         )

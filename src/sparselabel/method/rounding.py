@@ -30,7 +30,8 @@ class Dither:
 
 def places(seed: int, epoch: int, rows: Tensor) -> Tensor:
     """(B,) A place in the table for every row, well mixed: multiplications and shifts of 64-bit numbers."""
-    mixed = rows.to(torch.int64) * -7046029254386353131 + (seed * 1_000_003 + epoch) * 668265261
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        mixed = (mixed ^ (mixed >> shift)) * factor
-    return (mixed ^ (mixed >> 31)) & (PLACES - 1)
+    key = np.uint64((seed * 1_000_003 + epoch) * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = rows.numpy().astype(np.uint64) * np.uint64(0xD1B54A32D192ED03) ^ key
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return torch.from_numpy(((mixed >> np.uint64(31)) % np.uint64(PLACES)).astype(np.int64))
