@@ -13,13 +13,15 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "compare", "run_folder", "bar", "config", "errors",
+    "data", "model", "method", "train", "evaluate", "compare", "recipes", "run_folder", "bar", "config",
+    "errors",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
     "bar": set[str](),
     "config": {"config", "errors"},
     "run_folder": {"config", "errors"},
+    "recipes": {"config", "errors"},
     "data": {"data", "config", "errors"},
     "model": {"data", "model", "config", "errors"},
     "method": {"data", "model", "method", "config", "errors"},

@@ -20,6 +20,7 @@ def test_help_lists_the_verbs(command: Command) -> None:
         "prepare",
         "data",
         "methods",
+        "recipes",
         "train",
         "evaluate",
         "compare",
@@ -31,7 +32,9 @@ def test_help_lists_the_verbs(command: Command) -> None:
     assert command().out == done.out  # without a word, too
 
 
-@pytest.mark.parametrize("verb", ["prepare", "data", "methods", "train", "evaluate", "compare", "demo"])
+@pytest.mark.parametrize(
+    "verb", ["prepare", "data", "methods", "recipes", "train", "evaluate", "compare", "demo"]
+)
 def test_every_verb_has_help(command: Command, verb: str) -> None:
     done = command(verb, "--help")
     assert done == 0

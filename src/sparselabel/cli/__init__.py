@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, train
+from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, recipes, train
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
 
 app = App(
@@ -25,6 +25,7 @@ app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  
 app.command(prepare.app)
 app.command(data.data)
 app.command(methods.methods)
+app.command(recipes.recipes)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(compare.compare)
@@ -33,7 +34,9 @@ app.command(demo.demo)
 
 @app.meta.default
 def _launch(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], config: Path | None = None
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Path | None = None,
+    recipe: str | None = None,
 ) -> Any:
     """Run a command.
 
@@ -41,23 +44,46 @@ def _launch(
     ----------
     config
         TOML file with the command's settings, nested flags as tables; a flag beats the file.
+    recipe
+        The same from a published table's recipe (`sparselabel recipes` lists them).
     """
-    app.config = () if config is None else _read(config)
+    app.config = _settings(config, recipe)
     return app(tokens, result_action="return_value")
 
 
-def _read(config: Path) -> Any:
+def _settings(config: Path | None, recipe: str | None) -> Any:
+    """What a file or a recipe sets, in the form that the command line takes."""
+    if config is not None and recipe is not None:
+        raise ConfigError(
+            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
+        )
+    if recipe is not None:
+        from sparselabel.recipes import text_of
+
+        return _read(text_of(recipe), f"recipe {recipe}")
+    if config is None:
+        return ()
+    if not config.is_file():
+        raise ConfigError(f"there is no configuration file {config}")
+    try:
+        return _read(config.read_text(encoding="utf-8"), str(config))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{config} is not TOML: {error}") from error
+
+
+def _read(text: str, source: str) -> Any:
     import tomllib
 
     from cyclopts.config import Dict
 
-    if not config.is_file():
-        raise ConfigError(f"there is no configuration file {config}")
+    from sparselabel.config import take_recipe
+
     try:
-        values = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{config} is not TOML: {error}") from error
-    return Dict(values, use_commands_as_keys=False, source=str(config))
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}") from error
+    take_recipe(values, source)
+    return Dict(values, use_commands_as_keys=False, source=source)
 
 
 def main() -> None:

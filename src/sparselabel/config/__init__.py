@@ -6,6 +6,7 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 
 from sparselabel.config.files import from_dict, load, save
 from sparselabel.config.preparing import ALL, PAPER_SEED, SUBSET_SEED, Kind, Preparation, Sparsify
+from sparselabel.config.recipe import Measured, Recipe, take_recipe
 from sparselabel.config.training import (
     WORKERS,
     FullPhase,
@@ -28,8 +29,10 @@ __all__ = [
     "HeadPhase",
     "Kind",
     "Machine",
+    "Measured",
     "Phase",
     "Preparation",
+    "Recipe",
     "Settings",
     "Sparsify",
     "TrainConfig",
@@ -37,4 +40,5 @@ __all__ = [
     "from_dict",
     "load",
     "save",
+    "take_recipe",
 ]

@@ -1,7 +1,7 @@
 """Configurations as TOML: written, read back, and checked on the way in."""
 
 import json
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -38,11 +38,16 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
     for key in values:
         if key not in names:
             raise ConfigError(f"{where} has an unknown key {key!r}: {nearest(key, names)}")
+    for f in fields(kind):  # type: ignore[arg-type]
+        if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
+            raise ConfigError(f"{where} has no {f.name!r}: it must be given")
     return kind(**{key: _checked(hints[key], value, key, where) for key, value in values.items()})
 
 
 def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
     """A value of the type its field asks for; a whole number will do where any number does."""
+    if get_origin(hint) in (tuple, dict):
+        return _checked_many(hint, value, key, where)
     if is_dataclass(hint):
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
@@ -62,6 +67,19 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
     if type(value) is not wanted:  # not isinstance: true is an int in Python, but never a number of epochs
         raise ConfigError(f"{where}: {key} must be {WORDS[wanted]}, not {value!r}")
     return value
+
+
+def _checked_many(hint: Any, value: Any, key: str, where: str) -> Any:
+    """A list (tuple[X, ...]) or a table with keys of its own (dict[str, X]), every item checked."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where}: {key} must be a list ([...]), not {value!r}")
+        item = get_args(hint)[0]
+        return tuple(_checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1))
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
+    item = get_args(hint)[1]
+    return {name: _checked(item, one, name, f"{where}[{key}]") for name, one in value.items()}
 
 
 def _lines(values: dict[str, Any], table: str = "") -> list[str]:

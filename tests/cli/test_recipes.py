@@ -1,0 +1,89 @@
+"""The recipes as the command shows and takes them."""
+
+from pathlib import Path
+
+import pytest
+
+from sparselabel.recipes import load, names, text_of
+from tests.cli.conftest import Captured, Command
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("│")[1:-1]]
+
+
+def test_all_are_listed(command: Command) -> None:
+    done = command("recipes")
+    assert done == 0
+    rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
+    assert [row[0] for row in rows] == names()
+    assert ["p1/voc", "P1 table 1, VOC12, ImageNet start", "en+scl", "88.8 test mAP", "no"] in rows
+    assert [row[0] for row in rows if row[-1] == "yes"] == ["p3/voc-linear-mobilenet"]
+
+
+def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
+    done = command("recipes", "p3/voc-linear-mobilenet")
+    assert done == 0
+    _, recipe = load("p3/voc-linear-mobilenet")
+    for line in (*recipe.prepare, *recipe.train):
+        assert f"  {line}\n" in done.out
+    rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
+    assert ["role", "86.5", "77.56 ± 0.09"] in rows
+    assert ["iu", "82.6", "75.36 ± 0.04"] in rows
+    assert ["pseudo", "", "77.97 ± 0.07"] in rows
+    assert recipe.cost in done.out
+    path = done.out.splitlines()[-1].removeprefix("All settings: ")
+    assert Path(path).read_text(encoding="utf-8") == text_of("p3/voc-linear-mobilenet")
+
+
+def test_an_unknown_one(command: Command) -> None:
+    for words in (["recipes", "p1/vocc"], ["train", "prepared", "--out", "run", "--recipe", "p1/vocc"]):
+        done = command(*words)
+        assert done == 2
+        assert "error: there is no recipe 'p1/vocc': did you mean 'p1/voc'?" in done.err
+
+
+def test_training_by_name_and_by_file(command: Command, captured: Captured) -> None:
+    config, _ = load("p1/coco")
+    assert command("train", "prepared", "--out", "run", "--recipe", "p1/coco") == 0
+    assert captured.config == config
+    Path("mine.toml").write_text(text_of("p1/coco"), encoding="utf-8")
+    assert command("train", "prepared", "--out", "run", "--config", "mine.toml", "--seed", 3) == 0
+    assert captured.config.seed == 3
+    assert captured.config.settings == config.settings
+
+
+def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captured) -> None:
+    done = command("train", "prepared", "--out", "run", "--recipe", "p1/voc", "--config", "c.toml")
+    assert done == 2
+    assert "error: --config c.toml and --recipe p1/voc cannot both be given" in done.err
+    assert captured == []
+
+
+RECIPE = '[recipe]\npaper = "P9"\nprepare = []\ntrain = []\ncost = "?"\n'
+PUBLISHED = "[recipe.published.mAP]\nan = 50\n"
+OURS = '[[recipe.ours]]\ncommand = ""\ndate = ""\nseeds = [0, 1]\nvalues = {an = [50]}\n'
+WHOLE = RECIPE + PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        (WHOLE.replace("cost", "costs"), "[recipe] has an unknown key 'costs': did you mean 'cost'?"),
+        (RECIPE, "c.toml[recipe] has no 'published': it must be given"),
+        ("recipe = 3", "c.toml: recipe must be a table ([recipe]), not 3"),
+        (WHOLE.replace("train = []", "train = 5"), "[recipe]: train must be a list ([...]), not 5"),
+        (WHOLE.replace("train = []", "train = [5]"), "[recipe]: train 1 must be a text in quotes, not 5"),
+        (RECIPE + "published = 4", "c.toml[recipe]: published must be a table ([published]), not 4"),
+        (WHOLE.replace("50", "'x'"), "c.toml[recipe][published][mAP]: an must be a number, not 'x'"),
+        (WHOLE + OURS, "values of an must be one for each of the 2 seeds, not 1"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(command: Command, captured: Captured, toml: str, said: str) -> None:
+    Path("c.toml").write_text(toml, encoding="utf-8")
+    done = command("train", "prepared", "--out", "run", "--config", "c.toml")
+    assert done == 2
+    assert said in done.err
+    assert captured == []
+    Path("c.toml").write_text(WHOLE, encoding="utf-8")
+    assert command("train", "prepared", "--out", "run", "--config", "c.toml") == 0
