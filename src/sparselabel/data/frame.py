@@ -25,18 +25,17 @@ Both reach as far as the cell that is filled, so that nothing is skipped when ma
 least as far as one cell that is read: then tent and box are the same thing, bilinear interpolation.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from sparselabel.data.resample import Axis, Bags, resampled
 from sparselabel.errors import DataError
 
 
@@ -125,8 +124,8 @@ class Frame:
         Antialiased bilinear. Cells beyond the crop are read too; only the picture's own edges end the grid.
         """
         self._refuse_other_grids(grids)
-        down, across = self._bags(_Axis.reading, size, (grids.shape[2], grids.shape[3]))
-        return _apply(down, grids, across)
+        down, across = self._bags(Axis.reading, size, (grids.shape[2], grids.shape[3]))
+        return resampled(down, grids, across)
 
     def paste(self, maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
@@ -135,9 +134,9 @@ class Frame:
         Other cells are 0. Bilinear, or area-averaged along an axis where a cell receives more than one.
         """
         self._refuse_other_grids(maps)
-        down, across = self._bags(_Axis.writing, size, (maps.shape[2], maps.shape[3]))
+        down, across = self._bags(Axis.writing, size, (maps.shape[2], maps.shape[3]))
         visible = down.filled[:, :, None] & across.filled[:, None, :]
-        return _apply(down, maps, across), torch.from_numpy(visible).to(maps.device)
+        return resampled(down, maps, across), torch.from_numpy(visible).to(maps.device)
 
     def _map(self, points: Tensor) -> "_Map":
         """The map of both coordinates, shaped to meet points (B, ..., 2)."""
@@ -153,24 +152,24 @@ class Frame:
         return _Map(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored.reshape(shape))
 
     @cached_property
-    def _axes(self) -> tuple["_Axis", "_Axis"]:
+    def _axes(self) -> tuple[Axis, Axis]:
         """The vertical and the horizontal axis."""
         box = self.box.cpu().double().numpy()
         flip = self.flip.cpu().numpy()
         never = np.zeros_like(flip)
-        return _Axis(box[:, 1], box[:, 3], never), _Axis(box[:, 0], box[:, 2], flip)
+        return Axis(box[:, 1], box[:, 3], never), Axis(box[:, 0], box[:, 2], flip)
 
     def _bags(
-        self, made: "Callable[[_Axis, int, int], _Bags]", to: tuple[int, int], of: tuple[int, int]
-    ) -> tuple["_Bags", "_Bags"]:
+        self, made: Callable[[Axis, int, int], Bags], to: tuple[int, int], of: tuple[int, int]
+    ) -> tuple[Bags, Bags]:
         """What cells are made of along the vertical and along the horizontal axis."""
         down, across = self._axes
         if to[0] != to[1] or of[0] != of[1]:
             return made(down, to[0], of[0]), made(across, to[1], of[1])
         # Squares: both axes at once. There are few numbers, and the time is that of the calls.
-        both = made(_Axis(*(np.concatenate(pair) for pair in zip(down, across, strict=True))), to[0], of[0])
+        both = made(Axis(*(np.concatenate(pair) for pair in zip(down, across, strict=True))), to[0], of[0])
         half = len(self)
-        return _Bags(both.others[:half], both.weights[:half]), _Bags(both.others[half:], both.weights[half:])
+        return Bags(both.others[:half], both.weights[:half]), Bags(both.others[half:], both.weights[half:])
 
     def _refuse_other_grids(self, grids: Tensor) -> None:
         if grids.ndim != 4 or len(grids) != len(self) or not grids.is_floating_point():
@@ -193,114 +192,3 @@ class _Map(NamedTuple):
 
     def to_image(self, places: Tensor) -> Tensor:
         return self.start + self.length * torch.where(self.mirrored, 1 - places, places)
-
-
-class _Bags(NamedTuple):
-    """How cells are made of others: for each of B pictures and each cell, which k, and their weights."""
-
-    others: npt.NDArray[np.int64]  # (B, cells, k)
-    weights: npt.NDArray[np.float64]
-
-    @property
-    def filled(self) -> npt.NDArray[np.bool_]:
-        """(B, cells) Whether a cell is made of anything."""
-        there: npt.NDArray[np.bool_] = np.logical_or.reduce(self.weights, axis=-1)
-        return there
-
-
-class _Axis(NamedTuple):
-    """One axis of B frames: the crop's ``start`` and ``length`` (B,), and whether it is ``mirrored`` (B,).
-
-    The weights of a few cells are made of so few numbers that numpy is done before torch has begun.
-    """
-
-    start: npt.NDArray[np.float64]
-    length: npt.NDArray[np.float64]
-    mirrored: npt.NDArray[np.bool_]
-
-    def reading(self, cells: int, grid: int) -> _Bags:
-        """The picture cells, of ``grid``, that each of the view's ``cells`` is made of."""
-        seen = np.where(self.mirrored[:, None], 1 - _centres(cells), _centres(cells))
-        place = (
-            self.start[:, None] + self.length[:, None] * seen
-        ) * grid - 0.5  # 0 is the first cell's centre
-        reach = np.maximum(self.length * (grid / cells), 1)[:, None, None]  # picture cells in a view cell
-        others = _around(place, reach[..., 0], math.ceil(2 * max(1, grid / cells)))
-        return _kept(others, 1 - np.abs(others - place[..., None]) / reach, grid)
-
-    def writing(self, grid: int, cells: int) -> _Bags:
-        """The view's ``cells`` that each picture cell of ``grid`` whose centre it shows is made of."""
-        seen = (_centres(grid) - self.start[:, None]) / self.length[:, None]
-        seen = np.minimum(np.maximum(seen, 0), 1)  # so that what the crop does not show is made of something
-        place = np.where(self.mirrored[:, None], 1 - seen, seen) * cells - 0.5
-        reach = np.maximum(cells / (self.length * grid), 1)[:, None, None]  # view cells in a picture cell
-        half = (reach + 1) / 2
-        others = _around(place, half[..., 0], math.ceil(reach.max(initial=1)) + 1)
-        overlap = half - np.abs(others - place[..., None])  # of an interval that long with each cell
-        kept = _kept(others, np.minimum(overlap, 1), cells)
-        start, end = self.start[:, None], (self.start + self.length)[:, None]
-        shown = (start <= _centres(grid)) & (_centres(grid) < end)
-        return _Bags(kept.others, kept.weights * shown[..., None])
-
-
-@lru_cache
-def _centres(cells: int) -> npt.NDArray[np.float64]:
-    return (np.arange(cells) + 0.5) / cells
-
-
-def _around(
-    place: npt.NDArray[np.float64], reach: npt.NDArray[np.float64], most: int
-) -> npt.NDArray[np.int64]:
-    """(B, n, most) The whole numbers that are nearer to a place (B, n) than ``reach``, and perhaps others."""
-    first = np.floor(place - reach).astype(np.int64)
-    return first[..., None] + np.arange(1, most + 1)
-
-
-def _kept(others: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], cells: int) -> _Bags:
-    """Weights that count nothing below 0 or beyond the first and last of the cells, and sum to 1."""
-    inside = np.minimum(np.maximum(others, 0), cells - 1)
-    weights = np.maximum(weights, 0) * (inside == others)
-    return _Bags(inside, weights / np.add.reduce(weights, axis=-1, keepdims=True))
-
-
-def _apply(down: _Bags, grids: Tensor, across: _Bags) -> Tensor:
-    """Make grids (B, L, H, W) anew along both axes: (B, L, h, w).
-
-    Classes lie innermost, as in channels-last memory, so that what is added up are long rows of numbers.
-    """
-    inner = grids.permute(0, 2, 3, 1)
-    with torch.autocast(grids.device.type, enabled=False):  # geometry stays exact under mixed precision
-        if (
-            down.others.shape[1] < grids.shape[2]
-        ):  # what becomes less comes first, what becomes more comes last
-            return _along_width(across, _along_height(down, inner)).permute(0, 3, 1, 2)
-        return _along_height(down, _along_width(across, inner)).permute(0, 3, 1, 2)
-
-
-def _along_height(bags: _Bags, grids: Tensor) -> Tensor:
-    """(B, h) bags of rows of (B, H, W, L): (B, h, W, L)."""
-    batch, height, width, classes = grids.shape
-    others = bags.others + np.arange(0, batch * height, height)[:, None, None]
-    rows = _add_up(grids.reshape(batch * height, width * classes), others, bags.weights)
-    return rows.view(batch, bags.others.shape[1], width, classes)
-
-
-def _along_width(bags: _Bags, grids: Tensor) -> Tensor:
-    """(B, w) bags of cells of (B, H, W, L): (B, H, w, L)."""
-    batch, height, width, classes = grids.shape
-    line = np.arange(0, batch * height * width, width).reshape(batch, height, 1, 1)
-    weights = bags.weights.astype(np.float32) if grids.dtype == torch.float32 else bags.weights
-    cells = _add_up(
-        grids.reshape(batch * height * width, classes),
-        bags.others[:, None] + line,
-        weights[:, None].repeat(height, axis=1),
-    )
-    return cells.view(batch, height, bags.others.shape[1], classes)
-
-
-def _add_up(table: Tensor, others: npt.NDArray[np.int64], weights: npt.NDArray[np.floating]) -> Tensor:
-    """Sums of the table's rows, k at a time, by number and weight (..., k)."""
-    shape = (-1, others.shape[-1])
-    numbers = torch.from_numpy(others.reshape(shape)).to(table.device)
-    shares = torch.from_numpy(weights.reshape(shape)).to(table.device, table.dtype)
-    return functional.embedding_bag(numbers, table, mode="sum", per_sample_weights=shares)
