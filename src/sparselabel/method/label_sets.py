@@ -1,16 +1,16 @@
 """Which classes are in a picture beside the annotated one: a mixture over label sets.
 
-Every annotated label i of a picture is one observation: a vector of scores v (L,) of models that never saw the
-picture, and a hidden set y of classes with i in it. The model is
+Of every picture with one annotated class i there is a vector of scores v (L,), from models that never saw the
+picture; hidden is the set y of its classes, with i among them. The model is
 
     v = b + ρ_|y| Σ_{j in y} s_j (m_j − b) + noise,   s_j ~ N(1, τ²),   noise ~ N(0, C_i)
 
 m_j is where pictures of class j alone lie, b the mean of all m. A picture of several classes lies between
 theirs: averaged features add up, each class's part weakened by ρ. s_j is how strongly a class shows (its size,
 mostly). C_i is the noise of pictures annotated i, shrunk to that of all: dogs that look like cats widen it and
-so are not taken for pictures of both. Sets have independent odds, and the annotator's choice is part of the
-model (see ``fit``). Everything is found by expectation and maximisation. Confusion and company differ in where
-pictures lie, not only in how unsure the scores are: this is what a classifier's probabilities alone cannot tell.
+so are not taken for pictures of both. Classes have independent odds, and the annotator takes any class of the
+picture with the same chance. All is found by expectation and maximisation. Confusion and company differ in where
+pictures lie, not only in how unsure the scores are: a classifier's probabilities alone cannot tell them apart.
 """
 
 import itertools
@@ -23,22 +23,21 @@ from torch import Tensor
 LARGEST = 4
 NEAREST = 12
 """Sets of three and more are formed of the annotated class and so many others, those with the best scores."""
-NOISE_ROWS = 300.0
+NOISE_ROWS = 600.0
 """How many rows the shared noise weighs in a class's own."""
 IMPOSSIBLE = -30.0
-"""Log probability of a set that contradicts a label: finite, as a set that agrees may not be among those tried."""
+"""Log probability of a set with a class that is known to be absent."""
 EMPTY_SET = 0.02
 """Sets that explain fewer observations than this are dropped after the first steps."""
 
 
 @dataclass
 class Observations:
-    """One annotated label a row: scores (M, L), its class (M,), the picture's labels (M, L) and a weight (M,)."""
+    """Pictures with one annotated class: scores (M, L), that class (M,), absent classes (M, L), weights (M,)."""
 
     scores: Tensor
     annotated: Tensor
-    positive: Tensor
-    negative: Tensor
+    absent: Tensor
     weight: Tensor
 
 
@@ -53,7 +52,6 @@ class Parameters:
     odds: Tensor
     dilution: Tensor
     spread: float
-    kept_share: float | None
     sets: dict[int, list[Tensor]]
 
 
@@ -80,7 +78,7 @@ class _Sums:
     of_class: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
 
-def start(data: Observations, one_each: bool) -> Parameters:
+def start(data: Observations) -> Parameters:
     """A first guess: half as many hidden positives as annotated ones, pairs diluted by .7."""
     count, classes = data.scores.shape
     everything = data.scores.mean(0)
@@ -97,8 +95,7 @@ def start(data: Observations, one_each: bool) -> Parameters:
     dilution = torch.tensor([1.0, 0.7, 0.57, 0.5][:LARGEST], dtype=means.dtype)
     shared = torch.stack(list(noise.values())).sum(0) / count
     odds = (rate / (1 - rate)).to(means.dtype)
-    kept = None if one_each else 0.5
-    return Parameters(means, means.mean(0), shared, noise, odds, dilution, 0.4, kept, sets)
+    return Parameters(means, means.mean(0), shared, noise, odds, dilution, 0.4, sets)
 
 
 def _sets(label: int, promising: Tensor) -> list[Tensor]:
@@ -117,9 +114,9 @@ def _sets(label: int, promising: Tensor) -> list[Tensor]:
 def fit(data: Observations, now: Parameters, steps: int, settle: int = 0) -> Beliefs:
     """Improve the parameters in place, step by step; returns the last beliefs.
 
-    With ``kept_share`` None the annotator gave one label a picture, any of its classes with the same chance;
-    else each positive was kept with that chance, which is learned too. Dilution stays for ``settle`` steps.
+    The dilution stays as it is for ``settle`` steps; then sets that explain nothing are dropped.
     """
+    beliefs = Beliefs(data.scores, data.weight)
     for step in range(steps):
         sums, beliefs = _expect(data, now)
         _maximise(data, now, sums, beliefs, learn_dilution=step >= settle)
@@ -191,18 +188,9 @@ def _expect_block(
 
 
 def _prior(data: Observations, now: Parameters, rows: Tensor, members: Tensor) -> Tensor:
-    """(n, sets) Log probability of a set and of the labels seen, before the scores are looked at."""
-    size = members.shape[1]
-    others = members[:, 1:]
-    prior = torch.log(now.odds)[members].sum(1).expand(len(rows), -1)
-    if now.kept_share is None:
-        prior = prior - math.log(size)
-    else:
-        seen = data.positive[rows][:, others].sum(2)
-        all_seen = data.positive[rows].sum(1, keepdim=True) - 1
-        kept = math.log(now.kept_share), math.log1p(-now.kept_share)
-        prior = prior + seen * kept[0] + (size - 1 - seen) * kept[1] + (all_seen - seen) * IMPOSSIBLE
-    return prior + data.negative[rows][:, others].sum(2) * IMPOSSIBLE
+    """(n, sets) Log probability of a set, and of the choice of the annotated class out of it."""
+    prior = torch.log(now.odds)[members].sum(1) - math.log(members.shape[1])
+    return prior + data.absent[rows][:, members[:, 1:]].sum(2) * IMPOSSIBLE
 
 
 def _add_regression(
@@ -248,22 +236,11 @@ def _maximise(
 
 
 def _learn_odds(data: Observations, now: Parameters, beliefs: Beliefs) -> None:
-    mass, weight = beliefs.present * data.weight[:, None], data.weight
-    annotated = torch.zeros_like(mass).scatter_(1, data.annotated[:, None], 1.0)
-    if now.kept_share is None:  # a row a picture, and a picture has at least one class
-        share = mass.sum(0) / weight.sum()
-        for _ in range(5):
-            nothing = torch.exp(-torch.log1p(now.odds).sum())
-            rate = (share * (1 - nothing)).clamp(1e-5, 0.97)
-            now.odds = rate / (1 - rate)
-        return
-    # A row a label: what else is there does not depend on which label it is.
-    others = weight[:, None] * (1 - annotated)
-    rate = ((beliefs.present * others).sum(0) / others.sum(0).clamp(min=1e-12)).clamp(1e-5, 0.97)
-    now.odds = rate / (1 - rate)
-    seen = (data.positive * others).sum()
-    there = (torch.maximum(beliefs.present, data.positive) * others).sum()
-    now.kept_share = float((seen / there).clamp(0.01, 0.99))
+    share = (beliefs.present * data.weight[:, None]).sum(0) / data.weight.sum()
+    for _ in range(5):  # a picture with no class at all is never annotated
+        nothing = torch.exp(-torch.log1p(now.odds).sum())
+        rate = (share * (1 - nothing)).clamp(1e-5, 0.97)
+        now.odds = rate / (1 - rate)
 
 
 def _drop_empty_sets(now: Parameters, sums: _Sums) -> None:
