@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, train
+from sparselabel.cli import compare, data, demo, evaluate, expect, methods, prepare, train
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
 
 app = App(
@@ -25,6 +25,7 @@ app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  
 app.command(prepare.app)
 app.command(data.data)
 app.command(methods.methods)
+app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(compare.compare)

@@ -1,9 +1,9 @@
-"""How many pictures each class is in, as an estimate with its spread; counted ones, and the file they are kept in."""
+"""How many pictures each class is in: an estimate with its spread, counting, and the file."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from sparselabel.errors import DataError, listing
 Floats = npt.NDArray[np.float64]
 How = Literal["auto", "counted"]
 
-DRAWS = 1000
+DRAWS = 400
 SPREAD = 1.96
 OWN_COUNT = 20.0
 """Pictures that the share by annotated labels weighs beside a class's own count in the counted sample."""
@@ -53,7 +53,10 @@ class ClassCounts:
             "pictures": self.pictures,
             "classes": [
                 {"name": name, "annotated": int(seen)}
-                | {key: round(float(n), 2) for key, n in zip(("expected", "low", "high"), numbers, strict=True)}
+                | {
+                    key: round(float(n), 2)
+                    for key, n in zip(("expected", "low", "high"), numbers, strict=True)
+                }
                 for name, seen, *numbers in rows
             ],
         }
@@ -90,7 +93,11 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
         ) from error
     numbers = np.stack([*column.values()])
-    if how not in ("auto", "counted") or pictures < 1 or not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+    if (
+        how not in ("auto", "counted")
+        or pictures < 1
+        or not (np.isfinite(numbers).all() and (numbers >= 0).all())
+    ):
         raise DataError(f"{path} has counts that cannot be: make it again with `sparselabel expect`")
     annotated = column.pop("annotated").astype(np.int64)
     return ClassCounts(
@@ -116,10 +123,14 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     if complete.classes != observed.classes:
         raise DataError("the counted pictures must have the data's classes, in the same order")
     if not complete.complete:
-        raise DataError("counted pictures must have all labels, 1 or 0: complete them, or leave those rows out")
+        raise DataError(
+            "counted pictures must have all labels, 1 or 0: complete them, or leave those rows out"
+        )
     if len(complete) < 2:
-        raise DataError(f"{len(complete)} counted pictures say nothing: label a few dozen random ones completely")
-    annotated = _annotated(observed.values)
+        raise DataError(
+            f"{len(complete)} counted pictures say nothing: label a few dozen random ones completely"
+        )
+    annotated = annotated_positives(observed.values)
     counts = (complete.values == POSITIVE).astype(np.float64)
 
     def estimate(sample: Floats) -> Floats:
@@ -143,7 +154,7 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     )  # fmt: skip
 
 
-def _annotated(observed: Labels) -> npt.NDArray[np.int64]:
+def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
     """(L,) Annotated positives; raises if there are none."""
     annotated: npt.NDArray[np.int64] = (observed == POSITIVE).sum(0, dtype=np.int64)
     if not annotated.any():

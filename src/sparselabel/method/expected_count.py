@@ -1,8 +1,9 @@
-"""K without an oracle: how many positives each class has, from the pictures' features and the observed labels.
+"""K without an oracle: how many positives each class has, from features and observed labels.
 
 Where pictures have one positive each: cross-fitted linear `an` scores, and a mixture over label sets
 (``label_sets``). Where labels were kept at random, so that some pictures have several and some have none, the
-numbers of labels alone tell the share that was kept. What is assumed, and where it fails: docs/expected-positives.md.
+numbers of labels alone tell the share that was kept. docs/expected-positives.md says what is assumed, and
+where it fails.
 """
 
 import copy
@@ -14,20 +15,20 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 from sparselabel.errors import DataError
-from sparselabel.method.class_counts import SPREAD, ClassCounts, Floats, _annotated, bounded
+from sparselabel.method.class_counts import DRAWS, SPREAD, ClassCounts, Floats, annotated_positives, bounded
 from sparselabel.method.label_sets import LARGEST, Beliefs, Observations, fit, start
 
 FOLDS = 5
 PENALTY = 1.0
 """Of the least-squares `an` models, on standardised features."""
 STEPS, SETTLE = 25, 6
-REPEATS, REPEAT_STEPS = 10, 5
+REPEATS, REPEAT_STEPS = 8, 5
 MOST_PICTURES = 10_000
 MOST_CLASSES = 400
 SMALL_CLASS = 20.0
 """Annotated labels that the ratio of all classes weighs beside a class's own."""
-MODEL_ERROR, CLASS_ERROR = 0.3, 0.6
-"""Shares of the hidden positives by which the form of the model is off: measured, docs/expected-positives.md."""
+MODEL_ERROR, CLASS_ERROR = 0.3, 0.8
+"""Shares of the hidden positives by which the model is off (docs/expected-positives.md)."""
 
 FEWEST_PICTURES = 300
 WEAKEST_SCORES = 0.75
@@ -42,7 +43,7 @@ def estimate_positives(
     """Expected positives of every class, from features (N, D) and observed labels (N, L)."""
     if features.ndim != 2 or len(features) != len(observed):
         raise DataError(f"{len(observed):,} pictures need features of shape (N, D), not {features.shape}")
-    annotated = _annotated(observed)
+    annotated = annotated_positives(observed)
     if (observed == POSITIVE).sum(1).max() > 1:
         return _from_numbers(observed, annotated, classes, seed)
     return _from_scores(features, observed, annotated, classes, seed)
@@ -53,8 +54,8 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or count positives "
-            "in some pictures (`sparselabel expect --how counted`)"
+            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or count "
+            "positives in some pictures (`sparselabel expect --how counted`)"
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -93,7 +94,7 @@ def _from_scores(
     values = torch.from_numpy(observed[rows][:, known])
     labels = (values == POSITIVE).float()
     scores = cross_fitted_scores(torch.from_numpy(np.asarray(features[rows], dtype=np.float32)), labels, seed)
-    absent = (values == NEGATIVE).float()
+    absent = (values == NEGATIVE).float() if (values == NEGATIVE).any() else None
     data = Observations(scores, labels.argmax(1), absent, torch.ones(len(rows)))
     parameters = start(data)
     beliefs = fit(data, parameters, STEPS, SETTLE)
@@ -132,10 +133,14 @@ def _doubts(
         doubts.append(f"the features hardly tell the classes apart (mean AUC {certainty:.2f})")
     large = float(beliefs.sizes[LARGEST - 1] / beliefs.sizes.sum())
     if large > MOST_LARGE_SETS:
-        doubts.append(f"{large:.0%} of the pictures seem to have {LARGEST} or more classes, the most it looks for")
+        doubts.append(
+            f"{large:.0%} of the pictures seem to have {LARGEST} or more classes, the most it looks for"
+        )
     one_sided = _one_sided(data, beliefs)
     if one_sided > MOST_ONE_SIDED:
-        doubts.append(f"the annotated class is not a random one of the picture's (one-sidedness {one_sided:.2f})")
+        doubts.append(
+            f"the annotated class is not a random one of the picture's (one-sidedness {one_sided:.2f})"
+        )
     return doubts
 
 
@@ -165,7 +170,7 @@ def _from_numbers(
     share, found = kept_share(numbers)
     expected = bounded(annotated / share, observed)
     repeats = []
-    for _ in range(20 * REPEATS):
+    for _ in range(DRAWS):
         rows = random.integers(0, len(numbers), len(numbers))
         drawn = (observed[rows] == POSITIVE).sum(0)
         repeats.append(bounded(drawn / kept_share(numbers[rows])[0], observed))
@@ -181,8 +186,8 @@ def _from_numbers(
 def kept_share(numbers: npt.NDArray[np.int64]) -> tuple[float, bool]:
     """The chance c with which positives were kept, from the number of kept ones in each picture.
 
-    If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y] = 0 where every picture has at least
-    one class. The largest root is c; without one (second value) the share that comes nearest.
+    If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y], which is 0 where every picture has
+    at least one class. The largest root is c; without one (second value) the share that comes nearest.
     """
     pictures = np.bincount(numbers)
     shares = np.linspace(0.02, 1, 981)
@@ -209,9 +214,9 @@ def _with_spread(
     pictures = len(observed)
     hidden = expected - annotated
     class_error = CLASS_ERROR if model_error else 0.0
-    spread = np.sqrt((SPREAD * repeats.std(0)) ** 2 + (class_error * hidden) ** 2)
+    spread = np.sqrt((SPREAD * _deviation(repeats)) ** 2 + (class_error * hidden) ** 2)
     k_spread = np.sqrt(
-        (SPREAD * repeats.sum(1).std() / pictures) ** 2 + (model_error * hidden.sum() / pictures) ** 2
+        (SPREAD * _deviation(repeats.sum(1)) / pictures) ** 2 + (model_error * hidden.sum() / pictures) ** 2
     )
     k, fewest = expected.sum() / pictures, annotated.sum() / pictures
     return ClassCounts(
@@ -220,3 +225,10 @@ def _with_spread(
         (max(float(k - k_spread), float(fewest)), float(k + k_spread)),
         not doubts, "; ".join(doubts) or "nothing speaks against it",
     )  # fmt: skip
+
+
+def _deviation(repeats: Floats) -> Floats:
+    """Half the width of the middle 68 %: a standard deviation that a few wild repeats do not move."""
+    low, high = np.quantile(repeats, (0.16, 0.84), axis=0)
+    half: Floats = (high - low) / 2
+    return half

@@ -6,11 +6,11 @@ picture; hidden is the set y of its classes, with i among them. The model is
     v = b + ρ_|y| Σ_{j in y} s_j (m_j − b) + noise,   s_j ~ N(1, τ²),   noise ~ N(0, C_i)
 
 m_j is where pictures of class j alone lie, b the mean of all m. A picture of several classes lies between
-theirs: averaged features add up, each class's part weakened by ρ. s_j is how strongly a class shows (its size,
-mostly). C_i is the noise of pictures annotated i, shrunk to that of all: dogs that look like cats widen it and
-so are not taken for pictures of both. Classes have independent odds, and the annotator takes any class of the
-picture with the same chance. All is found by expectation and maximisation. Confusion and company differ in where
-pictures lie, not only in how unsure the scores are: a classifier's probabilities alone cannot tell them apart.
+theirs: averaged features add up, each class's part weakened by ρ. s_j is how strongly a class shows (mostly
+its size). C_i is the noise of pictures annotated i, shrunk to that of all: dogs that look like cats widen it
+and so are not taken for pictures of both. Classes have independent odds, and the annotator takes any class of
+the picture with the same chance. All is found by expectation and maximisation. Confusion and company differ
+in where pictures lie, not only in how unsure the scores are: probabilities alone cannot tell them apart.
 """
 
 import itertools
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 LARGEST = 4
+BLOCK = 2048
 NEAREST = 12
 """Sets of three and more are formed of the annotated class and so many others, those with the best scores."""
 NOISE_ROWS = 600.0
@@ -33,11 +34,11 @@ EMPTY_SET = 0.02
 
 @dataclass
 class Observations:
-    """Pictures with one annotated class: scores (M, L), that class (M,), absent classes (M, L), weights (M,)."""
+    """Pictures with one annotated class: scores (M, L), the class (M,), absent ones (M, L), weights (M,)."""
 
     scores: Tensor
     annotated: Tensor
-    absent: Tensor
+    absent: Tensor | None
     weight: Tensor
 
 
@@ -57,7 +58,7 @@ class Parameters:
 
 @dataclass
 class Beliefs:
-    """Given everything observed: (M, L) chance of each class, and how many observations each size explains."""
+    """(M, L) chance of each class, given all observed, and how many pictures each size of set explains."""
 
     present: Tensor
     sizes: Tensor
@@ -77,6 +78,13 @@ class _Sums:
     explained: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     of_class: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
+    @classmethod
+    def none(cls, classes: int, kind: torch.dtype) -> "_Sums":
+        design = torch.zeros(classes + 1, classes + 1, dtype=kind)
+        strength, members, along, length, sizes = torch.zeros(5, LARGEST, dtype=kind)
+        response = torch.zeros(classes + 1, classes, dtype=kind)
+        return cls(design, response, strength, members, along, length, sizes)
+
 
 def start(data: Observations) -> Parameters:
     """A first guess: half as many hidden positives as annotated ones, pairs diluted by .7."""
@@ -85,7 +93,7 @@ def start(data: Observations) -> Parameters:
     means = everything.repeat(classes, 1)
     noise, sets = {}, {}
     excess = (data.scores - everything) / data.scores.std(0).clamp(min=1e-12)
-    for label in data.annotated.unique().tolist():
+    for label in sorted({*data.annotated.tolist()}):
         rows = data.annotated == label
         means[label] = data.scores[rows].mean(0)
         apart = data.scores[rows] - means[label]
@@ -104,10 +112,8 @@ def _sets(label: int, promising: Tensor) -> list[Tensor]:
     found = []
     for size in range(1, LARGEST + 1):
         pool = others if size <= 2 else others[:NEAREST]
-        found.append(
-            torch.tensor([(label, *rest) for rest in itertools.combinations(pool, size - 1)], dtype=torch.long)
-            .reshape(-1, size)
-        )
+        members = [(label, *rest) for rest in itertools.combinations(pool, size - 1)]
+        found.append(torch.tensor(members, dtype=torch.long).reshape(-1, size))
     return found
 
 
@@ -127,13 +133,12 @@ def fit(data: Observations, now: Parameters, steps: int, settle: int = 0) -> Bel
 
 def _expect(data: Observations, now: Parameters) -> tuple[_Sums, Beliefs]:
     classes, kind = data.scores.shape[1], data.scores.dtype
-    square = torch.zeros(classes + 1, classes + 1, dtype=kind)
-    sums = _Sums(square, square[:, :classes].clone(), *(torch.zeros(LARGEST, dtype=kind) for _ in range(5)))
+    sums = _Sums.none(classes, kind)
     beliefs = Beliefs(torch.zeros_like(data.scores), sums.sizes)
     for label in now.sets:
         rows = torch.nonzero(data.annotated == label)[:, 0]
-        for block in rows.split(2048):
-            _expect_block(data, now, label, block, sums, beliefs)
+        for first in range(0, len(rows), BLOCK):
+            _expect_block(data, now, label, rows[first : first + BLOCK], sums, beliefs)
     return sums, beliefs
 
 
@@ -190,6 +195,8 @@ def _expect_block(
 def _prior(data: Observations, now: Parameters, rows: Tensor, members: Tensor) -> Tensor:
     """(n, sets) Log probability of a set, and of the choice of the annotated class out of it."""
     prior = torch.log(now.odds)[members].sum(1) - math.log(members.shape[1])
+    if data.absent is None:
+        return prior
     return prior + data.absent[rows][:, members[:, 1:]].sum(2) * IMPOSSIBLE
 
 
@@ -219,7 +226,8 @@ def _maximise(
 ) -> None:
     count, classes = data.weight.sum(), data.scores.shape[1]
     eye = torch.eye(classes, dtype=data.scores.dtype)
-    tie = torch.cat([eye, torch.full((1, classes), 1 / classes, dtype=eye.dtype)])  # the centre: mean of means
+    # The centre is the mean of the means.
+    tie = torch.cat([eye, torch.full((1, classes), 1 / classes, dtype=eye.dtype)])
     design = tie.T @ sums.design @ tie
     slack = 1e-6 * torch.trace(design) / classes
     both = tie @ torch.linalg.solve(design + slack * eye, tie.T @ sums.response)
