@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, recipes, train
+from sparselabel.cli import compare, data, demo, evaluate, expect, methods, prepare, recipes, train
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
 
 app = App(
@@ -26,6 +26,7 @@ app.command(prepare.app)
 app.command(data.data)
 app.command(methods.methods)
 app.command(recipes.recipes)
+app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(compare.compare)

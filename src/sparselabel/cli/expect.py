@@ -1,0 +1,94 @@
+"""``sparselabel expect``: how many positives each class has, without full labels."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.table import Table
+
+from sparselabel.cli.terminal import first_process, plain_console
+from sparselabel.config import Machine, TrainConfig, Views
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
+    from sparselabel.method.class_counts import ClassCounts
+
+CONFIG, VIEWS = TrainConfig(), Views()
+
+
+def expect(
+    data: Path,
+    /,
+    *,
+    out: Path,
+    how: Literal["auto", "counted"] = "auto",
+    labels: Path | None = None,
+    backbone: str = CONFIG.backbone,
+    weights: str = CONFIG.weights,
+    views: Views = VIEWS,
+    seed: int = 0,
+    workers: int = Machine().workers,
+) -> None:
+    """Estimate the expected positives of every class, and K, their number a picture.
+
+    Example: `sparselabel expect prepared --backbone mobilenetv2_100 --out expected.json`
+
+    Parameters
+    ----------
+    data
+        Prepared data, as `sparselabel prepare` wrote it.
+    out
+        JSON file to write.
+    how
+        auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
+    labels
+        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it.
+    backbone
+        Any timm network.
+    weights
+        Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
+    seed
+        Of the folds and of the bootstrap.
+    workers
+        Processes that load pictures.
+    """
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.train.expected import expected_positives
+
+    config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)
+    prepared = open_prepared(data)
+    found = expected_positives(prepared, config, how, labels, Machine(workers=workers))
+    if not first_process():
+        return
+    found.write(out)
+    show(found, prepared)
+    plain_console().print(f"written: {out}")
+
+
+def show(found: "ClassCounts", data: "Prepared") -> None:
+    """The classes' expected positives; beside the truth, where it is known."""
+    console = plain_console()
+    truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
+    table = Table(title=f"{data.name}: {found.pictures:,} training pictures", title_justify="left")
+    table.add_column("class")
+    for name in ("annotated", "expected", "interval", *(() if truth is None else ("truth", "error"))):
+        table.add_column(name, justify="right")
+    real = None if truth is None else truth.counts()
+    for number, name in enumerate(found.classes):
+        expected = float(found.expected[number])
+        row = [f"{found.annotated[number]:,}", f"{expected:,.0f}"]
+        row.append(f"{found.low[number]:,.0f} – {found.high[number]:,.0f}")
+        if real is not None:
+            row += [f"{real[number]:,}", _error(expected, float(real[number]))]
+        table.add_row(name, *row)
+    console.print(table)
+    low, high = found.interval
+    known = ""
+    if real is not None:
+        k = float(real.sum()) / found.pictures
+        known = f"; truth {k:.3f}, error {_error(found.per_picture, k)}"
+    console.print(f"K, classes a picture: {found.per_picture:.3f} ({low:.2f} – {high:.2f}){known}")
+    console.print(f"{'trusted' if found.trusted else 'not to be trusted'}: {found.why}")
+
+
+def _error(expected: float, real: float) -> str:
+    return "-" if real == 0 else f"{100 * (expected / real - 1):+.0f} %"

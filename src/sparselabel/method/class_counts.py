@@ -1,0 +1,162 @@
+"""How many pictures each class is in: an estimate with its spread, counting, and the file."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
+from sparselabel.errors import DataError, listing
+
+Floats = npt.NDArray[np.float64]
+How = Literal["auto", "counted"]
+
+DRAWS = 400
+SPREAD = 1.96
+OWN_COUNT = 20.0
+"""Pictures that the share by annotated labels weighs beside a class's own count in the counted sample."""
+FEWEST_COUNTED = 30
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """Expected positives of every class in training: p_i with bounds (L,), and their sum a picture, K."""
+
+    how: How
+    classes: tuple[str, ...]
+    pictures: int
+    annotated: npt.NDArray[np.int64]
+    expected: Floats
+    low: Floats
+    high: Floats
+    interval: tuple[float, float]
+    trusted: bool
+    why: str
+
+    @property
+    def per_picture(self) -> float:
+        """K, the mean number of classes in a picture."""
+        return float(self.expected.sum() / self.pictures)
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON."""
+        rows = zip(self.classes, self.annotated, self.expected, self.low, self.high, strict=True)
+        content = {
+            "how": self.how,
+            "K": round(self.per_picture, 4),
+            "interval": [round(bound, 4) for bound in self.interval],
+            "trusted": self.trusted,
+            "why": self.why,
+            "pictures": self.pictures,
+            "classes": [
+                {"name": name, "annotated": int(seen)}
+                | {
+                    key: round(float(n), 2)
+                    for key, n in zip(("expected", "low", "high"), numbers, strict=True)
+                }
+                for name, seen, *numbers in rows
+            ],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+
+def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
+    """Read what ``ClassCounts.write`` wrote, for these classes in this order."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = {row["name"]: row for row in content["classes"]}
+        missing = [name for name in classes if name not in rows]
+        extra = [name for name in rows if name not in classes]
+        if missing or extra:
+            raise DataError(
+                f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
+                f"unknown: {listing(extra) or 'none'}): make it again with `sparselabel expect`"
+            )
+        column = {
+            key: np.array([rows[name][key] for name in classes], dtype=np.float64)
+            for key in ("annotated", "expected", "low", "high")
+        }
+        low, high = (float(bound) for bound in content["interval"])
+        how, why, pictures = content["how"], str(content["why"]), int(content["pictures"])
+        trusted = bool(content["trusted"])
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(
+            f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
+        ) from error
+    numbers = np.stack([*column.values()])
+    if (
+        how not in ("auto", "counted")
+        or pictures < 1
+        or not (np.isfinite(numbers).all() and (numbers >= 0).all())
+    ):
+        raise DataError(f"{path} has counts that cannot be: make it again with `sparselabel expect`")
+    annotated = column.pop("annotated").astype(np.int64)
+    return ClassCounts(
+        how=how, classes=classes, pictures=pictures, annotated=annotated, interval=(low, high),
+        trusted=trusted, why=why, **column,
+    )  # fmt: skip
+
+
+def bounded(expected: Floats, observed: Labels) -> Floats:
+    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
+    annotated = (observed == POSITIVE).sum(0)
+    most = len(observed) - (observed == NEGATIVE).sum(0)
+    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, most), 0.0)
+    return kept
+
+
+def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:
+    """Expected positives from some random pictures with complete labels.
+
+    K is their mean number of classes. Classes share K·N by their annotated labels (P1 eq. 3); the larger the
+    sample, the more a class's own count in it weighs. Spread: bootstrap over the counted pictures.
+    """
+    if complete.classes != observed.classes:
+        raise DataError("the counted pictures must have the data's classes, in the same order")
+    if not complete.complete:
+        raise DataError(
+            "counted pictures must have all labels, 1 or 0: complete them, or leave those rows out"
+        )
+    if len(complete) < 2:
+        raise DataError(
+            f"{len(complete)} counted pictures say nothing: label a few dozen random ones completely"
+        )
+    annotated = annotated_positives(observed.values)
+    counts = (complete.values == POSITIVE).astype(np.float64)
+
+    def estimate(sample: Floats) -> Floats:
+        own = sample.mean(0) * len(observed)
+        shares = own.sum() * annotated / annotated.sum()
+        weight = len(sample) / (len(sample) + OWN_COUNT * len(annotated))
+        mixed = np.where(annotated > 0, weight * own + (1 - weight) * shares, 0.0)
+        mixed *= own.sum() / max(mixed.sum(), 1e-12)
+        return bounded(mixed, observed.values)
+
+    random = np.random.default_rng(seed)
+    size = len(counts)
+    draws = np.stack([estimate(counts[random.integers(0, size, size)]) for _ in range(DRAWS)])
+    low, high = np.quantile(draws, (0.025, 0.975), axis=0)
+    k_low, k_high = np.quantile(draws.sum(1) / len(observed), (0.025, 0.975))
+    few = size < FEWEST_COUNTED
+    why = f"counted in {size:,} pictures" + (f": fewer than {FEWEST_COUNTED}" if few else "")
+    return ClassCounts(
+        "counted", observed.classes, len(observed), annotated, estimate(counts), low, high,
+        (float(k_low), float(k_high)), not few, why,
+    )  # fmt: skip
+
+
+def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
+    """(L,) Annotated positives; raises if there are none."""
+    annotated: npt.NDArray[np.int64] = (observed == POSITIVE).sum(0, dtype=np.int64)
+    if not annotated.any():
+        raise DataError("the training labels have no positive label: there is nothing to estimate from")
+    return annotated

@@ -1,0 +1,39 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sparselabel.config import Preparation
+from tests.cli.conftest import Command
+from tests.train.conftest import small_scenes
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sparselabel.method.expected_count.REPEATS", 2)
+    folder = tmp_path / "data"
+    small_scenes(folder, 60, 10, Preparation(sparsify="single-positive"))
+    return folder
+
+
+def test_expected_positives_are_shown_beside_the_truth_and_kept(command: Command, prepared: Path) -> None:
+    done = command(
+        "expect", prepared, "--backbone", "test_efficientnet", "--weights", "none", "--views.size", 32,
+        "--workers", 0, "--out", "expected.json",
+    )  # fmt: skip
+    assert done == 0, done.err
+    assert "annotated" in done.out
+    assert "truth" in done.out
+    assert "K, classes a picture: " in done.out
+    assert "not to be trusted: only 48 pictures have a label" in done.out
+    written = json.loads(Path("expected.json").read_text())
+    assert written["how"] == "auto"
+    assert written["pictures"] == 48
+    assert len(written["classes"]) == 12
+
+
+def test_counting_needs_a_table(command: Command, prepared: Path) -> None:
+    done = command("expect", prepared, "--how", "counted", "--out", "expected.json")
+    assert done == 2
+    assert "name a table with --labels" in done.err
+    assert not Path("expected.json").exists()

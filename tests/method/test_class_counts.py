@@ -1,0 +1,115 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
+from sparselabel.data.sparsify import keep_per_picture
+from sparselabel.errors import DataError
+from sparselabel.method.class_counts import ClassCounts, counted_positives, read_expected
+
+CLASSES = ("cat", "dog", "bird", "fish")
+
+
+def table(values: Labels) -> LabelTable:
+    return LabelTable(np.array([str(row) for row in range(len(values))]), CLASSES, values)
+
+
+def full(pictures: int, seed: int = 0) -> Labels:
+    random = np.random.default_rng(seed)
+    truth = (random.random((pictures, 4)) < (0.5, 0.4, 0.2, 0.3)).astype(np.int8)
+    truth[~truth.any(1), 0] = 1
+    return truth
+
+
+def counts() -> ClassCounts:
+    truth = full(200)
+    return counted_positives(table(truth[:50]), table(keep_per_picture(truth, 1, 0, 0)))
+
+
+def test_counting_gives_k_with_its_interval() -> None:
+    truth = full(2000)
+    found = counted_positives(table(truth[:100]), table(keep_per_picture(truth, 1, 0, 0)))
+    assert found.how == "counted"
+    assert found.per_picture == pytest.approx(truth[:100].sum() / 100)
+    assert found.interval[0] < truth.sum() / 2000 < found.interval[1]
+    assert found.interval[1] - found.interval[0] == pytest.approx(4 * truth.sum(1).std() / 10, rel=0.2)
+    assert found.trusted
+    assert found.why == "counted in 100 pictures"
+
+
+def test_few_counted_pictures_share_k_by_annotated_labels() -> None:
+    truth = full(2000)
+    observed = keep_per_picture(truth, 1, 0, 0)
+    annotated = (observed == POSITIVE).sum(0)
+    few = counted_positives(table(truth[:10]), table(observed))
+    by_labels = truth[:10].sum() / 10 * annotated
+    own = truth[:10].mean(0) * 2000
+    assert np.allclose(few.expected, by_labels + (own - by_labels) * 10 / 90)
+    assert not few.trusted
+    assert "fewer than 30" in few.why
+
+
+def test_expected_positives_have_their_bounds() -> None:
+    observed = np.full((40, 4), UNKNOWN, dtype=np.int8)
+    observed[:30, 0] = POSITIVE  # more than the counted sample says
+    observed[30:, 1] = POSITIVE
+    observed[:25, 1] = NEGATIVE  # so that at most 15 remain
+    sample = np.tile(np.array([0, 1, 1, 0], dtype=np.int8), (400, 1))
+    found = counted_positives(table(sample), table(observed))
+    assert found.expected.tolist() == [pytest.approx(found.expected[0]), 15, 0, 0]
+    assert found.expected[0] >= 30
+
+
+def test_what_cannot_be_counted() -> None:
+    truth, observed = full(40), table(keep_per_picture(full(40), 1, 0, 0))
+    unknown = truth.copy()
+    unknown[3, 1] = UNKNOWN
+    with pytest.raises(DataError, match="must have all labels"):
+        counted_positives(table(unknown), observed)
+    with pytest.raises(DataError, match="1 counted pictures say nothing"):
+        counted_positives(table(truth[:1]), observed)
+    with pytest.raises(DataError, match="no positive label"):
+        counted_positives(table(truth), table(np.full_like(truth, UNKNOWN)))
+    other = LabelTable(np.array(["a", "b"]), ("x", "y"), np.ones((2, 2), dtype=np.int8))
+    with pytest.raises(DataError, match="must have the data's classes"):
+        counted_positives(other, observed)
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    file, found = tmp_path / "new" / "expected.json", counts()
+    found.write(file)
+    written = json.loads(file.read_text())
+    assert list(written) == ["how", "K", "interval", "trusted", "why", "pictures", "classes"]
+    assert list(written["classes"][0]) == ["name", "annotated", "expected", "low", "high"]
+    back = read_expected(file, CLASSES)
+    assert back.how == "counted"
+    assert back.trusted
+    assert np.allclose(back.expected, found.expected, atol=0.005)
+    assert back.interval == pytest.approx(found.interval, abs=1e-4)
+    assert np.array_equal(back.annotated, found.annotated)
+    turned = read_expected(file, CLASSES[::-1])
+    assert np.array_equal(turned.expected, back.expected[::-1])
+    assert [*tmp_path.rglob("*.partial")] == []
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "expected.json"
+    with pytest.raises(DataError, match=r"expected\.json is not a file of expected positives"):
+        read_expected(file, CLASSES)
+    counts().write(file)
+    with pytest.raises(DataError, match="missing: cow; unknown: fish"):
+        read_expected(file, (*CLASSES[:3], "cow"))
+    good = json.loads(file.read_text())
+    for text, match in (
+        ("{", "is not a file of expected positives"),
+        ("[]", "is not a file of expected positives"),
+        (json.dumps({key: value for key, value in good.items() if key != "why"}), "it lacks 'why'"),
+        (json.dumps(good | {"how": "guessed"}), "counts that cannot be"),
+        (json.dumps(good | {"interval": [1]}), "is not a file of expected positives"),
+        (json.dumps(good).replace('"expected": ', '"expected": -'), "counts that cannot be"),
+    ):
+        file.write_text(text)
+        with pytest.raises(DataError, match=match):
+            read_expected(file, CLASSES)

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.config import Machine
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.train.expected import complete_labels, expected_positives
+from tests.train.conftest import tiny
+
+
+def write(file: Path, data: Prepared, rows: range, *, zeros: bool) -> Path:
+    truth = data.train.truth.values
+    lines = ["image,label,value"]
+    for row in rows:
+        for number, name in enumerate(data.classes):
+            if truth[row, number] or zeros:
+                lines.append(f"{data.train.paths[row]},{name},{truth[row, number]}")
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_complete_labels_are_counted(small: Prepared, tmp_path: Path, zeros: bool) -> None:
+    file = write(tmp_path / "full.csv", small, range(5, 45), zeros=zeros)
+    labels = complete_labels(file, small)
+    assert np.array_equal(labels.values, small.train.truth.values[5:45])
+    found = expected_positives(small, tiny(), "counted", file)
+    assert found.why == "counted in 40 pictures"
+    assert found.per_picture == pytest.approx(labels.values.sum() / 40, rel=0.1)  # bounds may move it
+
+
+def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparselabel.method.expected_count.REPEATS", 2)
+    config = tiny()
+    found = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
+    assert found.how == "auto"
+    assert not found.trusted
+    assert "only 61 pictures have a label" in found.why
+    assert found.per_picture >= 1
+    kept = [*(small.folder / "features").glob("train-*.npy")]
+    assert any(np.load(file).shape[0] == 61 for file in kept)
+    again = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
+    assert np.array_equal(found.expected, again.expected)
+
+
+def test_what_does_not_go_together(small: Prepared, tmp_path: Path) -> None:
+    file = write(tmp_path / "full.csv", small, range(3), zeros=True)
+    with pytest.raises(ConfigError, match="name a table with --labels"):
+        expected_positives(small, tiny(), "counted")
+    with pytest.raises(ConfigError, match="give --how counted"):
+        expected_positives(small, tiny(), "auto", file)
+
+
+def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
+    file = write(tmp_path / "full.csv", small, range(3), zeros=True)
+    text = file.read_text()
+    file.write_text(text.replace(f",{small.classes[0]},", ",unicorn,"))
+    with pytest.raises(DataError, match="the data has no unicorn"):
+        complete_labels(file, small)
+    file.write_text("\n".join(text.splitlines()[:-1]) + "\n")
+    with pytest.raises(DataError, match="1 of 3 pictures have unknown labels"):
+        complete_labels(file, small)
+    file.write_text(text.replace(str(small.train.paths[0]), str(small.split("test").paths[0])))
+    with pytest.raises(DataError, match="1 pictures are not training pictures"):
+        complete_labels(file, small)
