@@ -154,6 +154,7 @@ def test_a_whole_number_does_for_a_number() -> None:
         ("output_stride = 16.5", "FILE.toml: output_stride must be a whole number, not 16.5"),
         ("[settings]\nsampled_negatives = 1", "sampled_negatives must be true or false, not 1"),
         ('[settings]\ndistance = "l3"', "distance cannot be 'l3': known: jsd, l1, l2"),
+        ("[settings]\nexpected_positives = true", "must be a number or a text in quotes, not True"),
         ("head = 5", r"FILE.toml: head must be a table \(\[head\]\), not 5"),
         ("seed = 1\nmethod = x", r"FILE.toml cannot be read as a configuration: .*line 2"),
         ("[head]\nepochs = -1", "head.epochs must not be negative, but is -1"),

@@ -4,6 +4,7 @@
     RUN/metrics.jsonl      a line an epoch                   RUN/checkpoints/ the newest and the best epoch
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
+    RUN/expected.json      expected positives, where they were estimated before training
     RUN/scores-SPLIT.npz, evaluation-SPLIT.json              written by evaluate
 
 A run with result.json is finished.
@@ -50,6 +51,11 @@ class RunFolder:
     def memory(self) -> Path:
         """Memories that are too large for RAM."""
         return self.path / "memory"
+
+    @property
+    def expected_file(self) -> Path:
+        """Expected positives of every class, where they were estimated before training."""
+        return self.path / "expected.json"
 
     @property
     def model_file(self) -> Path:

@@ -3,10 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import Machine
+from sparselabel.config import FullPhase, Handling, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.train.expected import complete_labels, expected_positives
+from sparselabel.method.class_counts import read_expected
+from sparselabel.method.expected import ExpectedLabels
+from sparselabel.train.expected import complete_labels, expected_positives, method_of
+from sparselabel.train.run import checked, train_run
 from tests.train.conftest import tiny
 
 
@@ -65,3 +68,34 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
     file.write_text(text.replace(str(small.train.paths[0]), str(small.split("test").paths[0])))
     with pytest.raises(DataError, match="1 pictures are not training pictures"):
         complete_labels(file, small)
+
+
+def test_training_with_estimated_positives(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.method.expected_count.REPEATS", 2)
+    config = tiny("en", settings=Settings(expected_positives="auto"), full=FullPhase(epochs=0))
+    machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
+    train_run(small, config, tmp_path / "auto", machine, handling)
+    kept = read_expected(tmp_path / "auto" / "expected.json", small.classes)
+    assert kept.how == "auto"
+    # The file of one run serves another.
+    file = str(tmp_path / "auto" / "expected.json")
+    given = tiny("en", settings=Settings(expected_positives=file), full=FullPhase(epochs=0))
+    train_run(small, given, tmp_path / "given", machine, handling)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("auto", "given")]
+    assert weights[0] == weights[1]
+    (tmp_path / "auto" / "result.json").unlink()
+    again = train_run(small, config, tmp_path / "auto", machine, Handling(quiet=True, resume=True))
+    assert again["epochs"] == 2
+
+
+def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> None:
+    counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
+    config = tiny("en+cl", settings=Settings(expected_positives="auto"))
+    part = next(part for part in method_of(config, counts).parts() if isinstance(part, ExpectedLabels))
+    assert part.expected == tuple(counts.expected.tolist())
+    config = tiny("epr", settings=Settings(expected_positives="auto"))
+    assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_picture)
+    with pytest.raises(DataError, match="is not a file of expected positives"):
+        checked(small, tiny("en", settings=Settings(expected_positives="nowhere.json")))

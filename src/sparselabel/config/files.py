@@ -52,20 +52,19 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
         return from_dict(hint, value, f"{where}[{key}]")  # type: ignore[arg-type]
-    # Optional fields are a type or None, and None is not written.
-    wanted = (
-        hint
-        if get_origin(hint) is Literal
-        else next(part for part in (*get_args(hint), hint) if part is not NoneType)
-    )
-    if get_origin(wanted) is Literal:
-        if value not in get_args(wanted):
-            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), get_args(wanted))}")
+    # Optional fields are one or more types, or None, which is not written.
+    union = () if get_origin(hint) is Literal else get_args(hint)
+    kinds = [part for part in union or (hint,) if part is not NoneType]
+    if get_origin(kinds[0]) is Literal:
+        words = get_args(kinds[0])
+        if value not in words:
+            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), words)}")
         return value
-    if wanted is float and type(value) is int:
+    if float in kinds and type(value) is int:
         return float(value)
-    if type(value) is not wanted:  # not isinstance: true is an int in Python, but never a number of epochs
-        raise ConfigError(f"{where}: {key} must be {WORDS[wanted]}, not {value!r}")
+    if type(value) not in kinds:  # not isinstance: true is an int in Python, but never a number of epochs
+        wanted = " or ".join(WORDS[kind] for kind in kinds)
+        raise ConfigError(f"{where}: {key} must be {wanted}, not {value!r}")
     return value
 
 

@@ -23,8 +23,9 @@ class Settings:
     sampled_negatives
         One random pseudo-negative a picture and step instead of a weight (wan).
     expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*). Default: counted in fully labelled
-        validation data.
+        K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
+        expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
+        labelled validation data.
     momentum
         μ of running averages (pseudo, en, ep, *+cl, *+scl).
     weight
@@ -44,7 +45,7 @@ class Settings:
     smoothing: float | None = None
     negative_weight: float | None = None
     sampled_negatives: bool | None = None
-    expected_positives: float | None = None
+    expected_positives: float | str | None = None
     momentum: float | None = None
     weight: float | None = None
     distance: Literal["l1", "l2", "jsd"] | None = None

@@ -41,6 +41,13 @@ class ClassCounts:
         """K, the mean number of classes in a picture."""
         return float(self.expected.sum() / self.pictures)
 
+    @property
+    def summary(self) -> str:
+        """K with its interval, how it was found and whether to trust it, in one line."""
+        low, high = self.interval
+        trust = "" if self.trusted else ", not to be trusted"
+        return f"K {self.per_picture:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}"
+
     def write(self, path: Path) -> None:
         """Write them as JSON."""
         rows = zip(self.classes, self.annotated, self.expected, self.low, self.high, strict=True)

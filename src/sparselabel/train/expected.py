@@ -1,5 +1,6 @@
-"""Expected positives of prepared data, before training: estimated from features, or counted."""
+"""Expected positives of prepared data, before training: given, counted, or estimated from features."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +8,80 @@ import numpy.typing as npt
 
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.errors import ConfigError, DataError, listing
-from sparselabel.method.class_counts import ClassCounts, How, counted_positives
+from sparselabel.method.base import Method
+from sparselabel.method.catalog import make_method, settings_of
+from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.machine import start
+
+AUTO = "auto"
+PER_CLASS = ("en", "ep")  # methods that take a number for each class; the others take K
+
+
+def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
+    """K, where a method needs it and nobody gave it: counted in fully labelled validation data (P1 §4.1).
+
+    A file of expected positives is read already now, to find what is wrong with it.
+    """
+    if "expected_positives" not in settings_of(config.method):
+        return config
+    given = config.settings.expected_positives
+    if isinstance(given, str) and given != AUTO:
+        read_expected(Path(given), data.classes)
+    if given is not None:
+        return config
+    val = data.splits.get("val")
+    if val is None or not val.observed.complete:
+        raise ConfigError(
+            f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "
+            "validation data to count it in: give --settings.expected-positives: a number, auto, or a file "
+            "of `sparselabel expect`"
+        )
+    counted = round(float(val.observed.per_picture(POSITIVE).mean()), 3)
+    return replace(config, settings=replace(config.settings, expected_positives=counted))
+
+
+def counts_for(config: TrainConfig, inputs: Inputs, run: RunFolder) -> ClassCounts | None:
+    """The expected positives of every class, if they come from a file or are to be estimated now.
+
+    An estimate is kept in the run, so that a run that resumes goes on with it.
+    """
+    given = config.settings.expected_positives
+    if not isinstance(given, str) or "expected_positives" not in settings_of(config.method):
+        return None
+    data, fabric = inputs.data, inputs.fabric
+    if given != AUTO:
+        return read_expected(Path(given), data.classes)
+    if not fabric.broadcast(run.expected_file.exists()):
+        features = inputs.features("train").numpy()
+        if fabric.is_global_zero:
+            observed = np.asarray(data.train.observed.values)
+            estimate_positives(features, observed, data.classes, config.seed).write(run.expected_file)
+        fabric.barrier()
+    return read_expected(run.expected_file, data.classes)
+
+
+def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:
+    """The configuration's method; without the counts that it will have, with a number in their place."""
+    settings = config.settings.given()
+    if isinstance(settings.get("expected_positives"), str) and "expected_positives" in settings_of(
+        config.method
+    ):
+        per_class = config.method.partition("+")[0] in PER_CLASS
+        if counts is None:
+            settings["expected_positives"] = 1.0
+        else:
+            settings["expected_positives"] = (
+                tuple(counts.expected.tolist()) if per_class else counts.per_picture
+            )
+    return make_method(config.method, **settings)
 
 
 def expected_positives(

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,11 @@ from sparselabel.errors import ConfigError, DataError, ModelError
 from sparselabel.evaluate.measures import measures
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
-from sparselabel.method.catalog import make_method, settings_of
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
 from sparselabel.run_folder import RunFolder, write_json
 from sparselabel.train.checkpoint import Checkpoint, TrainingState
+from sparselabel.train.expected import counts_for, method_of, with_expected_positives
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -68,6 +67,10 @@ def train_run(
         if run.finished:
             log.say(f"{out} is finished already")
             return run.result()
+        counts = counts_for(config, inputs, run)
+        if counts is not None:
+            log.say(f"expected positives: {counts.summary}")
+            method = method_of(config, counts)
         _tell_method(method, config, data, run, fabric, machine, learner)
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
@@ -76,8 +79,8 @@ def train_run(
 
 def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
-    config = _with_expected_positives(config, data)
-    method = make_method(config.method, **config.settings.given())
+    config = with_expected_positives(config, data)
+    method = method_of(config)
     _refuse_early(config, data, method.needs)
     return config, method
 
@@ -133,22 +136,6 @@ def _recovery(
         whole[rows] = here
         estimates = judged(total(whole).numpy(), truth)["value"]
     return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
-
-
-def _with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
-    """K, where a method needs it and nobody gave it: counted in fully labelled validation data (P1 §4.1)."""
-    if "expected_positives" not in settings_of(config.method):
-        return config
-    if config.settings.expected_positives is not None:
-        return config
-    val = data.splits.get("val")
-    if val is None or not val.observed.complete:
-        raise ConfigError(
-            f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "
-            "validation data to count it in: give --settings.expected-positives"
-        )
-    counted = round(float(val.observed.per_picture(POSITIVE).mean()), 3)
-    return replace(config, settings=replace(config.settings, expected_positives=counted))
 
 
 def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
