@@ -23,6 +23,8 @@ def test_help_lists_the_verbs(command: Command) -> None:
         "train",
         "evaluate",
         "compare",
+        "differ",
+        "figure",
         "demo",
         "--config",
         "--version",
@@ -31,7 +33,10 @@ def test_help_lists_the_verbs(command: Command) -> None:
     assert command().out == done.out  # without a word, too
 
 
-@pytest.mark.parametrize("verb", ["prepare", "data", "methods", "train", "evaluate", "compare", "demo"])
+@pytest.mark.parametrize(
+    "verb",
+    ["prepare", "data", "methods", "train", "evaluate", "compare", "differ", "figure", "demo"],
+)
 def test_every_verb_has_help(command: Command, verb: str) -> None:
     done = command(verb, "--help")
     assert done == 0

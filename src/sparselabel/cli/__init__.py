@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli import compare, data, demo, evaluate, methods, prepare, train
+from sparselabel.cli import compare, data, demo, differ, evaluate, figure, methods, prepare, train
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
 
 app = App(
@@ -28,6 +28,8 @@ app.command(methods.methods)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(compare.compare)
+app.command(differ.differ)
+app.command(figure.app)
 app.command(demo.demo)
 
 
