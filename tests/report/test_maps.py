@@ -132,6 +132,14 @@ def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Prepared
     assert float(best["map_max"]) == pytest.approx(0.45, abs=1e-3)
 
 
+def test_growth_of_a_picture_of_which_nothing_is_known(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watched, "kind", lambda self, row, index: "unknown")
+    with pytest.raises(RunError, match="of row 1 no label is known: name another --row"):
+        draw_growth(run.path, None, tmp_path / "a.png")
+
+
 def test_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
     other = make_run(tmp_path / "en", data)
     watch(other, 8, [0, 2, 3], SCORES[[0, 2, 3]] / 2, maps=constant_maps(SCORES[[0, 2, 3]] / 2, 2))

@@ -51,23 +51,24 @@ def paired_bootstrap(
     """
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
-    known: npt.NDArray[np.bool_] | None = None
-    classes: list[list[Ranked]] = []
-    for scores in (first, second):
-        score_array, label_array = scores_and_labels(scores, labels)
-        refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
-        known = label_array == POSITIVE
-        classes.append([Ranked(score_array[:, i], known[:, i]) for i in range(known.shape[1])])
-    if known is None or not known.any():
+    first_scores, label_array = scores_and_labels(first, labels)
+    second_scores, _ = scores_and_labels(second, labels)
+    refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
+    positive = label_array == POSITIVE
+    if not positive.any():
         raise DataError("there is no positive label, so there is no mAP to compare")
-    count = len(known)
+    count, classes = positive.shape
+    one, other = (
+        [Ranked(scores[:, index], positive[:, index]) for index in range(classes)]
+        for scores in (first_scores, second_scores)
+    )
     whole = np.ones((count, 1), dtype=np.int32)
-    found = [float(_mean(model, whole)[0]) for model in classes]
+    found = float(_mean(one, whole)[0]), float(_mean(other, whole)[0])
     random = np.random.default_rng(seed)
     differences = np.empty(samples)
     for start in range(0, samples, BLOCK):
         copies = _draws(random, count, min(BLOCK, samples - start))
-        differences[start : start + BLOCK] = _mean(classes[1], copies) - _mean(classes[0], copies)
+        differences[start : start + BLOCK] = _mean(other, copies) - _mean(one, copies)
     low, high = np.percentile(differences, [2.5, 97.5]).tolist()
     same = np.sign(differences) == np.sign(found[1] - found[0])
     return Difference(found[0], found[1], low, high, float(same.mean()), samples)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sparselabel.errors import RunError
 from sparselabel.report.page import Table, new_figure, save, style
 from sparselabel.report.panels import COLOUR_OF, MARKS, MEANING, SOURCES, colour_bar, show_map, show_picture
 from sparselabel.report.watched import KINDS, Snapshot, Watched
@@ -22,6 +23,8 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     picture, name = watched.picture(chosen), str(watched.split.truth.ids[chosen])
     height, width = picture.shape[:2]
     kinds = [kind for kind in KINDS if kind in best]
+    if not kinds:
+        raise RunError(f"of row {chosen} no label is known: name another --row")
     numbers: list[list[object]] = []
     side = 1.25
     with style():

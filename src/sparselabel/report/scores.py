@@ -23,8 +23,8 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
     panels = min(scores.shape[1] for scores in highest)
     numbers: list[list[object]] = []
     with style():
-        figure = new_figure(2.3 * panels + 0.8, 2.9)
-        grid = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+        figure = new_figure(2.45 * panels + 0.6, 2.9)
+        grid = figure.subplots(1, panels, squeeze=False)[0]  # each with its own height
         for rank, axes in enumerate(grid):
             for number, (name, scores) in enumerate(zip(names, highest, strict=True)):
                 shares = _shares(scores[:, rank])
