@@ -37,7 +37,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
             for line, watched, name in zip(grid, both, names, strict=True):
                 place = watched.place(row)
-                line[1].set_ylabel(name, fontsize=8)
+                line[1].set_ylabel(f"{name}\nepoch {watched.last.epoch}", fontsize=8)
                 for rank, index in enumerate(order):
                     values = watched.last.map(source, place, index)
                     score, kind = float(watched.last.scores[place, index]), watched.kind(row, index)
