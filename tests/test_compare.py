@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparselabel.compare import Planned, Row, compare, plan, with_share, write_table
+from sparselabel.compare import Planned, Row, compare, plan, with_share, write_by_labels, write_table
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
 from sparselabel.errors import ConfigError
+from sparselabel.vary import Varied
 
 BASE = TrainConfig(head=HeadPhase(epochs=2, learning_rate=0.01), full=FullPhase(epochs=1, learning_rate=1e-5))
 OUT = Path("out")
@@ -77,6 +78,51 @@ def test_what_is_named_twice_is_refused(
         plan(BASE, methods, rates, seeds, OUT)
 
 
+def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
+    varied = Varied("settings.momentum", ("0.8", "0.5"))
+    base = replace(BASE, settings=Settings(expected_positives=2.5))
+    planned = plan(base, ["an", "en"], [0.1, 0.2], [0], OUT, varied)
+    assert [(run.path.name, run.value) for run in planned] == [
+        ("an-0.1-seed0", ""),
+        ("an-0.2-seed0", ""),
+        ("en-momentum=0.8-0.1-seed0", "0.8"),
+        ("en-momentum=0.8-0.2-seed0", "0.8"),
+        ("en-momentum=0.5-0.1-seed0", "0.5"),
+        ("en-momentum=0.5-0.2-seed0", "0.5"),
+    ]
+    assert planned[0].config.settings == Settings()
+    assert planned[-1].config.settings == Settings(expected_positives=2.5, momentum=0.5)
+    assert planned[-1].config.head.learning_rate == 0.2
+
+
+def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
+    planned = plan(BASE, ["an", "bce"], [], [0], OUT, Varied("views.smallest-crop", ("0.25", "1")))
+    assert [(run.method, run.config.views.smallest_crop) for run in planned] == [
+        ("an", 0.25),
+        ("an", 1),
+        ("bce", 0.25),
+        ("bce", 1),
+    ]
+    planned = plan(BASE, ["an"], [], [0], OUT, Varied("full.learning-rate", ("0.1",)))
+    assert planned[0].path.name == "an-learning-rate=0.1-0.01-seed0"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("settings.momentum", "0.5", "none of the methods an, bce has a setting 'momentum'"),
+        ("settings.momentun", "0.5", "unknown key 'momentun': did you mean 'momentum'"),
+        ("seed", "3", "--vary cannot be seed: give --seeds"),
+        ("method", "an", "--vary cannot be method: give --methods"),
+        ("head.learning-rate", "0.1", "--vary cannot be head.learning-rate: give --learning-rates"),
+        ("head.epochs", "0", "--vary head.epochs 0 would add or drop a phase"),
+    ],
+)
+def test_what_must_not_be_varied(name: str, value: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan(BASE, ["an", "bce"], [], [0], OUT, Varied(name, (value,)))
+
+
 def row(method: str, *test: float, validation: tuple[float, ...] = (0.5,)) -> Row:
     return Row(method, 0.001, list(validation), list(test))
 
@@ -90,6 +136,17 @@ def test_mean_and_spread() -> None:
 def test_the_share_of_the_gap() -> None:
     rows = with_share([row("an", 0.5), row("role", 0.7, 0.6), row("bce", 0.9), row("iu", 0.3)])
     assert [found.recovered for found in rows] == pytest.approx([0.0, 0.375, 1.0, -0.5])
+
+
+def test_the_share_of_the_gap_at_the_same_value() -> None:
+    rows = [
+        row("bce", 0.9),
+        *(replace(row("an", value), value=name) for name, value in (("1", 0.5), ("2", 0.7))),
+        *(replace(row("wan", 0.8), value=name) for name in ("1", "2")),
+    ]
+    found = [one.recovered for one in with_share(rows)]
+    assert found[0] is None  # the oracle was trained once; there is no gap without a value
+    assert found[1:] == pytest.approx([0, 0, 0.75, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +191,53 @@ def test_the_table_without_a_test_split(tmp_path: Path) -> None:
         ["an", "0.001", "50.00", "", "", ""],
         ["bce", "0.001", "50.00", "", "", ""],
     ]
+
+
+def test_the_table_of_a_varied_setting(tmp_path: Path) -> None:
+    rows = [
+        row("an", 0.5),
+        replace(
+            row("en", 0.5, 0.6), value="2", by_labels={("test", "1"): [0.25, 0.75], ("test", "4+"): [0.5]}
+        ),
+    ]
+    write_table(rows, tmp_path / "table.csv", "settings.weight")
+    assert (tmp_path / "table.csv").read_text().splitlines() == [
+        "method,varied,value,learning_rate,validation,test,spread,gap_recovered,test_0,test_1",
+        "an,settings.weight,,0.001,50.00,50.00,,,50.00",
+        "en,settings.weight,2,0.001,50.00,55.00,7.07,,50.00,60.00",
+    ]
+    write_by_labels(rows, tmp_path / "labels.csv", "settings.weight")
+    assert (tmp_path / "labels.csv").read_text().splitlines() == [
+        "method,varied,value,split,labels,mAP,spread",
+        "en,settings.weight,2,test,1,50.00,35.36",
+        "en,settings.weight,2,test,4+,50.00,",
+    ]
+    write_by_labels(rows, tmp_path / "labels.csv")
+    assert (tmp_path / "labels.csv").read_text().splitlines()[:2] == [
+        "method,split,labels,mAP,spread",
+        "en,test,1,50.00,35.36",
+    ]
+
+
+def test_rows_of_values_and_numbers_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(data: Any, config: TrainConfig, *rest: Any) -> dict[str, Any]:
+        value = (config.settings.momentum or 0.0) + config.seed / 100
+        subset = {"images": 3, "average_precision": {"mean_of_present": value / 2}}
+        empty = {"images": 0, "average_precision": {"mean_of_present": None}}
+        measured = {"value": value, "by_number_of_labels": {"1": subset, "2": empty}}
+        return {"validation": measured, "test": {"value": value, "by_number_of_labels": None}}
+
+    monkeypatch.setattr("sparselabel.train.run.train_run", train)
+    monkeypatch.setattr("sparselabel.train.run.checked", lambda data, config: None)
+    planned = plan(BASE, ["an", "en"], [], [0, 1], OUT, Varied("settings.momentum", ("0.5", "0.8")))
+    data: Any = SimpleNamespace(splits={"val": None})
+    rows = compare(data, planned, Machine(workers=0))
+    assert [(one.method, one.value, one.test) for one in rows] == [
+        ("an", "", [0.0, 0.01]),
+        ("en", "0.5", [0.5, 0.51]),
+        ("en", "0.8", [0.8, 0.81]),
+    ]
+    assert rows[1].by_labels == {("validation", "1"): [0.25, 0.255]}
 
 
 class Trainer:

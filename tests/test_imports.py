@@ -13,8 +13,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "compare", "recipes", "run_folder", "bar", "config",
-    "errors",
+    "data", "model", "method", "train", "evaluate", "report", "compare", "vary", "recipes", "run_folder",
+    "bar", "config", "errors",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -27,7 +27,9 @@ MAY_SEE = {
     "method": {"data", "model", "method", "config", "errors"},
     "evaluate": {"data", "model", "evaluate", "run_folder", "config", "errors"},
     "train": {"data", "model", "method", "evaluate", "train", "run_folder", "bar", "config", "errors"},
-    "compare": EVERYTHING,
+    "report": {"data", "evaluate", "report", "run_folder", "config", "errors"},
+    "vary": {"config", "errors"},
+    "compare": EVERYTHING - {"report"},
     "cli": {*EVERYTHING, "cli", ""},
     "__init__": {"data", "model", "method", "evaluate"},  # the public names
     "__main__": {"cli"},

@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and its commands exist."""
+"""The README's Python examples run as they stand, and its commands and those of the analyses exist."""
 
 import re
 import shlex
@@ -9,13 +9,18 @@ import pytest
 import torch
 
 from sparselabel.cli import app
+from sparselabel.compare import plan
+from sparselabel.config import TrainConfig
 from sparselabel.method.catalog import METHODS
+from sparselabel.vary import Varied
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ANALYSES = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_the_loop_of_your_own_runs() -> None:
@@ -30,7 +35,8 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for block in blocks("")
+    for page in (README, ANALYSES)
+    for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
 ]
@@ -43,6 +49,18 @@ def test_commands_are_understood(command: str) -> None:
     assert bound.arguments
 
 
+SWEEPS = re.findall(r"`(--methods [^`]+--vary [^`]+)`", ANALYSES)
+
+
+@pytest.mark.parametrize("flags", SWEEPS)
+def test_sweeps_can_be_planned(flags: str) -> None:
+    words = shlex.split(f"compare prepared {flags} --out k")
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    vary, methods = bound.arguments["vary"], bound.arguments["methods"]
+    runs = plan(TrainConfig(), methods, (), (0,), Path("k"), Varied.of(vary))
+    assert len(runs) > len(methods)
+
+
 def test_every_method_is_listed() -> None:
     listed = re.findall(
         r"`([a-z-]+)`", "".join(line for line in README.splitlines() if line.startswith("| `"))
@@ -51,8 +69,16 @@ def test_every_method_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/results.md", "docs/recipes.md", "docs/architecture.md", "CONTRIBUTING.md"]
+    "page",
+    [
+        "README.md",
+        "docs/results.md",
+        "docs/recipes.md",
+        "docs/analyses.md",
+        "docs/architecture.md",
+        "CONTRIBUTING.md",
+    ],
 )
 def test_no_placeholder_is_left(page: str) -> None:
-    text = (Path(__file__).parent.parent / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert re.findall(r"\b[A-Z]+_(?:TABLE|WORDS)\b", text) == []

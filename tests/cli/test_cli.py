@@ -24,6 +24,8 @@ def test_help_lists_the_verbs(command: Command) -> None:
         "train",
         "evaluate",
         "compare",
+        "differ",
+        "figure",
         "demo",
         "--config",
         "--version",
@@ -33,7 +35,20 @@ def test_help_lists_the_verbs(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["prepare", "data", "methods", "recipes", "train", "evaluate", "compare", "demo"]
+    "verb",
+    [
+        "prepare",
+        "data",
+        "methods",
+        "recipes",
+        "expect",
+        "train",
+        "evaluate",
+        "compare",
+        "differ",
+        "figure",
+        "demo",
+    ],
 )
 def test_every_verb_has_help(command: Command, verb: str) -> None:
     done = command(verb, "--help")

@@ -196,6 +196,25 @@ def test_compare(command: Command, captured: Captured) -> None:
     assert lines[1:] == ["an,0.1,50.00,25.00,0.00,,25.00,25.00", "bce,0.1,50.00,25.00,0.00,,25.00,25.00"]
 
 
+def test_compare_varies_a_setting(command: Command, captured: Captured) -> None:
+    Path("comparison").mkdir()
+    flags = shlex.split("--methods an en --vary settings.expected-positives 1.0 2 --out comparison")
+    done = command("compare", "prepared", *flags)
+    assert done == 0
+    assert [call["config"].settings.expected_positives for call in captured] == [None, 1, 2]
+    assert done.err.splitlines()[1] == "[2/3] en with 1, learning rate 0.001, seed 0"
+    assert "settings.expected-positives" in done.out
+    lines = Path("comparison/table.csv").read_text().splitlines()
+    assert lines[1:3] == [
+        "an,settings.expected-positives,,0.001,50.00,25.00,,,25.00",
+        "en,settings.expected-positives,1,0.001,50.00,25.00,,,25.00",
+    ]
+    header = "method,varied,value,split,labels,mAP,spread"
+    assert Path("comparison/table-by-labels.csv").read_text().splitlines() == [header]
+    done = command("compare", "prepared", "--methods", "an", "--vary", "views.size", "--out", "comparison")
+    assert (done, "--vary needs a name and its values" in done.err) == (2, True)
+
+
 def test_compare_refuses_a_wrong_method_first(command: Command, captured: Captured) -> None:
     done = command("compare", "prepared", "--methods", "an", "rolle", "--out", "comparison")
     assert done == 2

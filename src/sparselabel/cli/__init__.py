@@ -11,7 +11,19 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli import compare, data, demo, evaluate, expect, methods, prepare, recipes, train
+from sparselabel.cli import (
+    compare,
+    data,
+    demo,
+    differ,
+    evaluate,
+    expect,
+    figure,
+    methods,
+    prepare,
+    recipes,
+    train,
+)
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
 
 app = App(
@@ -30,6 +42,8 @@ app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(compare.compare)
+app.command(differ.differ)
+app.command(figure.app)
 app.command(demo.demo)
 
 

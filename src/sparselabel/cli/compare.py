@@ -28,6 +28,7 @@ def compare(
     out: Path,
     learning_rates: Annotated[list[float] | None, Listed] = None,
     seeds: Annotated[list[int] | None, Listed] = None,
+    vary: Annotated[list[str] | None, Listed] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
 ) -> None:
@@ -37,6 +38,9 @@ def compare(
 
     Example: `sparselabel compare prepared --methods an an-ls --seeds 0 1 2 --frozen --out comparison`
 
+    With `--vary settings.momentum .6 .8 .9` every method is trained with each value of that setting (once, if
+    it does not have it); `sparselabel figure sweep comparison/table.csv` draws it.
+
     Parameters
     ----------
     data
@@ -44,35 +48,43 @@ def compare(
     methods
         The methods (--method is ignored); each takes those of the --settings that it has.
     out
-        Folder of the runs and of table.csv.
+        Folder of the runs, of table.csv, and of table-by-labels.csv (mAP of pictures with 1, 2, ... labels).
     learning_rates
         Learning rates of the first phase to choose from, by validation mAP.
     seeds
         Seeds; default 0.
+    vary
+        A setting, named as its flag is without dashes, and its values.
     """
     from sparselabel.compare import compare as run_all
-    from sparselabel.compare import plan, write_table
+    from sparselabel.compare import plan, write_by_labels, write_table
     from sparselabel.data.dataset import open_prepared
+    from sparselabel.vary import Varied
 
-    planned = plan(config, methods, learning_rates or (), seeds or (0,), out)
+    varied = None if vary is None else Varied.of(vary)
+    planned = plan(config, methods, learning_rates or (), seeds or (0,), out, varied)
     rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)
     if not first_process():
         return
-    write_table(rows, out / "table.csv")
-    show(rows)
+    name = None if varied is None else varied.name
+    write_table(rows, out / "table.csv", name)
+    write_by_labels(rows, out / "table-by-labels.csv", name)
+    show(rows, name)
     plain_console().print(f"written to {out / 'table.csv'}")
 
 
 def say_run(run: "Planned", number: int, total: int) -> None:
     """Which run comes now."""
     state = " (finished before)" if (run.path / "result.json").exists() else ""
-    text = f"[{number + 1}/{total}] {run.method}, learning rate {run.learning_rate:g}, seed {run.seed}{state}"
+    value = f" with {run.value}" if run.value else ""
+    which = f"{run.method}{value}, learning rate {run.learning_rate:g}, seed {run.seed}"
+    text = f"[{number + 1}/{total}] {which}{state}"
     Console(stderr=True, highlight=False).print(text, markup=False)
 
 
-def show(rows: "Sequence[Row]") -> None:
+def show(rows: "Sequence[Row]", varied: str | None = None) -> None:
     """The comparison as a table: mean mAP over the seeds, with its spread."""
-    table = Table("method")
+    table = Table("method", *([varied] if varied else []))
     for name in ("learning rate", "validation mAP", "test mAP"):
         table.add_column(name, justify="right")
     judged = any(row.recovered is not None for row in rows)
@@ -83,5 +95,6 @@ def show(rows: "Sequence[Row]") -> None:
         spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
         test = f"{100 * row.mean:.1f}{spread}" if row.test else "-"
         share = [] if not judged else ["" if row.recovered is None else f"{row.recovered:.0%}"]
-        table.add_row(row.method, f"{row.learning_rate:g}", validation, test, *share)
+        own = [row.method, row.value] if varied else [row.method]
+        table.add_row(*own, f"{row.learning_rate:g}", validation, test, *share)
     plain_console().print(table)

@@ -10,10 +10,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sparselabel.data.augment import views_of
-from sparselabel.data.dataset import PreparedSplit, open_prepared
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.saved import judging_labels, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
@@ -44,10 +44,8 @@ def evaluate_run(
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
     scores = score(model, feed, len(part), device, report=report).float().numpy()
-    # Training labels are judged by all that is known; elsewhere by what validation and test may see.
-    labels = part.truth if split == "train" else part.observed
     measured = {"run": str(path), "split": split, "recovery": result["recovery"]} | measures(
-        scores, labels, threshold
+        scores, judging_labels(part), threshold
     )
     np.savez(path / f"scores-{split}.npz", ids=np.asarray(part.truth.ids), scores=scores)
     write_json(path / f"evaluation-{split}.json", measured)
@@ -68,24 +66,6 @@ def load_classifier(run: RunFolder) -> Classifier:
     except (SafetensorError, RuntimeError) as error:
         raise RunError(f"{run.model_file} is damaged ({error}): train it again with --force") from error
     return classifier
-
-
-def split_of(run: RunFolder, split: str, moved: Path | None = None) -> PreparedSplit:
-    """A split of the data that a run was trained on, which may have been moved."""
-    about = run.about()
-    folder = moved or Path(about["data"])
-    if moved is None and not folder.exists():
-        raise RunError(f"the data of {run.path} is no longer in {folder}: say where it is now with --data")
-    data = open_prepared(folder)
-    if list(data.classes) != about["classes"]:
-        raise RunError(f"{folder} has other classes than the data that {run.path} was trained on")
-    part = data.split(split)
-    if part.digest != about["data_digest"].get(split):
-        raise RunError(
-            f"split {split!r} of {folder} is not what {run.path} was trained with: "
-            "prepare it as it was, or train again"
-        )
-    return part
 
 
 def pictures_in(path: Path, split: str, data: Path | None = None) -> int:

@@ -1,0 +1,40 @@
+"""``sparselabel differ``: whether one run is better than another on a split."""
+
+from pathlib import Path
+
+from sparselabel.cli.terminal import plain_console
+
+
+def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 2000) -> None:
+    """Compare two evaluated runs on the same pictures: difference of mAP and its 95 % interval.
+
+    The pictures are drawn anew with replacement many times, the same for both runs (a paired bootstrap).
+
+    Example: `sparselabel differ runs/an runs/role --split test`
+
+    Parameters
+    ----------
+    run
+        Folder of an evaluated run.
+    other
+        Folder of another one; the difference is its mAP minus that of the first.
+    split
+        Which split of the data: test, val or train.
+    samples
+        How often the pictures are drawn.
+    """
+    from sparselabel.evaluate.bootstrap import paired_bootstrap
+    from sparselabel.evaluate.saved import saved_pair
+
+    first, second = saved_pair(run, other, split)
+    found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
+    name = "mAP" if first.labels.complete else "observed-label mAP"
+    console = plain_console()
+    console.print(f"{split}: {len(first.labels):,} pictures, {name}")
+    wide = max(len(str(path)) for path in (run, other))
+    for path, value in ((run, found.first), (other, found.second)):
+        console.print(f"  {path!s:{wide}}  {100 * value:.2f}")
+    console.print(
+        f"difference {100 * found.difference:+.2f}, 95 % interval {100 * found.low:+.2f} to "
+        f"{100 * found.high:+.2f}; {found.same_sign:.1%} of {found.samples:,} draws have its sign"
+    )

@@ -1,0 +1,173 @@
+"""``sparselabel figure``: the analyses of the papers, each a picture and a table of the numbers in it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from sparselabel.cli.terminal import plain_console
+
+app = App(
+    name="figure",
+    help="Draw a figure from runs: a PNG, and beside it the numbers shown as CSV.",
+    help_epilogue="Example: `sparselabel figure heat-maps runs/scl --out heat-maps.png`",
+)
+
+Listed = Parameter(consume_multiple=True)
+
+
+@app.command
+def heat_maps(
+    run: Path,
+    /,
+    *,
+    rows: Annotated[list[int] | None, Listed] = None,
+    count: int = 4,
+    out: Path = Path("heat-maps.png"),
+) -> None:
+    """Where a run sees the classes of watched training pictures, in the last epoch.
+
+    Of each picture the highest-scored class that is annotated, that is there but not annotated, and that is
+    absent. Heat maps where the method keeps them (+scl), else the model's score of each cell.
+
+    Parameters
+    ----------
+    run
+        Folder of a run that watched pictures (`--watch`).
+    rows
+        Rows of the training pictures to show; default: those with a class of each kind first.
+    count
+        How many pictures, where --rows does not say which.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.heat_maps import draw_heat_maps
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_heat_maps(run, rows or (), count, checked_out(out)))
+
+
+@app.command
+def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png")) -> None:
+    """How the maps of a picture's classes come about, epoch by epoch.
+
+    The highest-scored class that is annotated, that is there but not annotated, and that is absent.
+
+    Parameters
+    ----------
+    run
+        Folder of a run that watched pictures (`--watch`).
+    row
+        Row of the training picture; default: the first watched one with a class of each kind.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.growth import draw_growth
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_growth(run, row, checked_out(out)))
+
+
+@app.command
+def beside(run: Path, other: Path, /, *, count: int = 6, out: Path = Path("beside.png")) -> None:
+    """The maps of two runs beside each other: the first watched pictures, and the first run's top 5 classes.
+
+    Heat maps if both runs keep them, else the score of each cell of both. To see what the spatial loss alone
+    does, let the other run be the same method with `--settings.weight 0`: it keeps heat maps without using
+    them.
+
+    Parameters
+    ----------
+    run
+        Folder of a run that watched pictures (`--watch`); its scores choose the classes.
+    other
+        Folder of another run on the same data.
+    count
+        How many pictures.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.beside import draw_beside
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_beside(run, other, count, checked_out(out)))
+
+
+@app.command
+def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> None:
+    """How the 1st to 4th highest score of a picture are distributed, for each run.
+
+    Reads what `sparselabel evaluate RUN --split val` wrote.
+
+    Parameters
+    ----------
+    runs
+        Folders of evaluated runs.
+    split
+        Which split of the data: val, test or train.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.page import checked_out
+    from sparselabel.report.scores import draw_scores
+
+    _written(out, draw_scores(runs, split, checked_out(out)))
+
+
+@app.command
+def sizes(
+    baseline: Path,
+    /,
+    *runs: Path,
+    bins: int = 5,
+    split: str = "test",
+    out: Path = Path("sizes.png"),
+) -> None:
+    """How much better than a baseline each run finds small and large things (data with boxes).
+
+    Reads what `sparselabel evaluate RUN --split test` wrote. The positives are sorted by the area of their
+    largest box into bins of the same number; a bin's mAP is that of its positives against all negatives.
+
+    Parameters
+    ----------
+    baseline
+        Folder of the evaluated run to compare with, as of `an`.
+    runs
+        Folders of other evaluated runs.
+    bins
+        How many bins.
+    split
+        Which split of the data: test, val or train.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.page import checked_out
+    from sparselabel.report.sizes import draw_sizes
+
+    _written(out, draw_sizes(baseline, runs, bins, split, checked_out(out)))
+
+
+@app.command
+def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> None:
+    """What a setting does to the mAP: lines from the table of a comparison in which it was varied.
+
+    Several tables become curves of one figure, as of three comparisons with another `--settings.distance`
+    each. A table-by-labels.csv becomes a panel for each number of labels.
+
+    Parameters
+    ----------
+    tables
+        table.csv or table-by-labels.csv, as `sparselabel compare ... --vary NAME V1 V2` writes them.
+    split
+        Whose mAP: test or val.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.page import checked_out
+    from sparselabel.report.sweep import draw_sweep
+
+    _written(out, draw_sweep(tables, split, checked_out(out, tables)))
+
+
+def _written(figure: Path, numbers: Path) -> None:
+    plain_console().print(f"written: {figure}, {numbers}")

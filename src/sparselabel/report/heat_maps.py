@@ -1,0 +1,53 @@
+"""Where a run sees its classes in watched pictures (P1 fig. 2)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparselabel.report.page import Table, blank, new_figure, save, style
+from sparselabel.report.panels import (
+    COLOUR_OF,
+    MEANING,
+    SOURCES,
+    caption,
+    colour_bar,
+    show_map,
+    show_picture,
+)
+from sparselabel.report.watched import KINDS, Watched
+
+COLUMNS = ("row", "picture", "kind", "class", "score", "map_mean", "map_max")
+
+
+def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Path:
+    """A line for each picture: itself, and the best-scored annotated, unannotated and absent class's map."""
+    watched = Watched(run)
+    chosen, source = watched.chosen(rows, count), watched.source()
+    numbers: list[list[object]] = []
+    with style():
+        figure = new_figure(8.6, 1.8 * len(chosen) + 0.6)
+        grid = figure.subplots(len(chosen), 1 + len(KINDS), squeeze=False)
+        for line, row in zip(grid, chosen, strict=True):
+            picture = watched.picture(row)
+            name = str(watched.split.truth.ids[row])
+            show_picture(line[0], picture)
+            line[0].set_title(f"row {row}", fontsize=8, pad=3)
+            best, place = watched.best_of_each_kind(row), watched.place(row)
+            for axes, kind in zip(line[1:], KINDS, strict=True):
+                if kind not in best:
+                    blank(axes)
+                    axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOUR_OF[kind])
+                    continue
+                values = watched.last.map(source, place, best[kind])
+                score = float(watched.last.scores[place, best[kind]])
+                show_map(axes, picture, values, watched.seen(source, picture.shape[1], picture.shape[0]))
+                caption(axes, watched, kind, best[kind], score)
+                found = (watched.classes[best[kind]], score, float(values.mean()), float(values.max()))
+                numbers.append([row, name, kind, *found])
+        for axes, kind in zip(grid[0, 1:], KINDS, strict=True):
+            axes.annotate(
+                MEANING[kind], (0.5, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
+                ha="center", va="bottom", color=COLOUR_OF[kind], weight="bold",
+            )  # fmt: skip
+        colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
+        figure.suptitle(f"{run.resolve().name}, epoch {watched.last.epoch}", fontsize=10)
+        return save(figure, Table(COLUMNS, numbers), out)

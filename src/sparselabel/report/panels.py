@@ -1,0 +1,100 @@
+"""A picture with a map over it, as one panel of a figure; all panels share one scale of colours."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.report.page import GREY
+from sparselabel.report.watched import Kind, Maps, Watched
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOUR_MAP = "inferno"  # light means a high score: readable in grey and by colour-blind people
+OPACITY = 0.62
+MARKS: dict[Kind, str] = {"annotated": "●", "present": "○", "absent": "×", "unknown": "?"}
+COLOUR_OF: dict[Kind, str] = {
+    "annotated": "#0072B2",
+    "present": "#009E73",
+    "absent": "#D55E00",
+    "unknown": GREY,
+}
+MEANING: dict[Kind, str] = {
+    "annotated": "annotated",
+    "present": "there, but not annotated",
+    "absent": "absent",
+    "unknown": "not known",
+}
+SOURCES = {"heat_maps": "running-average heat maps", "maps": "the model's score of each cell"}
+
+
+def show_picture(axes: "Axes", picture: npt.NDArray[np.uint8]) -> None:
+    """The picture alone."""
+    _bare(axes)
+    axes.imshow(picture, aspect="equal")
+
+
+def show_map(
+    axes: "Axes",
+    picture: npt.NDArray[np.uint8],
+    values: Maps,
+    seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
+) -> None:
+    """The picture in grey, and over what was ``seen`` of it (left, top, width, height) a map of 0..1."""
+    _bare(axes)
+    height, width = picture.shape[:2]
+    grey = 90 + 0.6 * (picture @ np.array([0.299, 0.587, 0.114]))  # pale, so that dark things hide no colour
+    axes.imshow(grey, cmap="gray", vmin=0, vmax=255, aspect="equal", extent=(0, width, height, 0))
+    left, top, wide, high = seen
+    axes.imshow(
+        values,
+        cmap=COLOUR_MAP,
+        vmin=0,
+        vmax=1,
+        alpha=OPACITY,
+        interpolation="bilinear",
+        aspect="equal",
+        extent=(left * width, (left + wide) * width, (top + high) * height, top * height),
+    )
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+
+
+def caption(axes: "Axes", watched: Watched, kind: Kind, index: int, score: float) -> None:
+    """The class above its map: mark and colour of its kind, name and score."""
+    name = watched.classes[index]
+    short = name if len(name) <= 18 else f"{name[:17]}…"
+    axes.set_title(f"{MARKS[kind]} {short} {score:.2f}", color=COLOUR_OF[kind], fontsize=8, pad=3)
+
+
+def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
+    """What the marks mean, below the figure."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], linestyle="", label=f"{MARKS[kind]} {MEANING[kind]}", color=COLOUR_OF[kind])
+        for kind in kinds
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(kinds), labelcolor="linecolor", handlelength=0
+    )
+
+
+def colour_bar(figure: "Figure", axes: "list[Axes]", label: str) -> None:
+    """The one scale of all maps: 0..1."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale = ScalarMappable(Normalize(0, 1), COLOUR_MAP)
+    bar = figure.colorbar(scale, ax=axes, fraction=0.025, pad=0.01, aspect=30, label=label, alpha=OPACITY)
+    bar.outline.set_visible(False)
+
+
+def _bare(axes: "Axes") -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
