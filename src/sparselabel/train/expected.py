@@ -11,7 +11,7 @@ from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives
-from sparselabel.method.expected_count import estimate_positives
+from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
@@ -41,8 +41,10 @@ def expected_positives(
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
         raise ConfigError("a table of labels is for counting: give --how counted, or leave --labels out")
-    features = training_features(data, config, machine or Machine(), quiet)
-    return estimate_positives(features, np.asarray(data.train.observed.values), data.classes, config.seed)
+    observed = np.asarray(data.train.observed.values)
+    needed = needs_features(observed)
+    features = training_features(data, config, machine or Machine(), quiet) if needed else None
+    return estimate_positives(features, observed, data.classes, config.seed)
 
 
 def training_features(
