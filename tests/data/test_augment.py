@@ -153,7 +153,7 @@ def test_wrong_views_are_refused(fields: dict[str, Any], rule: str) -> None:
 # Rendering
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_rendering_is_what_frame_cuts(seed: int, flip: bool) -> None:
     random = np.random.default_rng(seed)

@@ -147,7 +147,7 @@ def slow_paste(view: Tensor, box: list[float], flip: bool, size: tuple[int, int]
     return grid, visible
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, sides, sides, sides, sides)
 def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -158,7 +158,7 @@ def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: in
         torch.testing.assert_close(seen[b, label], slow, atol=1e-12, rtol=0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, sides, sides, sides, sides)
 def test_paste_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)

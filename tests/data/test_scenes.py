@@ -69,7 +69,7 @@ def test_classes_of_a_theme_occur_together() -> None:
 @given(
     index=st.integers(0, 10**6), size=st.sampled_from([64, 96, 128]), split=st.sampled_from(["train", "test"])
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_masks_boxes_labels_and_points_agree(index: int, size: int, split: str) -> None:
     scene = make_scene(1, index, size, split)
     assert scene.image.shape == (size, size, 3)

@@ -112,8 +112,8 @@ def test_pictures_without_a_label_and_too_few_are_not_trusted() -> None:
 
 @pytest.mark.parametrize("share", [0.4, 0.75])
 def test_kept_positives_tell_the_share(share: float) -> None:
-    features, truth = made_up(4000, rate=0.2)
-    found = estimate(features, keep_share(truth, share, 0.0, seed=2))
+    _, truth = made_up(4000, rate=0.2)
+    found = estimate_positives(None, keep_share(truth, share, 0.0, seed=2), names(truth))
     real = truth.sum() / len(truth)
     assert found.trusted, found.why
     assert found.per_picture == pytest.approx(real, rel=0.1)
@@ -144,6 +144,8 @@ def test_what_cannot_be_estimated() -> None:
         estimate(features[:8], keep_per_picture(truth[:8], 1, 0, seed=1))
     with pytest.raises(DataError, match=r"20 pictures need features of shape \(N, D\), not \(19, 24\)"):
         estimate(features[:19], keep_per_picture(truth, 1, 0, seed=1))
+    with pytest.raises(DataError, match="need the pictures' features"):
+        estimate_positives(None, keep_per_picture(truth, 1, 0, seed=1), names(truth))
     many = np.full((500, 500), UNKNOWN, dtype=np.int8)
     np.fill_diagonal(many, POSITIVE)
     with pytest.raises(DataError, match="500 classes are too many"):

@@ -44,7 +44,7 @@ def random_frame(generator: torch.Generator, batch: int, smallest: float = 0.2) 
     return Frame(torch.cat([corner, size], dim=1), torch.rand(batch, generator=generator) < 0.5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 def test_equal_to_the_slow_reference(seed: int, high: int, wide: int, scale: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -149,7 +149,7 @@ def test_a_constant_is_reached_to_a_tenth_of_a_level(momentum: float, epochs: in
     assert float(torch.stack(levels).mean()) == pytest.approx(0.9 * 255, abs=0.1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_cells_outside_the_crop_stay_byte_for_byte(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -91,7 +91,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(actions=ACTIONS)
 def test_a_crash_at_any_moment_loses_nothing_committed(actions: list[tuple[str, set[int], bool]]) -> None:
     with TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ def in_pieces(scores: Tensor, rows: Tensor, candidate: Tensor, size: int) -> Ite
         yield Piece(rows[part], scores[part], candidate[part])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 40),

@@ -37,15 +37,22 @@ MOST_UNLABELLED = 0.1
 MOST_ONE_SIDED = 0.15
 
 
+def needs_features(observed: Labels) -> bool:
+    """Whether the numbers of labels alone do not tell: no picture has more than one positive."""
+    return bool((observed == POSITIVE).sum(1).max() <= 1)
+
+
 def estimate_positives(
-    features: npt.NDArray[np.float32], observed: Labels, classes: tuple[str, ...], seed: int = 0
+    features: npt.NDArray[np.float32] | None, observed: Labels, classes: tuple[str, ...], seed: int = 0
 ) -> ClassCounts:
-    """Expected positives of every class, from features (N, D) and observed labels (N, L)."""
+    """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
+    annotated = annotated_positives(observed)
+    if not needs_features(observed):
+        return _from_numbers(observed, annotated, classes, seed)
+    if features is None:
+        raise DataError("with one positive a picture, expected positives need the pictures' features")
     if features.ndim != 2 or len(features) != len(observed):
         raise DataError(f"{len(observed):,} pictures need features of shape (N, D), not {features.shape}")
-    annotated = annotated_positives(observed)
-    if (observed == POSITIVE).sum(1).max() > 1:
-        return _from_numbers(observed, annotated, classes, seed)
     return _from_scores(features, observed, annotated, classes, seed)
 
 

@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.method.base import Method
 from sparselabel.method.catalog import make_method, settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
-from sparselabel.method.expected_count import estimate_positives
+from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
@@ -60,9 +60,9 @@ def counts_for(config: TrainConfig, inputs: Inputs, run: RunFolder) -> ClassCoun
     if given != AUTO:
         return read_expected(Path(given), data.classes)
     if not fabric.broadcast(run.expected_file.exists()):
-        features = inputs.features("train").numpy()
+        observed = np.asarray(data.train.observed.values)
+        features = inputs.features("train").numpy() if needs_features(observed) else None
         if fabric.is_global_zero:
-            observed = np.asarray(data.train.observed.values)
             estimate_positives(features, observed, data.classes, config.seed).write(run.expected_file)
         fabric.barrier()
     return read_expected(run.expected_file, data.classes)
@@ -106,8 +106,10 @@ def expected_positives(
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
         raise ConfigError("a table of labels is for counting: give --how counted, or leave --labels out")
-    features = training_features(data, config, machine or Machine(), quiet)
-    return estimate_positives(features, np.asarray(data.train.observed.values), data.classes, config.seed)
+    observed = np.asarray(data.train.observed.values)
+    needed = needs_features(observed)
+    features = training_features(data, config, machine or Machine(), quiet) if needed else None
+    return estimate_positives(features, observed, data.classes, config.seed)
 
 
 def training_features(

@@ -300,7 +300,7 @@ TEXTS = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # of names that differ only in case
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     classes=st.lists(
         class_names.filter(lambda name: name not in ("image", "label", "split")), min_size=1, unique=True
