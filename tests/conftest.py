@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 # A busy machine must not fail a test: how long things take is a matter of benchmarks.
-hypothesis.settings.register_profile("no deadline")
+hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_fscore_support
 
@@ -63,7 +63,6 @@ def test_nothing_predicted_and_nothing_positive_count_zero() -> None:
     assert nothing.f1.tolist() == [0.0] * 4
 
 
-@settings(deadline=None)
 @given(tied(), st.integers(0, 8), st.none() | st.integers(1, 9))
 def test_equals_sklearn(data: tuple[Array, Array], eighths: int, top: int | None) -> None:
     scores, labels = data
@@ -103,7 +102,6 @@ def test_at_k_ties_take_the_first_classes() -> None:
     assert at_k(scores, [[0, 1, 0, 1]], 2).recall == 0.0
 
 
-@settings(deadline=None)
 @given(tied(), st.integers(1, 8))
 def test_at_k_equals_a_stable_sort(data: tuple[Array, Array], k: int) -> None:
     scores, labels = data

@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
@@ -82,7 +82,6 @@ def test_ties_keep_the_order_of_rows_in_hits_and_voc() -> None:
     assert average_precision(np.zeros((4, 1)), [[1], [0], [0], [0]], "hits").tolist() == [1.0]
 
 
-@settings(deadline=None)
 @given(tied())
 def test_equals_sklearn_with_ties(data: tuple[Array, Array]) -> None:
     scores, labels = data
@@ -99,7 +98,6 @@ def test_equals_sklearn_on_larger_data(dtype: type) -> None:
     assert average_precision(scores, labels) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(tied(), st.randoms(use_true_random=False))
 def test_does_not_depend_on_the_order_of_rows_and_classes(data: tuple[Array, Array], random: Any) -> None:
     scores, labels = data
@@ -112,7 +110,6 @@ def test_does_not_depend_on_the_order_of_rows_and_classes(data: tuple[Array, Arr
         assert shuffled.tolist() == average_precision(scores, labels, rule)[classes].tolist()
 
 
-@settings(deadline=None)
 @given(tied())
 def test_only_the_order_of_scores_matters(data: tuple[Array, Array]) -> None:
     scores, labels = data
@@ -122,7 +119,6 @@ def test_only_the_order_of_scores_matters(data: tuple[Array, Array]) -> None:
             assert average_precision(same, labels, rule).tolist() == values.tolist()
 
 
-@settings(deadline=None)
 @given(tied())
 def test_a_perfect_ranking_has_one_and_the_envelope_is_never_below(data: tuple[Array, Array]) -> None:
     scores, labels = data
@@ -132,7 +128,6 @@ def test_a_perfect_ranking_has_one_and_the_envelope_is_never_below(data: tuple[A
         assert average_precision(scores + 100.0 * labels, labels, rule).tolist() == [1.0] * labels.shape[1]
 
 
-@settings(deadline=None)
 @given(tied(positives=0))
 def test_unknown_ignored_is_the_data_without_it(data: tuple[Array, Array]) -> None:
     scores, labels = data
