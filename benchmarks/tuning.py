@@ -8,6 +8,7 @@ import torch
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data import scenes
+from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import make_backbone
@@ -34,10 +35,8 @@ def bare() -> float:
     return 20 * BATCH / (time.perf_counter() - begin)
 
 
-def ours(folder: Path) -> float:
-    """Pictures a second of our second epoch, pictures decoded, cropped and flipped by a worker meanwhile."""
-    source = scenes.make(folder / "data", train=PICTURES, test=1, size=160)
-    data = prepare(source, folder / "data", Preparation(sparsify="single-positive", validation=0.0))
+def ours(data: Prepared, out: Path, workers: int) -> float:
+    """Pictures a second of our second epoch, pictures decoded, cropped and flipped on the way."""
     config = TrainConfig(
         backbone="mobilenetv2_100",
         weights="none",
@@ -57,7 +56,7 @@ def ours(folder: Path) -> float:
 
     loop.train_epoch, run.finish = timed, lambda session, state: {}  # type: ignore[assignment]
     try:
-        train_run(data, config, folder / "run", Machine(accelerator="cpu", workers=1), Handling(quiet=True))
+        train_run(data, config, out, Machine(accelerator="cpu", workers=workers), Handling(quiet=True))
     finally:
         loop.train_epoch, run.finish = original, finish
     return rates[-1]
@@ -65,12 +64,17 @@ def ours(folder: Path) -> float:
 
 def main() -> dict[str, float]:
     keep_freed_memory()
-    with TemporaryDirectory() as folder:
-        before = bare()
-        rate = ours(Path(folder))
-        plain = max(before, bare())
-    return {
-        "bare, pictures a second": plain,
-        "with the input pipeline": rate,
-        "share of the bare rate (at least 0.85)": rate / plain,
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        source = scenes.make(folder / "data", train=PICTURES, test=1, size=160)
+        data = prepare(source, folder / "data", Preparation(sparsify="single-positive", validation=0.0))
+        rates: dict[str, list[float]] = {"bare": [], "no worker": [], "one worker": []}
+        for turn in range(3):  # in turns, so that a busy machine slows all
+            rates["bare"].append(bare())
+            rates["no worker"].append(ours(data, folder / f"none-{turn}", 0))
+            rates["one worker"].append(ours(data, folder / f"one-{turn}", 1))
+    best = {name: max(values) for name, values in rates.items()}
+    return {f"{name}, pictures a second": value for name, value in best.items()} | {
+        "share of the bare rate (at least 0.85)": best["no worker"] / best["bare"],
+        "share of the bare rate, one worker": best["one worker"] / best["bare"],
     }

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from sparselabel.errors import ConfigError
 
-WORKERS = max(1, min(8, os.cpu_count() or 1))
+CORES = os.cpu_count() or 1
+WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
 
 
 @dataclass(frozen=True)

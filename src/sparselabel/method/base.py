@@ -196,10 +196,11 @@ class Method(nn.Module):
         self.element = element
         self.terms = nn.ModuleDict(dict(terms or {}))
         self.reduction = reduction
+        self._parts = [module for module in self.modules() if isinstance(module, Part)]
 
     def parts(self) -> list[Part]:
         """Every part once, those inside other parts included, in a fixed order."""
-        return [module for module in self.modules() if isinstance(module, Part)]
+        return self._parts
 
     @property
     def needs(self) -> Needs:
