@@ -105,7 +105,7 @@ def test_epr_keeps_its_own_weight() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="no distance 'l3': known: jsd, l1, l2"):
         make_method("an+cl", distance="l3")
-    with pytest.raises(ConfigError, match="weight must not be negative, but is -1"):
+    with pytest.raises(ConfigError, match="weight must be a number that is not negative, not -1"):
         make_method("an+scl", weight=-1)
     with pytest.raises(ConfigError, match=r"no method 'role\+cl'"):
         make_method("role+cl")

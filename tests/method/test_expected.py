@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.base import Method, Progress
 from sparselabel.method.catalog import build_method
 from sparselabel.method.expected import ExpectedLabels, positives_of_classes
@@ -115,3 +116,30 @@ def test_words_are_refused() -> None:
         build_method("en", OBSERVED, expected_positives="auto")
     with pytest.raises(ConfigError, match="needs expected_positives"):
         build_method("en", OBSERVED)
+
+
+def test_a_count_for_every_class_may_be_any_array() -> None:
+    for counts in ([4.0, 2.0], np.array([4, 2]), torch.tensor([4.0, 2.0])):
+        method = build_method("en", OBSERVED, expected_positives=counts)
+        part = next(part for part in method.parts() if isinstance(part, ExpectedLabels))
+        assert part.wanted.tolist() == [0, 1]  # one row of class 0 is an observed negative
+    for wrong in ([1.0, float("nan")], [1.0, -1.0], [[1.0, 2.0]], ["a", "b"]):
+        with pytest.raises(ConfigError, match="expected_positives must be"):
+            build_method("en", OBSERVED, expected_positives=wrong)
+
+
+def test_numbers_beyond_all_pictures() -> None:
+    counts, none = torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64)
+    assert positives_of_classes(1e30, counts, none, 10).tolist() == [10, 10]
+    for wrong in (float("inf"), float("nan"), 0.0, -2.0):
+        with pytest.raises(ConfigError, match="expected_positives must be a number above 0"):
+            build_method("en", OBSERVED, expected_positives=wrong)
+    for words in ("auto", "counted"):
+        with pytest.raises(ConfigError, match="sparselabel expect"):
+            build_method("en", OBSERVED, expected_positives=words)
+
+
+def test_rows_that_are_not_in_the_labels_are_refused() -> None:
+    method = build_method("en", OBSERVED, expected_positives=1.5)
+    with pytest.raises(DataError, match="row 9 is none of the 4 rows that the method was prepared for"):
+        method(make_step(torch.zeros(2, 2), OBSERVED[:2], rows=torch.tensor([1, 9])))

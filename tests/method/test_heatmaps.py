@@ -262,3 +262,18 @@ def test_wrong_settings_are_refused() -> None:
     )
     with pytest.raises(ConfigError, match="scl compares cells: give Output"):
         method(step)
+
+
+def test_every_annotated_class_needs_a_map() -> None:
+    observed = torch.tensor([[1, 1, 1, -1]], dtype=torch.int8)
+    with pytest.raises(ConfigError, match="top_maps is 2, but a picture has 3 annotated classes"):
+        make(observed, top_maps=2)
+
+
+def test_ties_go_to_the_lower_class_and_observed_negatives_come_last() -> None:
+    observed = torch.tensor([[0, 0, -1, -1, 1, -1]], dtype=torch.int8)
+    method, heat_maps = make(observed, top_maps=3)
+    method.begin_epoch(Progress(1, 2, 0, 1e-3))
+    maps = torch.zeros(1, 6, 2, 2)
+    learn(method, step_of(maps, observed, Frame.whole(1), torch.tensor([0])))
+    assert heat_maps.classes.read(torch.tensor([0])).tolist() == [[4, 2, 3]]

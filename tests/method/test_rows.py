@@ -245,3 +245,34 @@ def test_another_disk_error_is_passed_on(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "pwrite", broken)
     with pytest.raises(OSError, match="Input/output error"):
         memory.write(torch.tensor([0]), torch.zeros(1, WIDTH))
+
+
+def test_a_state_that_the_file_has_left_behind_is_refused(tmp_path: Path) -> None:
+    memory = in_file(tmp_path)
+    states = []
+    for value in (1.0, 2.0, 3.0):
+        memory.write(torch.tensor([4]), torch.full((1, WIDTH), value))
+        states.append({name: part.clone() for name, part in memory.state().items()})
+        memory.committed()
+    again = in_file(tmp_path)
+    again.restore(states[2])
+    assert again.read(torch.tensor([4])).tolist() == [[3, 3, 3]]
+    with pytest.raises(RunError, match="has gone on since this checkpoint"):
+        in_file(tmp_path).restore(states[0])
+
+
+def test_a_checkpoint_that_was_safe_before_the_file_knew(tmp_path: Path) -> None:
+    memory = in_file(tmp_path)
+    memory.write(torch.tensor([4]), torch.ones(1, WIDTH))
+    state = memory.state()  # saved, and then the machine stopped: committed() was never called
+    again = in_file(tmp_path)
+    again.restore(state)
+    assert again.read(torch.tensor([4])).tolist() == [[1, 1, 1]]
+
+
+def test_numbers_kept_in_ram_go_on_in_a_file_of_a_smaller_type(tmp_path: Path) -> None:
+    ram = RowsInRam(ROWS, WIDTH, initial, torch.float32)
+    ram.write(torch.tensor([2]), torch.full((1, WIDTH), 0.5))
+    small = in_file(tmp_path, torch.float16)
+    small.restore(ram.state())
+    assert small.read(torch.tensor([2])).tolist() == [[0.5, 0.5, 0.5]]

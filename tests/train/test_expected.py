@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,12 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
     assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_picture)
     with pytest.raises(DataError, match="is not a file of expected positives"):
         checked(small, tiny("en", settings=Settings(expected_positives="nowhere.json")))
+    with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
+        checked(small, tiny("en", settings=Settings(expected_positives="counted")))
+
+
+def test_counts_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
+    counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
+    replace(counts, pictures=100_000).write(tmp_path / "other.json")
+    with pytest.raises(DataError, match=r"made for other labels \(100,000 pictures"):
+        checked(small, tiny("en", settings=Settings(expected_positives=str(tmp_path / "other.json"))))

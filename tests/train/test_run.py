@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -289,3 +290,29 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"split 'val' of .* is not what .*run was trained with: prepare it"):
         evaluate_run(tmp_path / "run", "val")
     assert evaluate_run(tmp_path / "run", "test")["images"] == 8
+
+
+def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp_path: Path) -> None:
+    train_run(small, tiny("an", full=FullPhase(epochs=0)), tmp_path / "run", HERE, Handling(quiet=True))
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    wrong = tiny("en+scl", full=FullPhase(epochs=1, batch=16, start="best"))
+    with pytest.raises(ConfigError, match="which has the last epoch only"):
+        train_run(
+            small,
+            wrong,
+            tmp_path / "run",
+            replace(HERE, memories="file"),
+            Handling(quiet=True, force=True),
+        )
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) -> None:
+    train_run(
+        small,
+        tiny("en+scl"),
+        tmp_path / "run",
+        replace(HERE, memories="file"),
+        Handling(quiet=True),
+    )
+    assert not (tmp_path / "run" / "memory").exists()

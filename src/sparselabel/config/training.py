@@ -228,7 +228,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to run; none of it changes the outcome.
+    """Where to run; it changes the outcome by rounding, and by the order of pictures that processes share.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from sparselabel.data.frame import Frame
 from sparselabel.data.marks import Marks
+from sparselabel.errors import DataError
 from sparselabel.method.across import total
 from sparselabel.model.output import Output
 
@@ -45,10 +46,10 @@ class Progress:
 class Step:
     """All that a method may see of one training step: B rows, L classes, one output and frame per view.
 
-    ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory; -1 is padding and
-    counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN and is never written to.
-    ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a part needs it: only
-    oracles can peek.
+    ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory, each visited once an
+    epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
+    is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
+    part needs it: only oracles can peek.
     """
 
     rows: Tensor
@@ -103,7 +104,15 @@ class Layout:
 
     def slots(self, rows: Tensor) -> Tensor:
         """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
-        return torch.searchsorted(self.rows, rows.cpu().clamp(min=0)).clamp(max=len(self.rows) - 1)
+        rows = rows.cpu()
+        slots = torch.searchsorted(self.rows, rows).clamp_(max=len(self.rows) - 1)
+        strange = (self.rows[slots] != rows) & (rows >= 0)
+        if strange.any():
+            raise DataError(
+                f"row {int(rows[strange][0])} is none of the {len(self.rows):,} rows that the method was "
+                "prepared for: rows in a Step are rows of the labels it was built with"
+            )
+        return slots
 
 
 Element = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -8,7 +8,7 @@ Annotations (P1s its supplement). P3 = Cole et al., Multi-Label Learning from Si
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from sparselabel.method.readings import (
     WeakNegative,
 )
 from sparselabel.method.role import EstimatesLoss, RoleReading
-from sparselabel.method.terms import ExpectedPositives, checked_count
+from sparselabel.method.terms import Expected, ExpectedPositives, checked_count
 
 
 def bce() -> Method:
@@ -134,7 +134,7 @@ def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> Method:
     return Method(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy)
 
 
-def en(expected_positives: float | Sequence[float] | None = None, momentum: float = 0.8) -> Method:
+def en(expected_positives: Expected = None, momentum: float = 0.8) -> Method:
     """Expected negatives: unknown is negative, but the likeliest positives are left out (P1 eq. 3–5).
 
     Of every class the p_i best pictures by running scores (eq. 4) are expected positives, chosen anew in
@@ -145,7 +145,7 @@ def en(expected_positives: float | Sequence[float] | None = None, momentum: floa
     return Method(ExpectedNegative(_expected(expected_positives, momentum)), cross_entropy)
 
 
-def ep(expected_positives: float | Sequence[float] | None = None, momentum: float = 0.8) -> Method:
+def ep(expected_positives: Expected = None, momentum: float = 0.8) -> Method:
     """Expected positives: as en, but the likeliest positives count as positive (P1 §4.2, L_EP).
 
     P1 finds it to work badly (table 2): early mistakes confirm themselves.
@@ -153,7 +153,7 @@ def ep(expected_positives: float | Sequence[float] | None = None, momentum: floa
     return Method(ExpectedPositive(_expected(expected_positives, momentum)), cross_entropy)
 
 
-def _expected(expected_positives: float | Sequence[float] | None, momentum: float) -> ExpectedLabels:
+def _expected(expected_positives: Expected, momentum: float) -> ExpectedLabels:
     return ExpectedLabels(RunningScores(momentum), expected_positives)
 
 
@@ -181,9 +181,9 @@ def scl(
     seen through the view's crop and flip. With ``top_maps`` (P1s G) only the best classes of a picture have
     one. Means over the entries instead of norms, and stochastic rounding, are ours.
     """
-    scores = _running_scores(method, momentum)
+    scores = None if top_maps is None else _running_scores(method, momentum)
     return _with_term(
-        method, SpatialConsistency(HeatMaps(scores, momentum, map_scale, top_maps), weight, distance)
+        method, SpatialConsistency(HeatMaps(momentum, map_scale, top_maps, scores), weight, distance)
     )
 
 

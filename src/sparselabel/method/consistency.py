@@ -5,6 +5,7 @@ Annotations. The paper writes norms; here they are means over the entries, so th
 of its other losses (ours). The target carries no gradient.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -101,6 +102,6 @@ def _distance(name: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _checked_weight(weight: float) -> float:
-    if not weight >= 0:
-        raise ConfigError(f"weight must not be negative, but is {weight}")
+    if not 0 <= weight < math.inf:
+        raise ConfigError(f"weight must be a number that is not negative, not {weight}")
     return weight

@@ -15,7 +15,7 @@ from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Part, Progress, Step
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
-from sparselabel.method.terms import checked_count
+from sparselabel.method.terms import Expected, checked_counts
 
 ENTRIES_AT_ONCE = 2**21
 
@@ -34,13 +34,13 @@ def positives_of_classes(
     if isinstance(expected, int | float):
         wanted = expected * rows * counts / counts.sum().clamp(min=1)
     else:
-        wanted = torch.as_tensor(expected, dtype=torch.float64)
+        wanted = torch.tensor(expected, dtype=torch.float64)
         if wanted.shape != counts.shape:
             raise ConfigError(
                 f"expected_positives must be one number, or one for each of the {len(counts)} classes, "
                 f"not {len(wanted)} numbers"
             )
-    rounded = (wanted + 0.5).floor().to(torch.int64)
+    rounded = (wanted.clamp(max=rows) + 0.5).floor().to(torch.int64)
     rounded = torch.minimum(torch.maximum(rounded, annotated), rows - negatives)
     return torch.where(annotated > 0, rounded, 0)
 
@@ -56,14 +56,10 @@ class ExpectedLabels(Part):
     threshold_score: Tensor
     threshold_row: Tensor
 
-    def __init__(self, scores: RunningScores, expected: float | Sequence[float] | None) -> None:
+    def __init__(self, scores: RunningScores, expected: Expected) -> None:
         super().__init__()
         self.scores = scores
-        self.expected: float | Sequence[float]
-        if isinstance(expected, Sequence) and not isinstance(expected, str):
-            self.expected = expected
-        else:
-            self.expected = checked_count(expected)
+        self.expected = checked_counts(expected)
 
     def prepare(self, layout: Layout) -> None:
         """Count the annotations of every class."""
@@ -82,14 +78,14 @@ class ExpectedLabels(Part):
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) bool: unknown, but expected to be positive."""
-        threshold = Threshold(self.threshold_score, self.threshold_row)
+        device = step.rows.device
+        threshold = Threshold(self.threshold_score.to(device), self.threshold_row.to(device))
         chosen = threshold.chooses(self.scores(step.rows), step.rows)
         return chosen & (step.observed == UNKNOWN)
 
     def _take(self, threshold: Threshold) -> None:
-        device = next(iter(self.buffers()), threshold.score).device
-        self.register_buffer("threshold_score", threshold.score.to(device))
-        self.register_buffer("threshold_row", threshold.row.to(device))
+        self.register_buffer("threshold_score", threshold.score)
+        self.register_buffer("threshold_row", threshold.row)
 
     def _pieces(self) -> Iterator[Piece]:
         observed, rows = self.layout.observed, self.layout.rows

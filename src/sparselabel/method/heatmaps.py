@@ -55,12 +55,14 @@ class HeatMaps(Part):
     classes: RowMemory
 
     def __init__(
-        self, scores: RunningScores, momentum: float, scale: int = 2, top: int | None = None
+        self, momentum: float, scale: int = 2, top: int | None = None, scores: RunningScores | None = None
     ) -> None:
         super().__init__()
         if scale < 1 or (top is not None and top < 1):
             name, value = ("map_scale", scale) if scale < 1 else ("top_maps", top)
             raise ConfigError(f"{name} must be at least 1, not {value}")
+        if top is not None and scores is None:
+            raise ConfigError("the best classes of a picture are chosen by its running scores: give them too")
         self.scores = scores
         self.momentum, self.scale, self.top = momentum, scale, top
         self.size: tuple[int, int] | None = None
@@ -71,6 +73,12 @@ class HeatMaps(Part):
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else min(self.top, classes)
+        annotated = int((layout.observed == POSITIVE).sum(dim=1).max()) if len(layout.observed) else 0
+        if annotated > self.depth:
+            raise ConfigError(
+                f"top_maps is {self.top}, but a picture has {annotated} annotated classes, which all need a "
+                f"heat map: give top_maps of at least {annotated}"
+            )
         self._negatives = bool((layout.observed == NEGATIVE).any())
         self.register_buffer("chosen", torch.tensor(self.top is None))
         if layout.grid is not None:
@@ -99,6 +107,8 @@ class HeatMaps(Part):
         if self.size is not None and self.chosen:
             slots = self.layout.slots(rows)
             self.maps.expect(slots)
+            if self.top is not None:
+                self.classes.expect(slots)
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
@@ -171,7 +181,7 @@ class HeatMaps(Part):
 
     def _start(self, slots: Tensor) -> Tensor:
         levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
-        if self.top is not None:
+        if self.top is not None and self.scores is not None:
             classes = self.classes.read(slots).long()
             running = (self.scores.rows.read(slots).float().gather(1, classes) * FULL).round().to(torch.uint8)
             levels = torch.maximum(levels.gather(1, classes), running)
@@ -179,9 +189,13 @@ class HeatMaps(Part):
         return levels[:, None, :].expand(-1, cells, -1).flatten(1)
 
     def _best_classes(self, slots: Tensor) -> Tensor:
-        annotated = (self.layout.observed[slots] == POSITIVE).float()
-        ranked = self.scores.rows.read(slots).float() + 2 * annotated
-        return ranked.topk(self.depth, dim=1).indices.to(torch.int32)
+        observed = self.layout.observed[slots]
+        ranked = 2.0 * (observed == POSITIVE) - 2.0 * (observed == NEGATIVE)
+        if self.scores is not None:
+            ranked = ranked + self.scores.rows.read(slots)
+        # Ties go to the lower class; float64 has room for that beside any score.
+        order = torch.linspace(0, -1e-9, observed.shape[1], dtype=torch.float64)
+        return (ranked.double() + order).topk(self.depth, dim=1).indices.to(torch.int32)
 
 
 def _cells(step: Step) -> Tensor:

@@ -40,6 +40,7 @@ class RowsInFile(RowMemory):
         self._identity = b""
         self._newest = self._committed = np.zeros(0, dtype=np.bool_)
         self._waiting = False
+        self._commit = 0
         self._close: Callable[[], object] = lambda: None
 
     def read(self, slots: Tensor) -> Tensor:
@@ -85,6 +86,7 @@ class RowsInFile(RowMemory):
         return {
             "newest": torch.from_numpy(np.packbits(self._newest)),
             "identity": torch.tensor(list(self._identity), dtype=torch.uint8),
+            "commit": torch.tensor(self._commit + 1),
         }
 
     def committed(self) -> None:
@@ -92,6 +94,7 @@ class RowsInFile(RowMemory):
         if self._waiting:
             self._committed = self._newest.copy()
             self._waiting = False
+            self._count(self._commit + 1)
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Come back to the last committed state; one that was kept in RAM is written into a new file."""
@@ -111,7 +114,15 @@ class RowsInFile(RowMemory):
         if os.pread(file, IDENTITY_BYTES, 0) != identity:
             os.close(file)
             raise RunError(f"{self.path} was made by another run than the checkpoint: {WAY_OUT}")
+        commit = int(state["commit"])
+        # One behind: the run ended just after the checkpoint was safe, before the file knew.
+        if int.from_bytes(os.pread(file, 8, IDENTITY_BYTES), "little") not in (commit - 1, commit):
+            os.close(file)
+            raise RunError(
+                f"{self.path} has gone on since this checkpoint; resume from the newest one, or: {WAY_OUT}"
+            )
         self._use(file, identity, bits[: self.rows])
+        self._count(commit)
 
     def _offsets(self, slots: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
         # All first slots come first, then all second ones: filling is then one long run of writing.
@@ -128,7 +139,10 @@ class RowsInFile(RowMemory):
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
                 # Claim the whole file now: a full disk is found here and not after hours.
-                os.posix_fallocate(file, 0, self.bytes)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file, 0, self.bytes)
+                else:
+                    os.ftruncate(file, self.bytes)  # macOS: the space is claimed as it is written
                 _write_all(file, np.frombuffer(identity, np.uint8), 0)
                 for slots in self.chunks():
                     start = HEADER_BYTES + int(slots[0]) * self.row_bytes
@@ -148,7 +162,13 @@ class RowsInFile(RowMemory):
         self._close = weakref.finalize(self, os.close, file)
         self._file, self._identity, self._waiting = file, identity, False
         self._newest, self._committed = newest, newest.copy()
+        self._commit = 0
         return file
+
+    def _count(self, commit: int) -> None:
+        """Write into the file which checkpoint it belongs to."""
+        self._commit = commit
+        _write_all(self._opened(), np.frombuffer(commit.to_bytes(8, "little"), np.uint8), IDENTITY_BYTES)
 
     def _raw(self, values: Tensor) -> npt.NDArray[np.uint8]:
         return values.to(self.dtype).contiguous().numpy().view(np.uint8)

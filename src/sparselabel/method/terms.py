@@ -1,5 +1,11 @@
 """Further terms that are added to the label loss."""
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,13 +34,36 @@ class ExpectedPositives(Part):
         return self.weight * count_penalty(scores, step.rows >= 0, self.expected)
 
 
+Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
+"""K, or the number of pictures of every class."""
+
+WAYS = (
+    "count them in a few dozen pictures and give, say, expected_positives=2.5, or let `sparselabel expect` "
+    "estimate them, which needs the pictures, and give its file to `sparselabel train`"
+)
+
+
 def checked_count(expected: float | None) -> float:
     """The expected number of positives a picture, which nobody can do without."""
     if expected is None:
         raise ConfigError(
-            "this method needs expected_positives (K), the mean number of classes in a picture: count them "
-            "in a few dozen pictures and give, say, expected_positives=2.5"
+            f"this method needs expected_positives (K), the mean number of classes in a picture: {WAYS}"
         )
-    if isinstance(expected, str) or not expected > 0:
-        raise ConfigError(f"expected_positives must be a number above 0, not {expected!r}")
+    if not isinstance(expected, int | float) or isinstance(expected, bool) or not 0 < expected < math.inf:
+        raise ConfigError(f"expected_positives must be a number above 0, not {expected!r}: {WAYS}")
     return float(expected)
+
+
+def checked_counts(expected: Expected) -> float | tuple[float, ...]:
+    """K, or the expected number of pictures of every class."""
+    if expected is None or isinstance(expected, str) or np.ndim(expected) == 0:
+        return checked_count(expected if isinstance(expected, str | None) else float(expected))  # type: ignore[arg-type]
+    try:
+        counts = np.asarray(expected, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"expected_positives must be numbers, one for each class: {error}") from error
+    if counts.ndim != 1 or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ConfigError(
+            f"expected_positives must be finite numbers, none negative, one for each class, not {expected!r}"
+        )
+    return tuple(counts.tolist())

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -86,6 +86,7 @@ def save_checkpoint(
                 _sync(file)
     fabric.barrier()
     if fabric.is_global_zero:
+        _sync(work)
         work.rename(final)
         _sync(folder)
     fabric.barrier()
@@ -135,14 +136,7 @@ class Checkpoint:
         """A memory's state for one process; rows are dealt out anew if there are more or fewer processes."""
         same = processes == self.processes
         files = [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
-        parts = [
-            {
-                key.removeprefix(f"{name}/"): value
-                for key, value in load_file(file).items()
-                if key.startswith(f"{name}/")
-            }
-            for file in ([files[rank]] if same else files)
-        ]
+        parts = [_load_part(file, f"{name}/") for file in ([files[rank]] if same else files)]
         if same:
             return parts[0]
         if "identity" in parts[0]:
@@ -163,6 +157,13 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Where a run can go on, if it has got anywhere."""
     found = checkpoints(folder)
     return Checkpoint(found[-1]) if found else None
+
+
+def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a file whose names begin so; the others stay on the disk."""
+    with safe_open(path, "pt") as file:
+        names = [name for name in file.offset_keys() if name.startswith(prefix)]
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:

@@ -33,8 +33,13 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     if "expected_positives" not in settings_of(config.method):
         return config
     given = config.settings.expected_positives
+    if given == "counted":
+        raise ConfigError(
+            "counting needs complete labels of some pictures: `sparselabel expect DATA --how counted "
+            "--labels TABLE --out FILE`, then give the FILE as expected_positives"
+        )
     if isinstance(given, str) and given != AUTO:
-        read_expected(Path(given), data.classes)
+        _of_file(Path(given), data)
     if given is not None:
         return config
     val = data.splits.get("val")
@@ -48,24 +53,45 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     return replace(config, settings=replace(config.settings, expected_positives=counted))
 
 
-def counts_for(config: TrainConfig, inputs: Inputs, run: RunFolder) -> ClassCounts | None:
-    """The expected positives of every class, if they come from a file or are to be estimated now.
-
-    An estimate is kept in the run, so that a run that resumes goes on with it.
-    """
+def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
+    """The expected positives of every class, if they come from a file or are to be estimated now."""
     given = config.settings.expected_positives
     if not isinstance(given, str) or "expected_positives" not in settings_of(config.method):
         return None
     data, fabric = inputs.data, inputs.fabric
     if given != AUTO:
-        return read_expected(Path(given), data.classes)
-    if not fabric.broadcast(run.expected_file.exists()):
-        observed = np.asarray(data.train.observed.values)
-        features = inputs.features("train").numpy() if needs_features(observed) else None
-        if fabric.is_global_zero:
-            estimate_positives(features, observed, data.classes, config.seed).write(run.expected_file)
-        fabric.barrier()
-    return read_expected(run.expected_file, data.classes)
+        return _of_file(Path(given), data)
+    observed = np.asarray(data.train.observed.values)
+    features = inputs.features("train").numpy() if needs_features(observed) else None
+    found = estimate_positives(features, observed, data.classes, config.seed)
+    return fabric.broadcast(found)
+
+
+def kept_counts(
+    config: TrainConfig, inputs: Inputs, run: RunFolder, counts: ClassCounts | None
+) -> ClassCounts | None:
+    """The counts of a run, kept in it so that it resumes with the very same, whatever became of a file."""
+    if not run.expected_file.exists():
+        counts = counts or new_counts(config, inputs)
+        if counts is None:
+            return None
+        if inputs.fabric.is_global_zero:
+            counts.write(run.expected_file)
+        inputs.fabric.barrier()
+    return read_expected(run.expected_file, inputs.data.classes)
+
+
+def _of_file(file: Path, data: Prepared) -> ClassCounts:
+    """The counts in a file, which must be those of this data: they are numbers of pictures."""
+    counts = read_expected(file, data.classes)
+    annotated = data.train.observed.counts()
+    if counts.pictures != len(data.train) or not np.array_equal(counts.annotated, annotated):
+        raise DataError(
+            f"{file} was made for other labels ({counts.pictures:,} pictures with {counts.annotated.sum():,} "
+            f"annotations) than {data.folder} has ({len(data.train):,} with {annotated.sum():,}): make it "
+            "again with `sparselabel expect`"
+        )
+    return counts
 
 
 def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:

@@ -1,5 +1,6 @@
 """A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
 
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -17,11 +18,12 @@ from sparselabel.errors import ConfigError, DataError, ModelError
 from sparselabel.evaluate.measures import measures
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.room import gigabytes
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
 from sparselabel.run_folder import RunFolder, write_json
-from sparselabel.train.checkpoint import Checkpoint, TrainingState
-from sparselabel.train.expected import counts_for, method_of, with_expected_positives
+from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
+from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -51,6 +53,10 @@ def train_run(
     machine, handling = machine or Machine(), handling or Handling()
     config, method = checked(data, config)
     fabric = start(machine, config.precision)
+    if len(data.train) < fabric.world_size:
+        raise ConfigError(
+            f"{fabric.world_size} processes cannot share {len(data.train)} training pictures: use fewer"
+        )
     for phase in config.phases.values():
         epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
     run = RunFolder(out)
@@ -59,19 +65,26 @@ def train_run(
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     with default_precision(config.precision):
+        counts = None
         if handling.force or not run.config_file.exists():
-            inputs.check()  # before a folder is made, or an old run replaced
+            # What cannot work is found before a folder is made, or an old run replaced.
+            inputs.check()
+            counts = new_counts(config, inputs)
+            _tell_method(method_of(config, counts), config, data, run, fabric, machine, learner)
         if fabric.is_global_zero:
             run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
             return run.result()
-        counts = counts_for(config, inputs, run)
+        counts = kept_counts(config, inputs, run, counts)
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
             method = method_of(config, counts)
         _tell_method(method, config, data, run, fabric, machine, learner)
+        for name, memory in method.memories().items():
+            if isinstance(memory, RowsInFile):
+                log.say(f"{name} is kept in a file of {gigabytes(memory.bytes)}")
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
         return finish(session, train(session))
@@ -115,6 +128,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         save_file({name: value.cpu().contiguous() for name, value in whole.items()}, partial)
         partial.replace(run.model_file)
         write_json(run.result_file, result)
+        shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
     fabric.barrier()
     return result
 
@@ -126,9 +140,11 @@ def _recovery(
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
     in_files = any(isinstance(memory, RowsInFile) for memory in session.method.memories().values())
-    if not in_files:  # a file holds the last epoch only
+    if not in_files:
         best.restore_method(session.method, session.fabric)
-    here = session.method.estimates()
+    newest = newest_checkpoint(session.run.checkpoints)
+    other_epoch = in_files and newest is not None and newest.path != best.path  # a file has the last one only
+    here = None if other_epoch else session.method.estimates()
     estimates = None
     if here is not None:
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
@@ -192,8 +208,8 @@ def _tell_method(
     in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]
     if in_files and len(config.phases) > 1 and config.full.start == "best":
         raise ConfigError(
-            f"the memory {in_files[0]} is too large for RAM, and a file holds the last epoch only: "
-            "the full phase can start from the last epoch (full.start = last), not from the best"
+            f"the memory {in_files[0]} is kept in a file (too large for RAM, or memories = file), which has "
+            "the last epoch only: the full phase can start from there (full.start = last), not from the best"
         )
 
 
