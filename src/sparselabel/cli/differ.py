@@ -34,7 +34,9 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")
-    console.print(
-        f"difference {100 * found.difference:+.2f}, 95 % interval {100 * found.low:+.2f} to "
-        f"{100 * found.high:+.2f}; {found.same_sign:.1%} of {found.samples:,} draws have its sign"
-    )
+    interval = f"95 % interval {100 * found.low:+.2f} to {100 * found.high:+.2f}"
+    if found.same_sign is None:
+        console.print(f"no difference, {interval} over {found.samples:,} draws")
+    else:
+        sign = f"{found.same_sign:.1%} of {found.samples:,} draws have its sign"
+        console.print(f"difference {100 * found.difference:+.2f}, {interval}; {sign}")
