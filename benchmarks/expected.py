@@ -13,44 +13,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sparselabel.config import Machine, TrainConfig, Views
+from sparselabel.config import Machine, Sparsify, TrainConfig, Views
 from sparselabel.data.dataset import Prepared, open_prepared
-from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
-from sparselabel.data.sparsify import keep_share
+from sparselabel.data.labels import POSITIVE, Labels
+from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes, sparsify
 from sparselabel.method.expected_count import cross_fitted_scores, estimate_positives
 from sparselabel.train.expected import training_features
 
-Weights = npt.NDArray[np.float64]
-
-
-def chosen(weights: Weights, seed: int) -> Labels:
-    """One positive a picture, drawn with these weights (N, L)."""
-    sums = np.cumsum(weights, axis=1)
-    draw = np.random.default_rng(seed).random((len(weights), 1)) * sums[:, -1:]
-    observed = np.full(weights.shape, UNKNOWN, dtype=np.int8)
-    observed[np.arange(len(weights)), (sums <= draw).sum(1)] = POSITIVE
-    return observed
-
-
-def sizes(data: Prepared) -> Weights:
-    """(N, L) The share of the picture that a class's largest box takes."""
-    marks = data.train.marks
-    found = np.zeros((len(data.train), len(data.classes)))
-    np.maximum.at(found, (np.asarray(marks.rows), np.asarray(marks.classes)), np.prod(marks.sizes, axis=1))
-    return found
-
 
 def draws(data: Prepared) -> Iterator[tuple[str, Labels]]:
-    truth = np.asarray(data.train.truth.values)
-    there = (truth == POSITIVE).astype(np.float64)
-    often = there * there.sum(0)
-    area = there * (sizes(data) + 1e-6)
+    truth, marks = np.asarray(data.train.truth.values), data.train.marks
+    frequent = Sparsify("single-positive", label_seed=0, prefer="frequent")
+    larger = Sparsify("single-positive", label_seed=0, prefer="larger")
+    often = np.broadcast_to(data.train.truth.counts(), truth.shape)
+    area = largest_boxes(marks, truth.shape) + 1e-6
     for seed in range(5):
-        yield f"any of them, seed {seed}", chosen(there, seed)
-    yield "more frequent classes more often", chosen(often, 0)
-    yield "larger ones more often", chosen(area, 0)
-    yield "the most frequent class", chosen((often == often.max(1, keepdims=True)) * there, 0)
-    yield "the largest", chosen((area == area.max(1, keepdims=True)) * there, 0)
+        yield f"any of them, seed {seed}", keep_weighted(truth, np.ones(truth.shape), seed)
+    yield "more frequent classes more often", keep_weighted(truth, often, 0)
+    yield "larger ones more often", keep_weighted(truth, area, 0)
+    yield "the most frequent class", sparsify(truth, frequent)
+    yield "the largest", sparsify(truth, larger, marks)
     for share in (0.4, 0.75):
         for seed in range(3):
             yield f"each kept with {share}, seed {seed}", keep_share(truth, share, 0.0, seed)

@@ -326,7 +326,8 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path, monkeypatch: pytest
     from sparselabel.config import Preparation
     from sparselabel.data.prepare import prepare
     from sparselabel.data.readers import folder
-    from sparselabel.run_folder import RunFolder, write_json
+    from sparselabel.json_file import write_json
+    from sparselabel.run_folder import RunFolder
 
     for number in range(2):
         for name in ("cat", "dog"):

@@ -183,6 +183,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (Sparsify, {"positives": -2}, "positives must be a count, or -1 for all, not -2"),
         (Sparsify, {"negatives": -3}, "negatives must be a count, or -1 for all, not -3"),
         (Preparation, {"positives": -2}, "positives must be a count"),
+        (
+            Sparsify,
+            {"sparsify": "uniform", "prefer": "larger"},
+            "prefer larger is for single positives, not for sparsify uniform",
+        ),
         (Preparation, {"validation": 1.0}, r"validation must be a share in \[0, 1\), not 1.0"),
         (Preparation, {"validation": -0.1}, r"validation must be a share in \[0, 1\), not -0.1"),
         (Preparation, {"keep_train": 0.0}, r"keep_train must be a share in \(0, 1\], not 0.0"),

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +6,8 @@ import pytest
 
 from sparselabel.config import HeadPhase, Settings, TrainConfig
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.run_folder import RunFolder, read_json, write_json
+from sparselabel.json_file import write_json
+from sparselabel.run_folder import RunFolder
 
 CONFIG = TrainConfig(method="role", settings=Settings(expected_positives=2.5))
 ABOUT: dict[str, Any] = {"data": "somewhere", "data_digest": {"train": "abc"}, "classes": ["cat", "Möwe"]}
@@ -150,24 +150,3 @@ def test_paths(tmp_path: Path) -> None:
         "model.safetensors",
     ]
     assert {path.parent for path in paths} == {tmp_path}
-
-
-def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "result.json"
-    write_json(path, {"class": "Möwe", "value": 0.1})
-    assert read_json(path) == {"class": "Möwe", "value": 0.1}
-    assert "Möwe" in path.read_text(encoding="utf-8")
-    assert names(tmp_path) == {"result.json"}
-    with pytest.raises(TypeError):
-        write_json(path, {"value": object()})
-    assert read_json(path)["value"] == 0.1
-
-    def full(self: Path, text: str, encoding: str) -> int:
-        with self.open("w", encoding=encoding) as file:
-            file.write(text[:5])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_json(path, {"value": 0.2})
-    assert json.loads(path.read_text())["value"] == 0.1

@@ -10,7 +10,6 @@
 A run with result.json is finished.
 """
 
-import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,9 @@ from typing import Any
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError
+from sparselabel.json_file import read_json, write_json
+
+__all__ = ["RunFolder", "read_json", "write_json"]
 
 
 @dataclass(frozen=True)
@@ -133,22 +135,6 @@ class RunFolder:
         if not self.finished:
             raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
         return read_json(self.result_file)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a small file so that it is there whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that ``write_json`` wrote."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    return content
 
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:

@@ -49,6 +49,11 @@ def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> No
     assert ["cat [red]", "3", "100.0"] in [row[:3] for row in rows]
     assert ["hidden training labels: mAP of the model", "50.00"] in rows
     assert "mAP of the estimates" not in done.out
+    by_number = [row for row in rows if row[0].startswith("mAP, pictures with")]
+    assert by_number == [
+        ["mAP, pictures with 1 labels (3; 2 classes)", "100.00"],
+        ["mAP, pictures with 2 labels (1; 2 classes)", "100.00"],
+    ]
     assert done.out.splitlines()[-1] == "without positives, counted as 0: never"
 
 

@@ -79,6 +79,8 @@ def test_differ(command: Command, tmp_path: Path) -> None:
     assert lines[2] == "  good  100.00"
     assert lines[3].startswith("difference +")
     assert lines[3].endswith("% of 100 draws have its sign")
+    done = command("differ", "good", "good", "--samples", "100")
+    assert done.out.splitlines()[3] == "no difference, 95 % interval +0.00 to +0.00 over 100 draws"
     done = command("differ", "bad", "good", "--split", "train")
     assert (done, "scores-train.npz: `sparselabel evaluate bad --split train` writes it" in done.err) == (
         1,

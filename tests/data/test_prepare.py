@@ -127,6 +127,50 @@ def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
         assert split.marks.sizes[1::2, 0].tolist() == pytest.approx([row / 10 + 0.01 for row in rows])
 
 
+def test_an_annotator_who_prefers_larger_or_more_frequent_classes(tmp_path: Path) -> None:
+    lines = ["image,label,x,y,w,h"]
+    for row in range(10):
+        paint(tmp_path / f"{row}.png", row)
+        lines += [f"{row}.png,ant,0.5,0.5,0.{row}5,0.5", f"{row}.png,bee,0.5,0.5,0.5,0.5"]
+    for row, name in enumerate(("ant", "bee", "bee"), 10):
+        paint(tmp_path / f"{row}.png", row)
+        lines.append(f"{row}.png,{name},0.5,0.5,0.1,0.1")
+    (tmp_path / "boxes.csv").write_text("\n".join(lines) + "\n")
+    source = table.read(tmp_path / "boxes.csv")
+    source.splits["train"].labels.values[source.splits["train"].labels.values == UNKNOWN] = NEGATIVE
+    kept = {}
+    for prefer in ("any", "larger", "frequent"):
+        how = Preparation("single-positive", prefer=prefer, validation=0)
+        kept[prefer] = prepare(source, tmp_path / prefer, how)
+        assert kept[prefer].made["preparation"]["prefer"] == prefer
+
+    def ants(prefer: str) -> list[str]:
+        observed = kept[prefer].train.observed
+        assert (observed.per_picture(POSITIVE) == 1).all()
+        return sorted(observed.ids[observed.values[:, 0] == POSITIVE].tolist())
+
+    assert ants("larger") == ["10.png", *(f"{row}.png" for row in range(5, 10))]
+    assert ants("frequent") == ["10.png"]
+    assert len({data.train.digest for data in kept.values()}) == 3
+
+
+def test_the_most_frequent_class_is_that_of_training(tmp_path: Path) -> None:
+    lines = ["image,split,ant,bee"]
+    for row in range(8):
+        paint(tmp_path / f"{row}.png", row)
+    lines += [
+        "0.png,train,1,1",
+        "1.png,train,1,0",
+        *(f"{row}.png,val,{int(row > 6)},1" for row in range(2, 8)),
+    ]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    how = Preparation("single-positive", prefer="frequent", validation_labels="observed")
+    with pytest.warns(DataWarning, match="no positive label in training"):
+        prepared = prepare(table.read(tmp_path / "labels.csv"), tmp_path / "out", how)
+    assert (prepared.train.observed.values == [POSITIVE, UNKNOWN]).all()
+    assert prepared.splits["val"].observed.values[-1].tolist() == [POSITIVE, UNKNOWN]
+
+
 def test_every_picture_is_reported(source: Source, tmp_path: Path) -> None:
     reported: list[int] = []
     prepare(source, tmp_path / "out", Preparation(), report=reported.append)
@@ -444,6 +488,7 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "negatives": 0,
         "share": 0.5,
         "label_seed": 1200,
+        "prefer": "any",
         "validation": 0.2,
         "validation_labels": "full",
         "keep_train": 1.0,

@@ -5,10 +5,12 @@ import pytest
 
 from sparselabel.config import Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.marks import Marks
 from sparselabel.data.sparsify import (
     keep_per_class,
     keep_per_picture,
     keep_share,
+    keep_weighted,
     sparsify,
     split_rows,
     subset_rows,
@@ -121,6 +123,41 @@ def test_kinds_and_seeds() -> None:
     assert (sparsify(truth, Sparsify("none")) == truth).all()
     other = sparsify(truth, Sparsify("single-positive", label_seed=1))
     assert (single != other).any()
+
+
+def test_the_largest_or_the_most_frequent_class_is_kept() -> None:
+    truth = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]], dtype=np.int8)
+    rows, classes = [0, 0, 0, 0, 1, 2], [0, 1, 2, 1, 0, 2]
+    sizes = [[0.4, 0.4], [0.1, 0.2], [0.5, 0.2], [0.5, 0.5], [0.1, 0.1], [0, 0]]  # the last is a point
+    marks = Marks(np.array(rows), np.array(classes), np.full((6, 2), 0.5), np.array(sizes))
+    larger = Sparsify("single-positive", prefer="larger")
+    kept = sparsify(truth, larger, marks)
+    assert kept[:2].tolist() == [[UNKNOWN, 1, UNKNOWN], [1, UNKNOWN, UNKNOWN]]
+    assert (kept == POSITIVE).sum(1).tolist() == [1, 1, 1, 0, 1]
+    assert not ((kept == POSITIVE) & (truth != POSITIVE)).any()
+    frequent = Sparsify("single-positive", prefer="frequent")
+    kept = sparsify(truth, frequent, frequency=np.array([9, 2, 3]))
+    assert (kept == POSITIVE).argmax(1)[[0, 1, 2, 4]].tolist() == [0, 0, 2, 2]
+    with pytest.raises(DataError, match="needs boxes, and these 5 pictures have none: choose --prefer freq"):
+        sparsify(truth, larger, marks.take([2]))
+    with pytest.raises(DataError, match="needs boxes"):
+        sparsify(truth, larger)
+
+
+def test_ties_of_a_preference_are_drawn_by_the_seed() -> None:
+    truth = np.ones((3000, 3), dtype=np.int8)
+    one, again = (sparsify(truth, Sparsify("single-positive", 1, prefer="frequent")) for _ in range(2))
+    other = sparsify(truth, Sparsify("single-positive", label_seed=1, prefer="frequent"))
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert (one == POSITIVE).mean(0) == pytest.approx([1 / 3] * 3, abs=0.03)
+
+
+def test_weights_are_chances() -> None:
+    truth = np.tile(np.array([[1, 0, 1]], dtype=np.int8), (4000, 1))
+    kept = keep_weighted(truth, np.tile([1.0, 5.0, 3.0], (4000, 1)), seed=0)
+    assert (kept == POSITIVE).mean(0) == pytest.approx([0.25, 0, 0.75], abs=0.02)
+    assert ((kept == POSITIVE).sum(1) == 1).all()
 
 
 def test_bad_input_is_refused() -> None:

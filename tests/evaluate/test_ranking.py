@@ -232,13 +232,20 @@ def test_by_number_of_labels() -> None:
     labels = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
     scores = np.array([[0.9, 0.9, 0, 0], [0.1, 0.2, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [9, 9, 9, 9]])
     subsets = by_number_of_labels(scores, labels)
-    assert list(subsets) == ["1", "2", "3", "4+"]
-    assert [subset.images for subset in subsets.values()] == [2, 1, 0, 1]
-    one, two, three, more = (subset.average_precision for subset in subsets.values())
+    assert list(subsets) == ["1", "2", "3", "4", "5", "6", "7+", "4+"]
+    assert [subset.images for subset in subsets.values()] == [2, 1, 0, 1, 0, 0, 0, 1]
+    one, two, three, more = (subsets[name].average_precision for name in ("1", "2", "3", "4+"))
     assert (one.mean, one.mean_of_present, one.present) == (0.375, 0.75, 2)
     assert (two.mean, two.mean_of_present, two.present) == (0.5, 1.0, 2)
     assert (three.mean, three.mean_of_present, three.present) == (0.0, None, 0)
     assert (more.mean, more.mean_of_present, more.present) == (1.0, 1.0, 4)
+
+
+def test_many_labels_are_told_apart_up_to_seven() -> None:
+    labels = np.tril(np.ones((9, 9), dtype=np.int8))
+    subsets = by_number_of_labels(np.random.default_rng(0).random((9, 9)), labels)
+    assert [subset.images for subset in subsets.values()] == [1, 1, 1, 1, 1, 1, 3, 6]
+    assert [subset.average_precision.present for subset in subsets.values()] == [1, 2, 3, 4, 5, 6, 9, 9]
 
 
 def test_by_number_of_labels_follows_the_rule() -> None:

@@ -10,7 +10,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.sparsify import keep_per_picture, keep_share
 from sparselabel.errors import DataError
 from sparselabel.method.class_counts import ClassCounts
-from sparselabel.method.expected_count import estimate_positives, kept_share
+from sparselabel.method.expected_count import estimate_positives, kept_share, needs_features
 
 Features = npt.NDArray[np.float32]
 
@@ -129,6 +129,59 @@ def test_the_share_is_exact_for_expected_numbers() -> None:
     assert share == pytest.approx(0.5, abs=1e-3)
 
 
+def at_least_one(truth: Labels, share: float) -> Labels:
+    """Each positive kept with this chance, and one where that leaves none."""
+    kept = keep_share(truth, share, 0.0, seed=1)
+    nothing = ~(kept == POSITIVE).any(1)
+    kept[nothing] = keep_per_picture(truth, 1, 0, seed=2)[nothing]
+    return kept
+
+
+@pytest.mark.parametrize("share", [0.4, 0.75])
+def test_numbers_do_not_tell_where_every_picture_has_a_label(share: float) -> None:
+    features, truth = made_up(2000, rate=0.4)
+    observed = at_least_one(truth, share)
+    found = estimate(features, observed)
+    assert not found.trusted
+    assert "every picture has a label, so their numbers do not tell" in found.why
+    observed[:20] = UNKNOWN  # a few without one make it no better
+    found = estimate(features, observed)
+    assert not found.trusted
+    assert "only 1.0% of the pictures have no label" in found.why
+
+
+def test_the_numbers_way_says_what_it_assumes() -> None:
+    _, truth = made_up(2000)
+    truth[:440] = NEGATIVE  # pictures that are really empty: nothing shows it
+    found = estimate_positives(None, keep_share(truth, 0.75, 0.0, seed=2), names(truth))
+    assert found.why.endswith("it assumes that every picture has a class")
+    assert found.per_picture > 1.3 * truth.sum() / len(truth)
+
+
+def test_complete_labels_are_what_they_are() -> None:
+    _, truth = made_up(300)
+    for complete in (truth, np.eye(6, dtype=np.int8)):
+        found = estimate_positives(None, complete, names(truth))
+        assert found.expected.tolist() == complete.sum(0).tolist()
+        assert found.trusted
+        assert found.why == "nothing speaks against it; all labels are known"
+
+
+def test_a_stray_picture_with_two_labels_does_not_hide_that_the_others_have_one() -> None:
+    features, truth = made_up()
+    observed = keep_per_picture(truth, 1, 0, seed=1)
+    single = estimate(features, observed)
+    stray = np.flatnonzero(truth.sum(1) == 2)[0]
+    observed[stray, truth[stray] == POSITIVE] = POSITIVE
+    found = estimate(features, observed)
+    assert needs_features(observed)
+    assert found.trusted, found.why
+    assert found.annotated.sum() == len(truth) + 1
+    assert found.per_picture == pytest.approx(single.per_picture, rel=0.03)
+    observed[:100][truth[:100] == POSITIVE] = POSITIVE
+    assert not needs_features(observed)
+
+
 def test_labels_that_end_at_two_are_not_trusted() -> None:
     features, truth = made_up(400, rate=0.4)
     found = estimate(features, keep_per_picture(truth, 2, 0, seed=1))
@@ -146,7 +199,18 @@ def test_what_cannot_be_estimated() -> None:
         estimate(features[:19], keep_per_picture(truth, 1, 0, seed=1))
     with pytest.raises(DataError, match="need the pictures' features"):
         estimate_positives(None, keep_per_picture(truth, 1, 0, seed=1), names(truth))
+    observed = keep_per_picture(truth, 1, 0, seed=1)
+    one_class = np.where(np.arange(6) == 2, observed, UNKNOWN).astype(np.int8)
+    with pytest.raises(DataError, match=r"1 annotated class is too few .* --how counted`"):
+        estimate(features, one_class)
+    with pytest.raises(DataError, match=r"20 labelled .* same features \(7, ...\).* --how counted`"):
+        estimate(np.full_like(features, 7), observed)
+    with pytest.raises(DataError, match=r"24 features hardly vary within a class.* --how counted`"):
+        estimate(features * np.float32(1e-30), observed)
+    features[3, 4] = np.nan
+    with pytest.raises(DataError, match=r"feature 4 of picture 3 is nan: .* --how counted`"):
+        estimate(features, observed)
     many = np.full((500, 500), UNKNOWN, dtype=np.int8)
     np.fill_diagonal(many, POSITIVE)
-    with pytest.raises(DataError, match="500 classes are too many"):
+    with pytest.raises(DataError, match="500 annotated classes are too many"):
         estimate(np.zeros((500, 3), dtype=np.float32), many)

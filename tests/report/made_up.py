@@ -13,7 +13,8 @@ from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataWarning
-from sparselabel.run_folder import RunFolder, write_json
+from sparselabel.json_file import write_json
+from sparselabel.run_folder import RunFolder
 from tests.data.pictures import paint
 
 CLASSES = ("ant", "bee", "cow", "dog $x_1$", "a class with a very long name")

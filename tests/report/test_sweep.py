@@ -55,6 +55,16 @@ def test_by_the_number_of_labels(tmp_path: Path) -> None:
     assert found == [["en", MU, "0.5", "4+", "25", ""]]
 
 
+def test_a_picture_is_in_one_panel_only(tmp_path: Path) -> None:
+    names = ("1", "2", "3", "4", "5", "7+", "4+")
+    subsets = {("test", name): [0.1 * number] for number, name in enumerate(names)}
+    write_by_labels([Row("en", 0.1, [], [0.5], value="1", by_labels=subsets)], tmp_path / "labels.csv", MU)
+    found = drawn([tmp_path / "labels.csv"], "test", tmp_path / "a.png")
+    assert [line[3] for line in found] == ["1", "2", "3", "4", "5", "7+"]
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.width > 1.5 * image.height  # two rows of panels
+
+
 def test_words_stand_side_by_side_and_numbers_where_they_belong(tmp_path: Path) -> None:
     assert _in_order(["10", "0.1", "1", "10"]) == ["0.1", "1", "10"]
     assert _numbers(["0.1", "1", "10"]) == [0.1, 1, 10]

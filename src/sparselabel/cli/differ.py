@@ -24,17 +24,19 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
         How often the pictures are drawn.
     """
     from sparselabel.evaluate.bootstrap import paired_bootstrap
+    from sparselabel.evaluate.measures import name_of_map
     from sparselabel.evaluate.saved import saved_pair
 
     first, second = saved_pair(run, other, split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
-    name = "mAP" if first.labels.complete else "observed-label mAP"
     console = plain_console()
-    console.print(f"{split}: {len(first.labels):,} pictures, {name}")
+    console.print(f"{split}: {len(first.labels):,} pictures, {name_of_map(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")
-    console.print(
-        f"difference {100 * found.difference:+.2f}, 95 % interval {100 * found.low:+.2f} to "
-        f"{100 * found.high:+.2f}; {found.same_sign:.1%} of {found.samples:,} draws have its sign"
-    )
+    interval = f"95 % interval {100 * found.low:+.2f} to {100 * found.high:+.2f}"
+    if found.same_sign is None:
+        console.print(f"no difference, {interval} over {found.samples:,} draws")
+    else:
+        sign = f"{found.same_sign:.1%} of {found.samples:,} draws have its sign"
+        console.print(f"difference {100 * found.difference:+.2f}, {interval}; {sign}")

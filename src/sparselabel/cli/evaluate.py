@@ -65,10 +65,10 @@ def show(measured: dict[str, Any]) -> None:
         table.add_row(f"recall at {row['k']}", f"{100 * row['recall']:.2f}")
         table.add_row(f"precision at {row['k']}", f"{100 * row['precision']:.2f}")
     for count, subset in (measured["by_number_of_labels"] or {}).items():
-        mean = subset["average_precision"]["mean_of_present"]
-        shown = "-" if mean is None else f"{100 * mean:.2f}"
-        present = subset["average_precision"]["present"]
-        table.add_row(f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)", shown)
+        mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
+        if mean is not None:
+            what = f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)"
+            table.add_row(what, f"{100 * mean:.2f}")
     for who, value in (measured["recovery"] or {}).items():
         if value is not None:
             table.add_row(f"hidden training labels: mAP of the {who}", f"{100 * value:.2f}")

@@ -10,6 +10,7 @@ PAPER_SEED = 1200  # of the labels and the split that the single-positive papers
 SUBSET_SEED = 999  # of P3 figure 1's smaller training sets
 
 Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
+Preferred = Literal["any", "larger", "frequent"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Sparsify:
     ----------
     sparsify
         none: hide nothing.
-        single-positive: keep one random positive a picture (the papers' setting).
+        single-positive: keep one positive a picture, by default a random one (the papers' setting).
         per-picture: keep so many positives and negatives a picture.
         positive-share: keep each positive with probability ``share``, no negative.
         uniform: keep each label, positive or negative, with probability ``share``.
@@ -33,6 +34,11 @@ class Sparsify:
         Share kept by positive-share and uniform.
     label_seed
         Seed of the choice; the default gives the published labels.
+    prefer
+        Which one single-positive keeps: an annotator with a preference.
+        any: a random one.
+        larger: the class with the largest box in the picture; a class without a box has size 0.
+        frequent: the class that most training pictures have.
     """
 
     sparsify: Kind = "none"
@@ -40,6 +46,7 @@ class Sparsify:
     negatives: int = 0
     share: float = 0.5
     label_seed: int = PAPER_SEED
+    prefer: Preferred = "any"
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -47,6 +54,11 @@ class Sparsify:
         for name in ("positives", "negatives"):
             if getattr(self, name) < ALL:
                 raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")
+        if self.prefer != "any" and self.sparsify != "single-positive":
+            raise ConfigError(
+                f"prefer {self.prefer} is for single positives, not for sparsify {self.sparsify}: "
+                "give --sparsify single-positive, or leave --prefer out"
+            )
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,11 @@ def prepare(
         )
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
+    frequency = splits["train"][0].labels.counts()
     for name, (split, digests) in splits.items():
         truth = split.labels.values
         # Tests are always judged by all that is known; hidden labels are for training and validation.
-        observed = truth if name == "test" else sparsify(truth, how)
+        observed = truth if name == "test" else sparsify(truth, how, split.marks, frequency)
         parts[name] = _Part(split, observed, digests)
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:

@@ -12,11 +12,20 @@ import numpy.typing as npt
 
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.marks import Marks
 from sparselabel.errors import DataError
 
+Weights = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
-def sparsify(truth: Labels, how: Sparsify) -> Labels:
-    """The observed labels that ``how`` leaves of complete ones."""
+
+def sparsify(
+    truth: Labels, how: Sparsify, marks: Marks | None = None, frequency: Weights | None = None
+) -> Labels:
+    """The observed labels that ``how`` leaves of complete ones.
+
+    ``marks`` are needed where larger classes are preferred. ``frequency`` (L,) is that of the classes in
+    training, where these pictures are others.
+    """
     if how.sparsify == "none":
         return truth
     hidden = np.count_nonzero(truth == UNKNOWN)
@@ -27,7 +36,7 @@ def sparsify(truth: Labels, how: Sparsify) -> Labels:
         )
     match how.sparsify:
         case "single-positive":
-            return keep_per_picture(truth, 1, 0, how.label_seed)
+            return _keep_one(truth, how, marks or Marks.none(), frequency)
         case "per-picture":
             return keep_per_picture(truth, how.positives, how.negatives, how.label_seed)
         case "positive-share":
@@ -36,6 +45,18 @@ def sparsify(truth: Labels, how: Sparsify) -> Labels:
             return keep_share(truth, how.share, how.share, how.label_seed)
         case "per-class":
             return keep_per_class(truth, how.positives, how.negatives, how.label_seed)
+
+
+def _keep_one(truth: Labels, how: Sparsify, marks: Marks, frequency: Weights | None) -> Labels:
+    """One positive a picture: the one that the annotator prefers."""
+    match how.prefer:
+        case "any":
+            return keep_per_picture(truth, 1, 0, how.label_seed)
+        case "larger":
+            return keep_preferred(truth, largest_boxes(marks, truth.shape), how.label_seed)
+        case "frequent":
+            counts = (truth == POSITIVE).sum(0) if frequency is None else frequency
+            return keep_preferred(truth, np.broadcast_to(counts, truth.shape), how.label_seed)
 
 
 def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
@@ -52,6 +73,37 @@ def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -
             random.shuffle(classes)
             observed[row, classes if count == ALL else classes[:count]] = value
     return observed
+
+
+def keep_preferred(truth: Labels, weights: Weights, seed: int) -> Labels:
+    """Keep the positive with the largest weight (N, L) of every picture, a random one of several such."""
+    there = truth == POSITIVE
+    most = np.where(there, weights, -1).max(1, keepdims=True)
+    return keep_weighted(truth, (there & (weights == most)).astype(np.float64), seed)
+
+
+def keep_weighted(truth: Labels, weights: Weights, seed: int) -> Labels:
+    """Keep one positive of every picture, each with a chance in proportion to its weight (N, L)."""
+    sums = np.cumsum(np.where(truth == POSITIVE, weights, 0.0), axis=1)
+    total = sums[:, -1:]
+    draw = np.random.default_rng(seed).random((len(truth), 1)) * total
+    draw = np.minimum(draw, np.nextafter(total, 0))  # the product may round up to the total
+    rows = np.flatnonzero(total)
+    observed = np.full_like(truth, UNKNOWN)
+    observed[rows, (sums <= draw).sum(1)[rows]] = POSITIVE
+    return observed
+
+
+def largest_boxes(marks: Marks, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """(N, L) The share of the picture that a class's largest box takes; 0 where it has none."""
+    if marks.is_point.all():
+        raise DataError(
+            f"to prefer larger objects needs boxes, and these {shape[0]:,} pictures have none: "
+            "choose --prefer frequent or any"
+        )
+    found = np.zeros(shape, dtype=np.float32)
+    np.maximum.at(found, (np.asarray(marks.rows), np.asarray(marks.classes)), np.prod(marks.sizes, axis=1))
+    return found
 
 
 def keep_share(truth: Labels, positives: float, negatives: float, seed: int) -> Labels:

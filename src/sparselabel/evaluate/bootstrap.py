@@ -26,14 +26,15 @@ class Difference:
     """The mAP of two models on the same pictures, 0..1, and how their difference varies.
 
     ``low`` and ``high`` are the 2.5 and 97.5 percentiles of the difference (the second model's mAP minus the
-    first one's) over the draws; ``same_sign`` is the share of draws with the sign of ``difference``.
+    first one's) over the draws; ``same_sign`` is the share of draws with the sign of ``difference``
+    (None where that is 0).
     """
 
     first: float
     second: float
     low: float
     high: float
-    same_sign: float
+    same_sign: float | None
     samples: int
 
     @property
@@ -70,8 +71,9 @@ def paired_bootstrap(
         copies = _draws(random, count, min(BLOCK, samples - start))
         differences[start : start + BLOCK] = _mean(other, copies) - _mean(one, copies)
     low, high = np.percentile(differences, [2.5, 97.5]).tolist()
-    same = np.sign(differences) == np.sign(found[1] - found[0])
-    return Difference(found[0], found[1], low, high, float(same.mean()), samples)
+    sign = np.sign(found[1] - found[0])
+    same = float((np.sign(differences) == sign).mean()) if sign else None
+    return Difference(found[0], found[1], low, high, same, samples)
 
 
 class Ranked:

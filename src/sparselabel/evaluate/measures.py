@@ -15,6 +15,11 @@ from sparselabel.evaluate.ranking import Rule, average_precision, by_number_of_l
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 
 
+def name_of_map(labels: LabelTable) -> str:
+    """What to call a mAP against these labels: other than a mAP where unknown ones count as absent."""
+    return "mAP" if labels.complete else "observed-label mAP"
+
+
 def measures(scores: npt.NDArray[np.floating], labels: LabelTable, threshold: float = 0.5) -> dict[str, Any]:
     """Every measure of scores (N, L) against labels, by name.
 

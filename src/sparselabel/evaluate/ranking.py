@@ -109,17 +109,19 @@ def mean_average_precision(ap: npt.ArrayLike, labels: npt.ArrayLike) -> MeanAver
 def by_number_of_labels(
     scores: npt.ArrayLike, labels: npt.ArrayLike, rule: Rule = "sklearn"
 ) -> dict[str, Subset]:
-    """The mean average precision on the pictures with "1", "2", "3" and "4+" positive labels.
+    """The mean average precision on the pictures with "1" to "6", "7+" and "4+" positive labels.
 
-    Unknown labels are refused: the number of labels would not be known. Pictures without a positive
-    are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
+    P1 fig. 5d has one to seven, its table 3 ends at four or more; so "4+" has pictures of other subsets.
+    Unknown labels are refused: the number of labels would not be known. Pictures without a positive are in
+    no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
     score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, "give full labels; without them a picture's number of labels is not known")
     numbers = np.count_nonzero(label_array == POSITIVE, axis=1)
     subsets = {}
-    for name, chosen in (("1", numbers == 1), ("2", numbers == 2), ("3", numbers == 3), ("4+", numbers >= 4)):
+    chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
+    for name, chosen in (chosen_by_name | {"7+": numbers >= 7, "4+": numbers >= 4}).items():
         some = label_array[chosen]
         ap = _all_classes(score_array[chosen], some, rule, drop_unknown=False)
         subsets[name] = Subset(len(some), mean_average_precision(ap, some))

@@ -15,10 +15,11 @@ from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.saved import judging_labels, split_of
 from sparselabel.evaluate.score import score
+from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
 from sparselabel.model.classifier import Classifier, Head
-from sparselabel.run_folder import RunFolder, write_json
+from sparselabel.run_folder import RunFolder
 
 
 def evaluate_run(

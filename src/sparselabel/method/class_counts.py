@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
 from sparselabel.errors import DataError, listing
+from sparselabel.json_file import write_json
 
 Floats = npt.NDArray[np.float64]
 How = Literal["auto", "counted"]
@@ -68,9 +69,7 @@ class ClassCounts:
             ],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_json(path, content)
 
 
 def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:

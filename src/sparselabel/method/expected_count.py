@@ -1,6 +1,6 @@
 """K without an oracle: how many positives each class has, from features and observed labels.
 
-Where pictures have one positive each: cross-fitted linear `an` scores, and a mixture over label sets
+Where (nearly) all pictures have one positive: cross-fitted linear `an` scores, and a mixture over label sets
 (``label_sets``). Where labels were kept at random, so that some pictures have several and some have none, the
 numbers of labels alone tell the share that was kept. docs/expected-positives.md says what is assumed, and
 where it fails.
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from sparselabel.errors import DataError
 from sparselabel.method.class_counts import DRAWS, SPREAD, ClassCounts, Floats, annotated_positives, bounded
 from sparselabel.method.label_sets import LARGEST, Beliefs, Observations, fit, start
@@ -35,11 +35,20 @@ WEAKEST_SCORES = 0.75
 MOST_LARGE_SETS = 0.2
 MOST_UNLABELLED = 0.1
 MOST_ONE_SIDED = 0.15
+MOSTLY_SINGLE = 0.95
+"""Share of the labelled pictures with exactly one label from which the others count as strays."""
+NEARLY_ALL_KEPT = 0.9
+WIDEST = 0.5
+COUNT = "count positives in some pictures (`sparselabel expect --how counted`)"
+EMPTY_PICTURES = "it assumes that every picture has a class"
 
 
 def needs_features(observed: Labels) -> bool:
-    """Whether the numbers of labels alone do not tell: no picture has more than one positive."""
-    return bool((observed == POSITIVE).sum(1).max() <= 1)
+    """Whether the numbers of labels alone do not tell: hardly a picture has more than one positive."""
+    if not (observed == UNKNOWN).any():
+        return False
+    numbers = (observed == POSITIVE).sum(1)
+    return bool((numbers == 1).sum() >= MOSTLY_SINGLE * (numbers > 0).sum())
 
 
 def estimate_positives(
@@ -53,7 +62,13 @@ def estimate_positives(
         raise DataError("with one positive a picture, expected positives need the pictures' features")
     if features.ndim != 2 or len(features) != len(observed):
         raise DataError(f"{len(observed):,} pictures need features of shape (N, D), not {features.shape}")
-    return _from_scores(features, observed, annotated, classes, seed)
+    try:
+        return _from_scores(features, observed, annotated, classes, seed)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise DataError(
+            f"the {features.shape[1]:,} features hardly vary within a class, so nothing shows how classes "
+            f"mix ({error}): try another backbone or other weights, or {COUNT}"
+        ) from error
 
 
 def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
@@ -61,8 +76,7 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or count "
-            "positives in some pictures (`sparselabel expect --how counted`)"
+            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -86,21 +100,24 @@ def _from_scores(
     classes: tuple[str, ...],
     seed: int,
 ) -> ClassCounts:
-    """One positive a picture: how many more each picture seems to have."""
-    known = np.flatnonzero(annotated)
-    if len(known) > MOST_CLASSES:
+    """One positive a picture: how many more each picture seems to have. Strays with several are not used."""
+    numbers = (observed == POSITIVE).sum(1)
+    rows, labelled = np.flatnonzero(numbers == 1), int((numbers > 0).sum())
+    known = np.flatnonzero((observed[rows] == POSITIVE).any(0))
+    if not 2 <= len(known) <= MOST_CLASSES:
         raise DataError(
-            f"{len(known):,} classes are too many to estimate positives from single labels (at most "
-            f"{MOST_CLASSES}): count them in some pictures (`sparselabel expect --how counted`)"
+            f"{len(known):,} annotated class{'es are' if len(known) > 1 else ' is'} too "
+            f"{'many' if len(known) > 1 else 'few'} to estimate positives from single labels (2 to "
+            f"{MOST_CLASSES}): {COUNT}"
         )
     random = np.random.default_rng(seed)
-    rows = np.flatnonzero((observed == POSITIVE).any(1))
-    labelled = len(rows)
     if labelled > MOST_PICTURES:
         rows = np.sort(random.choice(rows, MOST_PICTURES, replace=False))
     values = torch.from_numpy(observed[rows][:, known])
     labels = (values == POSITIVE).float()
-    scores = cross_fitted_scores(torch.from_numpy(np.asarray(features[rows], dtype=np.float32)), labels, seed)
+    some = np.asarray(features[rows], dtype=np.float32)
+    _refuse_useless(some, rows)
+    scores = cross_fitted_scores(torch.from_numpy(some), labels, seed)
     absent = (values == NEGATIVE).float() if (values == NEGATIVE).any() else None
     data = Observations(scores, labels.argmax(1), absent, torch.ones(len(rows)))
     parameters = start(data)
@@ -112,7 +129,7 @@ def _from_scores(
         pooled = hidden.sum() / seen.sum()
         ratio = (hidden + SMALL_CLASS * pooled) / (seen + SMALL_CLASS)
         ratio *= hidden.sum() / (ratio * seen).sum().clamp(min=1e-12)
-        every = np.zeros(len(annotated))
+        every = annotated.astype(np.float64)
         every[known] = annotated[known] * (1 + ratio.double().numpy())
         return bounded(every, observed)
 
@@ -124,6 +141,22 @@ def _from_scores(
         repeats.append(counts(fit(again, copy.deepcopy(parameters), REPEAT_STEPS), weight.float()))
     doubts = _doubts(data, beliefs, scores, labels, labelled, len(observed))
     return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts)
+
+
+def _refuse_useless(features: npt.NDArray[np.float32], rows: Indices) -> None:
+    """Raise if features are no numbers, or the same for all pictures."""
+    wrong = np.argwhere(~np.isfinite(features))
+    if len(wrong):
+        row, column = wrong[0]
+        raise DataError(
+            f"features must be finite, but feature {column} of picture {rows[row]} is "
+            f"{features[row, column]}: try other weights of the backbone, or {COUNT}"
+        )
+    if (features == features[0]).all():
+        raise DataError(
+            f"all {len(features):,} labelled pictures have the same features ({features[0, 0]:g}, ...): they "
+            f"tell nothing; try another backbone or other weights, or {COUNT}"
+        )
 
 
 def _doubts(
@@ -181,13 +214,30 @@ def _from_numbers(
         rows = random.integers(0, len(numbers), len(numbers))
         drawn = (observed[rows] == POSITIVE).sum(0)
         repeats.append(bounded(drawn / kept_share(numbers[rows])[0], observed))
+    if (observed != UNKNOWN).all():
+        return _with_spread(
+            expected, np.stack(repeats), observed, annotated, classes, [], 0.0, "all labels are known"
+        )
     doubts = []
     if not found:
         doubts.append("no share of kept labels explains how many pictures have none, one and more labels")
     most, at_most = int(numbers.max()), float((numbers == numbers.max()).mean())
-    if numbers.min() > 0 and at_most > 0.1:
-        doubts.append(f"every picture has a label and {at_most:.0%} have {most}: labels seem to end there")
-    return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts, model_error=0.0)
+    wide = float(SPREAD * _deviation(np.sum(repeats, axis=1)) / expected.sum())
+    if wide > WIDEST:
+        doubts.append(f"other pictures of the same kind could give a K {wide:.0%} off")
+    if numbers.min() > 0:
+        doubts.append("every picture has a label, so their numbers do not tell how many were hidden")
+        if at_most > 0.1:
+            doubts.append(f"{at_most:.0%} of the pictures have {most}: labels seem to end there")
+    elif share > NEARLY_ALL_KEPT:
+        empty = (numbers == 0).mean()
+        doubts.append(
+            f"only {empty:.1%} of the pictures have no label: nearly all labels were kept, or most pictures "
+            "without one were left out"
+        )
+    return _with_spread(
+        expected, np.stack(repeats), observed, annotated, classes, doubts, 0.0, EMPTY_PICTURES
+    )
 
 
 def kept_share(numbers: npt.NDArray[np.int64]) -> tuple[float, bool]:
@@ -216,6 +266,7 @@ def _with_spread(
     classes: tuple[str, ...],
     doubts: list[str],
     model_error: float = MODEL_ERROR,
+    note: str = "",
 ) -> ClassCounts:
     """Bounds from the repeats' spread and the error of the model's form."""
     pictures = len(observed)
@@ -230,7 +281,7 @@ def _with_spread(
         "auto", classes, pictures, annotated, expected,
         bounded(expected - spread, observed), bounded(expected + spread, observed),
         (max(float(k - k_spread), float(fewest)), float(k + k_spread)),
-        not doubts, "; ".join(doubts) or "nothing speaks against it",
+        not doubts, "; ".join([*(doubts or ["nothing speaks against it"]), *([note] if note else [])]),
     )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("method", "varied", "value")
 SPLITS = {"val": "validation", "test": "test"}
+FINER = ("4", "5", "6", "7+")
+COLUMNS = 4  # panels beside each other
 WIDE = 50  # largest by smallest value from which the axis is logarithmic
 
 
@@ -40,13 +42,15 @@ class Point:
 def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
     """A curve for each method (and table) over the values; a dashed line for one without the setting.
 
-    Of tables by the number of labels: a panel for each number.
+    Of tables by the number of labels: a panel for each number. "4+" only where there is nothing finer.
     """
     if not tables:
         raise ConfigError("there is nothing to draw: name a table of `sparselabel compare ... --vary`")
     if split not in SPLITS:
         raise ConfigError(f"there is no split {split!r} in a table: {nearest(split, SPLITS)}")
     points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
+    if any(point.labels in FINER for point in points):
+        points = [point for point in points if point.labels != "4+"]
     if not points:
         raise DataError(f"the tables have no {SPLITS[split]} mAP: name another --split")
     names = {point.varied for point in points}
@@ -89,16 +93,20 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
 def _figure(points: Sequence[Point], title: str) -> "Figure":
     """A panel for all pictures, or one for each number of labels, each with a scale of its own."""
     panels = list(dict.fromkeys(point.labels for point in points))
-    figure = new_figure(
-        5.2 if len(panels) == 1 else 2.5 * len(panels) + 0.4, 3.7 if len(panels) == 1 else 3.1
-    )
-    for axes, labels in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(*((5.2, 3.7) if len(panels) == 1 else (2.5 * columns + 0.4, 2.7 * rows + 0.4)))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    for axes, labels in zip(grid, panels, strict=False):
         _panel(axes, [point for point in points if point.labels == labels])
         axes.set_xlabel(points[0].varied)
         if labels:
             axes.set_title(f"pictures with {labels} label{'' if labels == '1' else 's'}")
-        if labels == panels[0]:
+        if panels.index(labels) % columns == 0:
             axes.set_ylabel(title)
+        if labels == panels[0]:
             handles, names = axes.get_legend_handles_labels()
             figure.legend(handles, names, loc="outside upper center", ncols=4)
     return figure

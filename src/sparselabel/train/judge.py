@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
 from sparselabel.errors import DataWarning, RunError
+from sparselabel.evaluate.measures import name_of_map
 from sparselabel.evaluate.ranking import average_precision, mean_average_precision
 from sparselabel.evaluate.score import score
 from sparselabel.method.across import total
@@ -51,9 +52,8 @@ def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
 
 
 def judged(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
-    """The mAP of scores, and its name: "observed-label mAP" where unknown labels were counted as absent."""
+    """The mAP of scores, and its name; unknown labels count as absent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
         ap = average_precision(scores, labels.values, unknown="negative")
-    name = "mAP" if labels.complete else "observed-label mAP"
-    return {"name": name, "value": mean_average_precision(ap, np.asarray(labels.values)).mean}
+    return {"name": name_of_map(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}

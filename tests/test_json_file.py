@@ -1,0 +1,35 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sparselabel.errors import RunError
+from sparselabel.json_file import read_json, write_json
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "result.json"
+    write_json(path, {"class": "Möwe", "value": 0.1})
+    assert read_json(path) == {"class": "Möwe", "value": 0.1}
+    assert "Möwe" in path.read_text(encoding="utf-8")
+    assert {file.name for file in tmp_path.iterdir()} == {"result.json"}
+    with pytest.raises(TypeError):
+        write_json(path, {"value": object()})
+    assert read_json(path)["value"] == 0.1
+
+    def full(self: Path, text: str, encoding: str) -> int:
+        with self.open("w", encoding=encoding) as file:
+            file.write(text[:5])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"value": 0.2})
+    assert json.loads(path.read_text())["value"] == 0.1
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"data": ')
+    for name in ("half.json", "nothing.json"):
+        with pytest.raises(RunError, match=f"{name} cannot be read: "):
+            read_json(tmp_path / name)
