@@ -20,8 +20,6 @@ from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.json_file import read_json, write_json
 
-__all__ = ["RunFolder", "read_json", "write_json"]
-
 
 @dataclass(frozen=True)
 class RunFolder:

@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparselabel.errors import ResourceError, RunError
+from sparselabel.json_file import read_json, write_json
 from sparselabel.method.base import Memory, Method
-from sparselabel.run_folder import read_json, write_json
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -16,12 +16,13 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, DataError, ModelError
 from sparselabel.evaluate.measures import measures
+from sparselabel.json_file import write_json
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
 from sparselabel.method.room import gigabytes
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
-from sparselabel.run_folder import RunFolder, write_json
+from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
 from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
 from sparselabel.train.inputs import Inputs
