@@ -47,7 +47,7 @@ class FeatureFeed:
             rows = torch.from_numpy(array)
             if len(rows) not in frames:
                 frames[len(rows)] = (Frame.whole(len(rows)),)
-            inputs = self.features.index_select(0, rows.clamp(min=0))
+            inputs = self.features.index_select(0, rows if array.min(initial=0) >= 0 else rows.clamp(min=0))
             yield Batch(rows, (inputs,), frames[len(rows)])
 
 

@@ -83,7 +83,7 @@ def train_epoch(
     histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch, expect=method.expect):
         outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
-        step = session.step(batch, outputs, replace(progress, learning_rate=rate))
+        step = session.step(batch, outputs, Progress(epoch, config.epochs, warm_up, rate))
         losses, targets = method(step)
         session.fabric.backward(sum(losses.values()))
         stage.move()
