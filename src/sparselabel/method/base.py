@@ -206,6 +206,7 @@ class Method(nn.Module):
         self.terms = nn.ModuleDict(dict(terms or {}))
         self.reduction = reduction
         self._parts = [module for module in self.modules() if isinstance(module, Part)]
+        self._expecting = [part for part in self._parts if type(part).expect is not Part.expect]
 
     def parts(self) -> list[Part]:
         """Every part once, those inside other parts included, in a fixed order."""
@@ -252,8 +253,8 @@ class Method(nn.Module):
             part.observe(step, targets)
 
     def expect(self, rows: Tensor) -> None:
-        """Tell every part which rows come soon."""
-        for part in self.parts():
+        """Tell the parts that want to know which rows come soon."""
+        for part in self._expecting:
             part.expect(rows)
 
     def survey(self, steps: Callable[[], Iterable[Step]]) -> None:

@@ -85,8 +85,7 @@ def train_epoch(
         outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
         step = session.step(batch, outputs, Progress(epoch, config.epochs, warm_up, rate))
         losses, targets = method(step)
-        session.fabric.backward(sum(losses.values()))
-        stage.move()
+        stage.move(losses.values())
         method.observe(step, targets)
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()

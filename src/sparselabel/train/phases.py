@@ -1,6 +1,7 @@
 """A phase made ready: what is trained, by which optimiser, on which batches."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,13 @@ class Stage:
                 group["lr"] = rate
             yield rate, batch
 
-    def move(self) -> None:
-        """One step of the optimiser, and of the running average."""
+    def move(self, losses: Iterable[Tensor]) -> None:
+        """One step of the optimiser down the sum of the losses, and of the running average."""
+        loss = functools.reduce(torch.add, losses)
+        if self.wrapped is self.module:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.fabric.backward(loss)
         if self.phase.clip:
             self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=self.phase.clip)
         self.optimiser.step()

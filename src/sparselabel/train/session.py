@@ -79,7 +79,7 @@ class Session:
         rows = batch.rows.clamp(min=0)
         return Step(
             rows=self.on_device(batch.rows),
-            observed=self.on_device(self.observed[rows]),
+            observed=self.on_device(self.observed.index_select(0, rows)),
             outputs=outputs,
             frames=self.frames(batch.frames),
             progress=progress,
