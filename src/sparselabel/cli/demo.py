@@ -60,7 +60,8 @@ def demo(
     console.print()
     show(rows)
     where = next(run.path for run in reversed(planned) if run.method == "en+scl")
-    picture = draw_heat_maps(where, (), 4, out / "heat-maps.png")
+    picture = out / "heat-maps.png"
+    draw_heat_maps(where, (), 4, picture)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
         "an takes the rest for absent; en leaves out what is likely there; en+cl and en+scl also hold the\n"
