@@ -316,3 +316,14 @@ def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) ->
         Handling(quiet=True),
     )
     assert not (tmp_path / "run" / "memory").exists()
+
+
+def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("an", full=FullPhase(epochs=0))
+    train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "0002" / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged .* remove the folder"):
+        train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, resume=True))
+    with pytest.raises(ConfigError, match="give one"):
+        Handling(resume=True, force=True)

@@ -274,6 +274,9 @@ class Handling:
     quiet: bool = False
     tensorboard: bool = False
 
+    def __post_init__(self) -> None:
+        _refuse(self.resume and self.force, "--resume goes on with a run, --force replaces it: give one")
+
 
 def _refuse(wrong: bool, why: str) -> None:
     if wrong:

@@ -114,12 +114,12 @@ class Checkpoint:
 
     def model(self) -> dict[str, Tensor]:
         """The trained weights."""
-        return load_file(self.path / "model.safetensors")
+        return _load(self.path / "model.safetensors")
 
     def average(self) -> dict[str, Tensor] | None:
         """The running average of the weights, if one was kept."""
         file = self.path / "average.safetensors"
-        return load_file(file) if file.exists() else None
+        return _load(file) if file.exists() else None
 
     def optimiser(self) -> dict[str, Any]:
         """The state of the optimiser, and of loss scaling."""
@@ -128,7 +128,7 @@ class Checkpoint:
 
     def restore_method(self, method: Method, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
-        method.load_state_dict(load_file(self.path / "method.safetensors"))
+        method.load_state_dict(_load(self.path / "method.safetensors"))
         for name, memory in method.memories().items():
             memory.restore(self._memory_state(name, memory, fabric.global_rank, fabric.world_size))
 
@@ -157,6 +157,16 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Where a run can go on, if it has got anywhere."""
     found = checkpoints(folder)
     return Checkpoint(found[-1]) if found else None
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{path} is damaged ({error}): remove the folder {path.parent}, and --resume goes on from the "
+            "checkpoint before it, if there is one, or from the start"
+        ) from error
 
 
 def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
