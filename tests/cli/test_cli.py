@@ -12,44 +12,21 @@ import sparselabel
 from sparselabel.errors import DataError
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
+VERBS = (
+    "prepare", "data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "figure",
+    "demo",
+)  # fmt: skip
+
 
 def test_help_lists_the_verbs(command: Command) -> None:
     done = command("--help")
     assert done == 0
-    for verb in (
-        "prepare",
-        "data",
-        "methods",
-        "recipes",
-        "train",
-        "evaluate",
-        "compare",
-        "differ",
-        "figure",
-        "demo",
-        "--config",
-        "--version",
-    ):
-        assert verb in done.out
+    for word in (*VERBS, "--config", "--version"):
+        assert word in done.out
     assert command().out == done.out  # without a word, too
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "prepare",
-        "data",
-        "methods",
-        "recipes",
-        "expect",
-        "train",
-        "evaluate",
-        "compare",
-        "differ",
-        "figure",
-        "demo",
-    ],
-)
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(command: Command, verb: str) -> None:
     done = command(verb, "--help")
     assert done == 0

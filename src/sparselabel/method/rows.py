@@ -34,10 +34,6 @@ class RowMemory(Memory):
     def expect(self, slots: Tensor) -> None:
         """The lines at ``slots`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
 
-    def forget(self) -> None:
-        """Go back to what the rows held before anybody had written to them."""
-        raise TypeError(f"{type(self).__name__} must define forget()")
-
     def _values_of(self, state: dict[str, Tensor]) -> Tensor:
         values = state.get("values")
         if values is None:
@@ -72,10 +68,6 @@ class RowsInRam(RowMemory):
         """Replace the lines at ``slots`` (B,), each named once, by ``values`` (B, width)."""
         # numpy copies whole lines; torch's index_copy_ goes number by number, 70 times slower on bytes.
         self._held().numpy()[slots.numpy()] = values.to(self.dtype).numpy()
-
-    def forget(self) -> None:
-        """Fill the rows anew when they are next used."""
-        self._values = None
 
     def state(self) -> dict[str, Tensor]:
         """The tensor itself, not a copy: save it before the next write."""
