@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sparselabel.model.backbone import Backbone, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def views(batch: int = 3, size: int = 64) -> torch.Tensor:
 
 
 def test_pooling_first_gives_the_same_logits(backbone: Backbone) -> None:
-    model = Classifier(backbone, Head(backbone.width, 5)).eval()
+    model = Classifier(backbone, LinearHead(backbone.width, 5)).eval()
     with torch.no_grad():
         fast, full = model(views()), model(views(), maps=True)
     assert fast.maps is None
@@ -43,7 +43,7 @@ def test_normalisation_is_inside() -> None:
 
 
 def test_a_frozen_backbone_stays_as_it_is(backbone: Backbone) -> None:
-    model = Classifier(backbone, Head(backbone.width, 5))
+    model = Classifier(backbone, LinearHead(backbone.width, 5))
     model.freeze(True)
     model.train()
     before = {key: value.clone() for key, value in backbone.state_dict().items()}

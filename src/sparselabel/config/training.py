@@ -179,6 +179,9 @@ class TrainConfig:
         Allow a weights file that fits only a part of the backbone.
     output_stride
         Pixels a cell of a convolutional backbone; default: its own, usually 32.
+    classifier
+        What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
+        convolution (TS-CAM); token, a linear layer on the class token of a transformer.
     frozen
         Compute the backbone's features once, keep them on disk, and train the head on them.
     seed
@@ -195,6 +198,7 @@ class TrainConfig:
     weights: str = "pretrained"
     partial_weights: bool = False
     output_stride: int | None = None
+    classifier: Literal["linear", "tscam", "token"] = "linear"
     frozen: bool = False
     views: Views = field(default_factory=Views)
     head: HeadPhase = field(default_factory=HeadPhase)
@@ -213,6 +217,11 @@ class TrainConfig:
         _refuse(
             self.frozen and self.head.epochs == 0,
             "frozen trains the head on stored features: give head.epochs",
+        )
+        _refuse(
+            self.frozen and self.classifier != "linear",
+            f"frozen stores pooled features, but classifier {self.classifier} needs more of a picture than "
+            "these: leave --frozen out, or take --classifier linear",
         )
 
     @property

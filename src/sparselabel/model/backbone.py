@@ -41,8 +41,23 @@ class Backbone(nn.Module):
 
     def forward(self, views: Tensor) -> Tensor:
         """Cell features (B, D, h, w)."""
+        return self._cells(self._features(views))
+
+    def with_token(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell features (B, D, h, w) and the class token (B, D) of a transformer."""
+        features = self._features(views)
+        if not self.has_token:
+            raise ModelError("this backbone has no class token: only transformers such as ViT and DeiT do")
+        return self._cells(features), features[:, 0]
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the network has a class token."""
+        return getattr(self.network, "cls_token", None) is not None
+
+    def _features(self, views: Tensor) -> Tensor:
         pixels = ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
-        return self._cells(self.network.forward_features(pixels))  # type: ignore[operator]
+        return self.network.forward_features(pixels)  # type: ignore[operator, no-any-return]
 
     @torch.no_grad()
     def grid(self, size: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ The image logit is the mean of the cell logits. As the layer is linear, pooling 
 same image logits with less work (P1s J); so maps are made only when somebody asks for them.
 """
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,28 @@ from sparselabel.model.output import Output
 
 
 class Head(nn.Module):
-    """A linear layer from D features to L logits, on pooled features or on every cell."""
+    """What makes logits of features; ``heads.py`` names all."""
+
+    pools_first: ClassVar[bool] = False
+    """Whether pooled features are all it needs: then they can be stored, and the head trained on them."""
+    reads_token: ClassVar[bool] = False
+    """Whether its logits come from the class token."""
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """Logits, and on request maps, from cell features (B, D, h, w)."""
+        raise TypeError(f"{type(self).__name__} does not say how to make logits")
+
+
+class LinearHead(Head):
+    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J)."""
+
+    pools_first = True
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.linear = nn.Linear(width, classes)
 
-    def forward(self, features: Tensor, maps: bool = False) -> Output:
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
         if maps:
             cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
@@ -54,6 +69,10 @@ class Classifier(nn.Module):
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:
         """Logits, and on request maps, of a batch of views."""
+        token = None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            features = self.backbone(views)
-        return self.head(features, maps=maps)  # type: ignore[no-any-return]
+            if self.head.reads_token:
+                features, token = self.backbone.with_token(views)
+            else:
+                features = self.backbone(views)
+        return self.head(features, maps=maps, token=token)  # type: ignore[no-any-return]
