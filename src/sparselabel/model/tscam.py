@@ -56,7 +56,7 @@ class TokenHead(Head):
 
 
 def attention_of(backbone: Backbone, views: Tensor) -> Tensor:
-    """(B, h, w) How much the class token looks at each patch: mean over heads, sum over blocks (TS-CAM eq. 4)."""
+    """(B, h, w) How much the class token looks at a patch: mean over heads, sum over blocks (eq. 4)."""
     _, attention = _with_attention(backbone, lambda: backbone(views))
     return attention
 
