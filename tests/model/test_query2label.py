@@ -42,10 +42,8 @@ def test_equals_the_authors_program(q2l: Golden, number: int, monkeypatch: pytes
     case = q2l.cases[f"q2l/head{number}"]
     head, out = head_of(case), {key: torch.from_numpy(value) for key, value in case["outputs"].items()}
     features = torch.from_numpy(case["inputs"]["features"]).requires_grad_()
-    projected = head.input_proj(features)
-    torch.testing.assert_close(
-        sine_code(projected), torch.from_numpy(case["inputs"]["pos"]), rtol=0, atol=1e-6
-    )
+    place = torch.from_numpy(case["inputs"]["pos"])
+    torch.testing.assert_close(sine_code(head.input_proj(features)), place, rtol=0, atol=1e-6)
     logits = head(features).logits
     torch.testing.assert_close(logits, out["logits32"], rtol=1e-5, atol=1e-5)
     (gradient,) = torch.autograd.grad(logits.sum(), features)
