@@ -50,11 +50,14 @@ def listing(items: Iterable[object], most: int = 10) -> str:
     return ", ".join(names[:most]) + f" and {len(names) - most:,} more"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped name: the nearest known one, if any is near, and all of them."""
+def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
+    """A hint for a mistyped name: the nearest known one, if any is near, and all of them.
+
+    Names in ``also`` are known too, but too many to be listed.
+    """
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, [*names, *also], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {listing(names, 30)}"

@@ -2,62 +2,14 @@
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
+from sparselabel.config.settings import Settings
 from sparselabel.errors import ConfigError
 
 CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the method; what is not given takes the method's own default (`sparselabel methods NAME`).
-
-    Parameters
-    ----------
-    smoothing
-        ε of label smoothing (bce-ls, an-ls).
-    negative_weight
-        Weight γ of assumed negatives (wan).
-    sampled_negatives
-        One random pseudo-negative a picture and step instead of a weight (wan).
-    expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
-        expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
-        labelled validation data.
-    momentum
-        μ of running averages (pseudo, en, ep, *+cl, *+scl).
-    weight
-        Weight of the method's further term (epr, role, *+cl, *+scl): λ of the count, or γ of consistency.
-    distance
-        Distance of consistency (*+cl, *+scl).
-    map_scale
-        Cells of a heat map for each cell of the model, along an axis (*+scl).
-    top_maps
-        Keep heat maps of so many classes of each picture (*+scl), the best; default: of all.
-    positive_weight
-        Weight of observed positives (epr*, role).
-    threshold
-        Score above which an unknown label counts as positive (pseudo).
-    """
-
-    smoothing: float | None = None
-    negative_weight: float | None = None
-    sampled_negatives: bool | None = None
-    expected_positives: float | str | None = None
-    momentum: float | None = None
-    weight: float | None = None
-    distance: Literal["l1", "l2", "jsd"] | None = None
-    map_scale: int | None = None
-    top_maps: int | None = None
-    positive_weight: float | None = None
-    threshold: float | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The settings that were given."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -179,6 +131,8 @@ class TrainConfig:
         Allow a weights file that fits only a part of the backbone.
     output_stride
         Pixels a cell of a convolutional backbone; default: its own, usually 32.
+    boost
+        Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
         Compute the backbone's features once, keep them on disk, and train the head on them.
     seed
@@ -195,6 +149,7 @@ class TrainConfig:
     weights: str = "pretrained"
     partial_weights: bool = False
     output_stride: int | None = None
+    boost: float | None = None
     frozen: bool = False
     views: Views = field(default_factory=Views)
     head: HeadPhase = field(default_factory=HeadPhase)
@@ -213,6 +168,15 @@ class TrainConfig:
         _refuse(
             self.frozen and self.head.epochs == 0,
             "frozen trains the head on stored features: give head.epochs",
+        )
+        boost = self.boost
+        _refuse(
+            boost is not None and not 0 < boost < math.inf,
+            f"boost must be a number above 0, not {boost}: BoostLU takes 5",
+        )
+        _refuse(
+            self.frozen and boost is not None,
+            "boost multiplies the logits of cells, which stored features do not have: leave one out",
         )
 
     @property

@@ -59,7 +59,7 @@ def load_classifier(run: RunFolder) -> Classifier:
     backbone = make_backbone(
         config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
     )
-    classifier = Classifier(backbone, Head(backbone.width, len(run.about()["classes"])))
+    classifier = Classifier(backbone, Head(backbone.width, len(run.about()["classes"]), config.boost))
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors: train it (again)")
     try:

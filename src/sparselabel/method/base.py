@@ -137,7 +137,10 @@ class Part(nn.Module):
         """After the optimiser's step, without gradients: remember."""
 
     def survey(self, steps: Iterable[Step]) -> None:
-        """A pass over the training set in evaluation mode, if ``needs.survey``."""
+        """A pass over the training set in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
+
+        Who does not want to look in this epoch leaves ``steps`` alone, which then costs nothing.
+        """
 
     def begin_phase(self) -> None:
         """Before every phase but the first: the optimiser is new, and so is a part's own, if it has one."""
@@ -182,6 +185,11 @@ class Memory:
 def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
     """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
     return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
+
+
+def batch_sum(losses: Tensor, valid: Tensor) -> Tensor:
+    """Sum over the entries, over all processes: the scale of the losses for fully labelled data."""
+    return total(losses.sum())
 
 
 @final

@@ -12,7 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.method.base import Method
-from sparselabel.method.catalog import make_method, settings_of
+from sparselabel.method.catalog import make_method, parsed, settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
@@ -100,7 +100,7 @@ def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:
     if isinstance(settings.get("expected_positives"), str) and "expected_positives" in settings_of(
         config.method
     ):
-        per_class = config.method.partition("+")[0] in PER_CLASS
+        per_class = parsed(config.method).base in PER_CLASS
         if counts is None:
             settings["expected_positives"] = 1.0
         else:

@@ -43,7 +43,7 @@ class Learner:
         """The linear layer; the same at the start of every run with this seed."""
         width = self.width()
         torch.manual_seed(self.config.seed)
-        return Head(width, self.classes)
+        return Head(width, self.classes, self.config.boost)
 
     @cached_property
     def classifier(self) -> Classifier:

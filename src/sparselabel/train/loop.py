@@ -75,9 +75,9 @@ def train_epoch(
     config, method = session.config, session.method
     warm_up = session.warm_up if stage.name == "head" else stage.first_epoch
     progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
+    method.begin_epoch(progress)
     if session.needs.survey:
         method.survey(lambda: session.survey(stage, progress))
-    method.begin_epoch(progress)
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
