@@ -54,11 +54,22 @@ CHANGED = TrainConfig(
         top_maps=7,
         positive_weight=math.inf,
         threshold=0.55,
+        positive_focus=1.5,
+        negative_focus=3.0,
+        margin=0.2,
+        share=0.003,
+        entropy_weight=0.05,
+        soft_weight=0.3,
+        warm_up=2,
+        belief_slope=4.0,
+        belief_offset=-3.0,
+        preset="cub",
     ),
     backbone="resnet18",
     weights='a "quoted" \\ path/Übung 漢字.pth',
     partial_weights=True,
     output_stride=16,
+    boost=5.0,
     frozen=True,
     views=Views(size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0),
     head=HeadPhase(**PHASE),
@@ -243,14 +254,15 @@ def documented(kind: type[Any]) -> dict[str, str]:
 @pytest.mark.parametrize("setting", [field.name for field in fields(Settings)])
 def test_every_setting_names_its_methods(setting: str) -> None:
     """In its first parentheses, where ``*+scl`` stands for all methods that end so."""
-    from sparselabel.method.catalog import METHODS, settings_of
+    from sparselabel.method.catalog import METHODS, combinations, settings_of
 
+    names = [*METHODS, *combinations()]
     named = re.search(r"\(([^()]*)\)", documented(Settings)[setting])
     assert named is not None
     patterns = re.split(r",\s+", named[1])
-    found = {name for name in METHODS if any(fnmatch(name, pattern) for pattern in patterns)}
-    assert found == {name for name in METHODS if setting in settings_of(name)}
-    assert all(any(fnmatch(name, pattern) for name in METHODS) for pattern in patterns)  # no unknown name
+    found = {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+    assert found == {name for name in names if setting in settings_of(name)}
+    assert all(any(fnmatch(name, pattern) for name in names) for pattern in patterns)  # no unknown name
 
 
 def test_given_settings() -> None:

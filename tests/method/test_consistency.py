@@ -107,5 +107,5 @@ def test_wrong_settings_are_refused() -> None:
         make_method("an+cl", distance="l3")
     with pytest.raises(ConfigError, match="weight must be a number that is not negative, not -1"):
         make_method("an+scl", weight=-1)
-    with pytest.raises(ConfigError, match=r"no method 'role\+cl'"):
+    with pytest.raises(ConfigError, match=r"role does not combine with cl, as its label estimates"):
         make_method("role+cl")

@@ -1,5 +1,7 @@
 """Losses that weigh or correct unknown labels, tied to the numbers of the authors' programs."""
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,14 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
+from sparselabel.errors import ConfigError
 from sparselabel.method.base import Method, Progress, batch_mean, batch_sum
-from sparselabel.method.catalog import build_method
+from sparselabel.method.catalog import PRESETS, build_method, make_method, settings_of
 from sparselabel.method.elements import Asymmetric, Focal, Hill, cross_entropy
+from sparselabel.method.large_loss import LargeLoss
 from sparselabel.method.readings import AssumedNegative, ConfidentNow
 from sparselabel.method.robust import GeneralisedRobust, Line
-from sparselabel.method.unknown import SoftLabels
+from sparselabel.method.unknown import PseudoLabelled, SoftLabels
 from tests.conftest import Golden
 from tests.method import reweighted_reference as reference
 from tests.method.steps import make_step
@@ -308,3 +312,105 @@ def test_gr_of_a_known_label_is_cross_entropy() -> None:
     target = (observed == 1).double()
     found = build_method("gr", observed).element(logits, target, observed)
     torch.testing.assert_close(found, cross_entropy(logits, target, observed))
+
+
+# Worked by hand, at scores where the numbers are short. One picture: positive at p = .8, unknown at .3,
+# observed negative at .1.
+OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)
+SCORES = torch.tensor([[0.8, 0.3, 0.1]], dtype=torch.float64)
+
+
+def entropy(p: float) -> float:
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def moved(p: float, by: float) -> float:
+    """σ(logit p − by)."""
+    return 1 / (1 + (1 - p) / p * math.exp(by))
+
+
+M = moved(0.8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "by_hand"),
+    [
+        ("focal", {}, (-(0.2**2) * math.log(0.8) - 0.3**2 * math.log(0.7) - 0.1**2 * math.log(0.9)) / 3),
+        ("asl", {}, -math.log(0.8) - 0.25**4 * math.log(0.75) - 0.05**4 * math.log(0.95)),
+        (
+            "asl",
+            {"positive_focus": 1.0, "negative_focus": 2.0, "margin": 0.0},
+            -0.2 * math.log(0.8) - 0.3**2 * math.log(0.7) - 0.1**2 * math.log(0.9),
+        ),
+        ("hill", {}, -((1 - M) ** 2) * math.log(M) + 1.2 * 0.3**2 - math.log(0.9)),
+        ("splc", {}, -((1 - M) ** 2) * math.log(M) - 0.3**2 * math.log(0.7) - math.log(0.9)),
+        ("splc", {"threshold": 0.2}, -((1 - M) ** 2) * math.log(M) - 0.7**2 * math.log(0.3) - math.log(0.9)),
+        ("ll-r", {"share": 0.1}, (-math.log(0.8) - math.log(0.9)) / 3),
+        ("ll-ct", {"share": 0.1}, (-math.log(0.8) - math.log(0.3) - math.log(0.9)) / 3),
+        ("ll-cp", {"share": 0.1}, (-math.log(0.8) - math.log(0.3) - math.log(0.9)) / 3),
+        ("ll-cp", {"share": 0.0}, (-math.log(0.8) - math.log(0.7) - math.log(0.9)) / 3),
+        ("em", {}, (-math.log(0.8) - 0.1 * entropy(0.3) - math.log(0.9)) / 3),
+        ("em+apl", {}, (-math.log(0.8) - 0.1 * entropy(0.3) - math.log(0.9)) / 3),
+    ],
+)
+def test_by_hand(name: str, settings: dict[str, float], by_hand: float) -> None:
+    loss, _ = evaluated(build_method(name, OBSERVED, **settings), SCORES.logit(), OBSERVED, epoch=1)
+    assert float(loss) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_gr_by_hand() -> None:
+    # The second of four epochs: w = 2·¼, b = −2, m = .5 + .3·½, s = 2 − 1.5·½.
+    method = build_method("gr", OBSERVED)
+    method.begin_epoch(Progress(1, 4, 0, 1e-3))
+    belief = 1 / (1 + math.exp(-(0.5 * 0.3 - 2)))
+    weight = math.exp(-((0.3 - 0.65) ** 2) / (2 * 1.25**2))
+    unknown = weight * (belief * (1 - 0.3**0.01) / 0.01 + (1 - belief) * 0.3)
+    loss, _ = evaluated(method, SCORES.logit(), OBSERVED, epoch=1)
+    assert float(loss) == pytest.approx((-math.log(0.8) + unknown - math.log(0.9)) / 3, abs=1e-12)
+
+
+def test_gradients_of_em_and_gr_by_hand() -> None:
+    logits = torch.tensor([[0.7]], dtype=torch.float64)
+    unknown = torch.tensor([[-1]], dtype=torch.int8)
+    p = torch.sigmoid(logits)
+    _, gradient = evaluated(build_method("em", unknown, entropy_weight=0.2), logits, unknown)
+    torch.testing.assert_close(gradient, 0.2 * logits * p * (1 - p))  # dH/dx = −x·p·(1−p)
+    _, gradient = evaluated(build_method("gr", unknown), logits, unknown)
+    belief, weight = torch.sigmoid(torch.tensor(-2.0, dtype=torch.float64)), torch.exp(-((p - 0.5) ** 2) / 8)
+    wanted = weight * (-belief * p**0.01 * (1 - p) + (1 - belief) * p * (1 - p))
+    torch.testing.assert_close(gradient, wanted)
+
+
+def test_wrong_settings_are_refused() -> None:
+    for name, settings, why in (
+        ("focal", {"positive_focus": -1.0}, "positive_focus must be a number that is not negative, not -1.0"),
+        (
+            "asl",
+            {"negative_focus": math.nan},
+            "negative_focus must be .* not nan",
+        ),
+        ("asl", {"margin": 1.0}, r"margin of asl is taken off a score: it must be in \[0, 1\), not 1.0"),
+        ("hill", {"margin": -0.5}, "margin must be a number that is not negative, not -0.5"),
+        ("splc", {"threshold": 1.2}, r"threshold must be in \[0, 1\], not 1.2"),
+        ("ll-r", {"share": 20}, r"share must be in \[0, 1\], not 20"),
+        ("em", {"entropy_weight": -0.1}, "entropy_weight must be a number that is not negative"),
+        ("em+apl", {"soft_weight": 2.0}, r"soft_weight must be in \[0, 1\], not 2.0"),
+        ("ll-r", {"preset": "vok"}, "ll-r has no preset 'vok': did you mean 'voc'"),
+        ("an", {"preset": "voc"}, "'an' has no setting 'preset'"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            make_method(name, **settings)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
+    assert set(PRESETS[name]) == {"voc", "coco", "nus", "cub"}
+    for values in PRESETS[name].values():
+        assert set(values) <= set(settings_of(name))
+        make_method(name, **values)
+    method = make_method("ll-r", preset="coco", share=0.01)
+    assert isinstance(method.reading, LargeLoss)
+    assert method.reading.share == Fraction(1, 100)
+    kept = make_method("em+apl", preset="cub").reading
+    assert isinstance(kept, PseudoLabelled)
+    assert (kept.unknown.entropy_weight, kept.soft_weight, kept.soft.warm_up) == (0.01, 0.4, 3)

@@ -11,11 +11,11 @@ class Settings:
     Parameters
     ----------
     smoothing
-        ε of label smoothing (bce-ls, an-ls).
+        ε of label smoothing (bce-ls*, an-ls*).
     negative_weight
-        Weight γ of assumed negatives (wan).
+        Weight γ of assumed negatives (wan*).
     sampled_negatives
-        One random pseudo-negative a picture and step instead of a weight (wan).
+        One random pseudo-negative a picture and step instead of a weight (wan*).
     expected_positives
         K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
         expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
@@ -39,7 +39,8 @@ class Settings:
     negative_focus
         Exponent γ₋ of focal losses for negatives (focal*, asl*, splc*, *+focal*, *+asl*).
     margin
-        Taken off the scores of negatives, or the logits of positives (asl*, *+asl*; hill*, splc*, *+hill*).
+        Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
+        *+asl*, *+hill*).
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
@@ -49,9 +50,9 @@ class Settings:
     warm_up
         Epochs before the first soft labels (em+apl*).
     belief_slope
-        w at the end, of the belief σ(wp + b) in unknown labels (gr*); it starts at 0.
+        w at the end (gr*), of the belief σ(wp + b) in unknown labels; it starts at 0.
     belief_offset
-        b at the end, of the belief σ(wp + b) in unknown labels (gr*); it starts at -2.
+        b at the end (gr*), of the belief σ(wp + b) in unknown labels; it starts at -2.
     preset
         The settings of the method's paper for a data set (ll-*, em*, gr*); what else is given beats them.
     """

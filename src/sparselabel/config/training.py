@@ -169,14 +169,9 @@ class TrainConfig:
             self.frozen and self.head.epochs == 0,
             "frozen trains the head on stored features: give head.epochs",
         )
-        boost = self.boost
         _refuse(
-            boost is not None and not 0 < boost < math.inf,
-            f"boost must be a number above 0, not {boost}: BoostLU takes 5",
-        )
-        _refuse(
-            self.frozen and boost is not None,
-            "boost multiplies the logits of cells, which stored features do not have: leave one out",
+            self.boost is not None and not 0 < self.boost < math.inf,
+            f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
         )
 
     @property

@@ -2,7 +2,7 @@
 
 Nearly every loss for sparse labels is *a reading of the unknown labels* (a target and a weight for every
 entry) × *an element loss* + *further terms*, with a memory per picture behind some of them. So there is
-one ``Method``, made of small ``Part``s; ``catalog.py`` names the combinations that papers propose.
+one ``Method``, made of small ``Part``s; ``catalog/`` names the combinations that papers propose.
 
     step ──▶ reading ──▶ Targets ──▶ element ──▶ × weight ──▶ reduction ──▶ losses["labels"]
       │                                                                        +

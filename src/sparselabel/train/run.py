@@ -177,6 +177,11 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise ConfigError(
             f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out"
         )
+    if config.frozen and config.boost is not None:
+        raise ConfigError(
+            f"boost {config.boost:g} multiplies the logits of cells, which stored features do not have: "
+            "leave --frozen or --boost out"
+        )
     for phase in config.phases.values():
         if phase.patience and "val" not in data.splits:
             raise ConfigError("patience waits for a better validation, but the data has no validation split")
