@@ -22,7 +22,7 @@ from sparselabel.train import phases
 from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
 
-METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl")
+METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl", "ll-r", "ll-cp", "em+apl")
 
 
 def free_port() -> int:
@@ -43,7 +43,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (folder / "stderr").write_text(done.stderr)
@@ -95,7 +95,7 @@ def test_torch_has_nothing_to_complain_of(runs: dict[str, Path]) -> None:
     assert "arning" not in runs["stderr"].read_text()
 
 
-@pytest.mark.parametrize("method", ["role", "pseudo", "en+scl"])
+@pytest.mark.parametrize("method", ["role", "pseudo", "en+scl", "ll-cp", "em+apl"])
 def test_a_run_of_two_goes_on_as_one(
     runs: dict[str, Path], small: Prepared, tmp_path: Path, method: str
 ) -> None:

@@ -18,7 +18,7 @@ from sparselabel.errors import ConfigError, DataError, ModelError
 from sparselabel.evaluate.measures import measures
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.base import Layout, Method, Needs, Progress
 from sparselabel.method.room import gigabytes
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
@@ -71,7 +71,9 @@ def train_run(
             # What cannot work is found before a folder is made, or an old run replaced.
             inputs.check()
             counts = new_counts(config, inputs)
-            _tell_method(method_of(config, counts), config, data, run, fabric, machine, learner)
+            trial = method_of(config, counts)
+            _tell_method(trial, config, data, run, fabric, machine, learner)
+            trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
             run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
         fabric.barrier()
