@@ -99,6 +99,18 @@ def test_methods_explains_one(command: Command) -> None:
     assert "nothing but the labels" in command("methods", "an").out
 
 
+def test_methods_says_what_combines(command: Command) -> None:
+    done = command("methods")
+    assert "METHOD+ELEMENT+CONSISTENCY" in done.out
+    assert "CONSISTENCY cl, scl: on all but role." in done.out
+    done = command("methods", "em+apl+scl")
+    assert done == 0
+    assert "Entropy maximisation with asymmetric pseudo-labels" in done.out
+    assert "Spatial consistency: γ times" in done.out
+    assert "scale of the mean" in done.out
+    assert "preset voc: entropy_weight 0.2, soft_weight 0.02, warm_up 5" in done.out
+
+
 def test_methods_names_the_nearest(command: Command) -> None:
     done = command("methods", "rolle")
     assert done == 2

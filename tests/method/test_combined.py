@@ -104,7 +104,8 @@ def test_parts_of_a_combination() -> None:
     assert isinstance(epr.element, Asymmetric)
     assert epr.element.negative_focus == 1.0
     both = make_method("epr+asl+cl", expected_positives=1.5, weight=3.0)
-    assert (both.terms["count"].weight, both.terms["consistency"].weight) == (1.0, 3.0)
+    assert both.terms["count"].weight == 1.0
+    assert both.terms["consistency"].weight == 3.0
 
 
 def test_an_expected_positive_is_left_out_of_any_element() -> None:

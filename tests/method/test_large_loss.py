@@ -49,7 +49,7 @@ def test_corrections_are_kept_in_a_file_too(tmp_path: Path) -> None:
     kept = []
     for keep in ("ram", "file"):
         method = make_method("ll-cp", share=0.1)
-        method.prepare(Layout(torch.arange(5), observed, 5, folder=tmp_path, keep=keep))  # type: ignore[arg-type]
+        method.prepare(Layout(torch.arange(5), observed, 5, folder=tmp_path, keep=keep))
         step = make_step(logits, observed)
         method.observe(step, method(step)[1])
         assert int(method(step)[1].value.sum()) == 12  # ⌈5.5⌉ were turned before, as many now

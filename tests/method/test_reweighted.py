@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -243,12 +244,12 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
         logits = torch.from_numpy(case["inputs"]["logits"][number])
         progress = Progress(hyper["warmup_epoch"] + number, hyper["num_epochs"], 0, 0.0)
         method.begin_epoch(progress)
-        rows = torch.randperm(len(logits), generator=torch.manual_seed(number)).split(7)
-        method.survey(
-            lambda rows=rows, x=logits, p=progress: (
-                make_step(x[some], observed[some], rows=some, progress=p) for some in rows
-            )
-        )
+        order = torch.randperm(len(logits), generator=torch.manual_seed(number))
+        steps = [
+            make_step(logits[rows], observed[rows], rows=rows, progress=progress)
+            for rows in torch.tensor_split(order, 6)
+        ]
+        method.survey(partial(iter, steps))
         labelled, values = soft(make_step(logits, observed, progress=progress))
         wanted = torch.from_numpy(case["outputs"]["labels_after"][number])
         assert torch.equal(labelled, wanted < 0)
