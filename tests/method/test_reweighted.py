@@ -330,7 +330,7 @@ def moved(p: float, by: float) -> float:
     return 1 / (1 + (1 - p) / p * math.exp(by))
 
 
-M = moved(0.8, 1.0)
+M, N = moved(0.8, 1.0), moved(0.8, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -346,6 +346,7 @@ M = moved(0.8, 1.0)
         ("hill", {}, -((1 - M) ** 2) * math.log(M) + 1.2 * 0.3**2 - math.log(0.9)),
         ("splc", {}, -((1 - M) ** 2) * math.log(M) - 0.3**2 * math.log(0.7) - math.log(0.9)),
         ("splc", {"threshold": 0.2}, -((1 - M) ** 2) * math.log(M) - 0.7**2 * math.log(0.3) - math.log(0.9)),
+        ("splc", {"margin": 0.3}, -((1 - N) ** 2) * math.log(N) - 0.3**2 * math.log(0.7) - math.log(0.9)),
         ("ll-r", {"share": 0.1}, (-math.log(0.8) - math.log(0.9)) / 3),
         ("ll-ct", {"share": 0.1}, (-math.log(0.8) - math.log(0.3) - math.log(0.9)) / 3),
         ("ll-cp", {"share": 0.1}, (-math.log(0.8) - math.log(0.3) - math.log(0.9)) / 3),

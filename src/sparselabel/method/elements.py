@@ -48,7 +48,7 @@ class Focal:
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
         if self.margin:
-            logits = logits - self.margin * (observed == POSITIVE)
+            logits = torch.where(observed == POSITIVE, logits - self.margin, logits)
         positive, negative = focused(logits, self.positive_focus), focused(-logits, self.negative_focus)
         losses = target * positive + (1 - target) * negative
         return _plain_where_negative(losses, logits, observed) if self.plain_negatives else losses
