@@ -4,7 +4,7 @@ import numpy as np
 from rich.table import Table
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.describe import Counted, Counts
+from sparselabel.data.describe import WHAT, Counted, Counts
 
 MOST = 40  # classes listed without --all
 EACH = 15  # of more: so many of the most frequent, and of the least
@@ -58,37 +58,47 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
     """A row for each class of a split, or for the most and the least frequent ones where there are many."""
     counts = counted[split]
     others = [name for name in counted if name != split]
-    kept = ("kept", "kept if\nat random") if counts.hidden else ()
+    negatives = bool(counts.per_class["observed_negative"].any())
+    unknown = not (counts.hidden and negatives)  # the rest of the pictures; a line has 80 letters
     table = _table(
         f"classes in {split}: number of pictures where it is ...",
         "class",
         "positive",
         "observed\npositive",
-        *kept,
-        "observed\nnegative",
-        "unknown",
-        *(f"positive\nin {name}" for name in others),
+        *(("kept", "if at\nrandom") if counts.hidden else ()),
+        *(("observed\nnegative",) if negatives else ()),
+        *(("unknown",) if unknown else ()),
+        *(f"in\n{name}" for name in others),
     )
+    table.columns[0].min_width = min(12, max(map(len, prepared.classes)))
+    table.caption = _explained(counts.hidden, others)
+    table.caption_justify = "left"
     order, gap = _listed(counts, every)
     for position, index in enumerate(order):
         if position == gap:
-            hidden = len(prepared.classes) - len(order)
             table.add_section()
-            table.add_row(f"… {hidden:,} more (--all)")
+            table.add_row(f"… {len(prepared.classes) - len(order):,} more (--all)")
             table.add_section()
-        positive, seen, absent = (int(counts.per_class[what][index]) for what in counts.per_class)
-        shares = (_share(seen, positive), _share(float(counts.uniform[index]), positive)) if kept else ()
-        unknown = len(counts.per_picture["positive"]) - seen - absent
+        positive, seen, absent = (int(counts.per_class[what][index]) for what in WHAT)
+        kept = (_share(seen, positive), _share(float(counts.uniform[index]), positive))
         table.add_row(
             prepared.classes[index],
             f"{positive:,}",
             f"{seen:,}",
-            *shares,
-            f"{absent:,}",
-            f"{unknown:,}",
+            *(kept if counts.hidden else ()),
+            *((f"{absent:,}",) if negatives else ()),
+            *((f"{len(counts.per_picture['positive']) - seen - absent:,}",) if unknown else ()),
             *(f"{counted[name].per_class['positive'][index]:,}" for name in others),
         )
     return table
+
+
+def _explained(hidden: bool, others: list[str]) -> str | None:
+    kept = (
+        "kept: observed, of the positives; if at random: were it a random choice of each picture's positives"
+    )
+    positives = f"in {', '.join(others)}: positive there"
+    return "\n".join([*([kept] if hidden else []), *([positives] if others else [])]) or None
 
 
 def _listed(counts: Counts, every: bool) -> tuple[list[int], int]:
@@ -104,7 +114,7 @@ def _table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column(first)
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

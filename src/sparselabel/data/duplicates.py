@@ -18,7 +18,7 @@ from sparselabel.data.looks import Looks
 
 BITS = 7  # with so many wrong bits, at least one of a hash's eight bytes is the same
 LEVELS = 10.0
-PAIRS = 1 << 22  # hashes compared together
+PAIRS = 1 << 20  # hashes compared together
 CLOSE = 1 << 15  # tiny copies compared together
 
 Places = npt.NDArray[np.intp]
