@@ -77,9 +77,9 @@ def test_what_a_picture_shows_is_not_known_where_labels_are_missing(prepared: Pr
 def test_blocks_of_rows_give_what_all_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = read_table(tmp_path / "photos", random_labels(30))
     split = prepare(source, tmp_path / "out", Preparation("uniform", share=0.4, validation=0)).train
-    at_once = count(split)
+    at_once = count(split, tmp_path)
     monkeypatch.setattr(describe, "BLOCK", 24)
-    in_blocks = count(split)
+    in_blocks = count(split, tmp_path)
     for what in describe.WHAT:
         assert in_blocks.per_class[what].tolist() == at_once.per_class[what].tolist()
         assert in_blocks.per_picture[what].tolist() == at_once.per_picture[what].tolist()
@@ -91,17 +91,17 @@ def test_blocks_of_rows_give_what_all_give(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_spread_of_a_random_choice(prepared: Prepared) -> None:
-    counts = count(prepared.train)
+    counts = count(prepared.train, prepared.folder)
     assert counts.uniform.tolist() == [1.5, 1.5, 2.0]
     assert counts.spread.tolist() == [0.5, 0.5, 0.0]
 
 
 def test_labels_that_are_none_are_refused(prepared: Prepared) -> None:
     broken = replace(prepared, "test", "observed", [[1, 0, 7]])
-    with pytest.raises(DataError, match=r"test/observed.npy holds 7, and a label is 1, 0 or -1"):
+    with pytest.raises(DataError, match=r"out/test/observed.npy holds 7, and a label is 1, 0 or -1"):
         count_all(broken)
     broken = replace(prepared, "test", "observed", [[1, 0, -2]])
-    with pytest.raises(DataError, match=r"test/observed.npy holds -2"):
+    with pytest.raises(DataError, match=r"out/test/observed.npy holds -2"):
         count_all(broken)
 
 

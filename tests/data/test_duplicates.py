@@ -108,7 +108,7 @@ def test_the_difference_hash() -> None:
     green, red = np.zeros((8, 9, 3), np.uint8), np.zeros((8, 9, 3), np.uint8)
     green[0, 1, 1] = red[0, 1, 0] = 100
     green[0, 2, 0] = red[0, 2, 1] = 100  # green is lighter than red
-    assert (difference_hash(green) >> 62, difference_hash(red) >> 62) == (0b10, 0b11)
+    assert [int(difference_hash(one)) >> 62 for one in (green, red)] == [0b10, 0b11]
 
 
 def made_looks(count: int, seed: int) -> Looks:

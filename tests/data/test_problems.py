@@ -31,10 +31,10 @@ def split(
     name: str, classes: tuple[str, ...], truth: np.ndarray, observed: np.ndarray, marks: Marks | None = None
 ) -> PreparedSplit:
     ids = np.array([f"{name}-{row}" for row in range(len(truth))])
-    tables = (LabelTable(ids, classes, values) for values in (truth, observed))
+    known, seen = (LabelTable(ids, classes, values) for values in (truth, observed))
     paths = np.char.add(ids, ".jpg")
     digests = np.arange(len(ids), dtype=np.uint64)
-    return PreparedSplit(name, Path("pictures"), paths, *tables, marks or Marks.none(), digests, "")
+    return PreparedSplit(name, Path("pictures"), paths, known, seen, marks or Marks.none(), digests, "")
 
 
 def found(data: Prepared) -> dict[str, Problem]:

@@ -2,13 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.errors import DataError
 
 BLOCK = 1 << 22  # labels looked at together: data of any size needs some tens of megabytes
@@ -53,8 +54,8 @@ class Counts:
         return {"positive": positive, "negative": negative, "unknown": 1 - positive - negative}
 
 
-def count(split: PreparedSplit) -> Counts:
-    """Count a split's labels."""
+def count(split: PreparedSplit, folder: Path) -> Counts:
+    """Count the labels of a split of the data in a folder."""
     rows, classes = split.truth.values.shape
     per_picture = {what: np.zeros(rows, np.int64) for what in WHAT}
     per_class = {what: np.zeros(classes, np.int64) for what in WHAT}
@@ -64,8 +65,8 @@ def count(split: PreparedSplit) -> Counts:
     complete = True
     step = max(8, BLOCK // max(classes, 1) // 8 * 8)  # bits of rows are packed by eight
     for start in range(0, rows, step):
-        truth = _checked(split, "truth", start, step)
-        observed = _checked(split, "observed", start, step)
+        truth = _checked(split.truth, folder / split.name / "truth.npy", start, step)
+        observed = _checked(split.observed, folder / split.name / "observed.npy", start, step)
         complete &= not (truth == UNKNOWN).any()
         found = {
             "positive": truth == POSITIVE,
@@ -80,7 +81,7 @@ def count(split: PreparedSplit) -> Counts:
         uniform += chance @ there
         variance += (chance * (1 - chance)) @ there
         differ = (observed != UNKNOWN) & (observed != truth)
-        wrong += np.count_nonzero(differ)
+        wrong += int(np.count_nonzero(differ))
         if len(first_wrong) < MOST:
             places = np.argwhere(differ)[: MOST - len(first_wrong)]
             first_wrong += [(start + row, column) for row, column in places.tolist()]
@@ -101,7 +102,7 @@ def count(split: PreparedSplit) -> Counts:
 
 def count_all(prepared: Prepared) -> dict[str, Counts]:
     """Count the labels of every split."""
-    return {name: count(split) for name, split in prepared.splits.items()}
+    return {name: count(split, prepared.folder) for name, split in prepared.splits.items()}
 
 
 def description(prepared: Prepared, counted: dict[str, Counts]) -> dict[str, Any]:
@@ -141,12 +142,11 @@ def _described(classes: tuple[str, ...], counts: Counts) -> dict[str, Any]:
     }
 
 
-def _checked(split: PreparedSplit, name: Literal["truth", "observed"], start: int, step: int) -> Labels:
-    table = split.truth if name == "truth" else split.observed
+def _checked(table: LabelTable, file: Path, start: int, step: int) -> Labels:
     block = np.asarray(table.values[start : start + step])
     if block.size and (block.min() < UNKNOWN or block.max() > POSITIVE):
         raise DataError(
-            f"{split.name}/{name}.npy holds {block.max() if block.max() > POSITIVE else block.min()}, and a "
-            "label is 1, 0 or -1 (unknown): the file is damaged; prepare the data again"
+            f"{file} holds {block.max() if block.max() > POSITIVE else block.min()}, and a label is 1, 0 or "
+            "-1 (unknown): the file is damaged; prepare the data again"
         )
     return block
