@@ -57,8 +57,8 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
     """Raise unless the data's classes are those of the network's head, in its order."""
     if model.classes != len(classes):
         raise ConfigError(
-            f"{name} has a head for {model.classes:,} classes, the data has {len(classes):,}: they must be the "
-            "same; train a classifier for other classes"
+            f"{name} has a head for {model.classes:,} classes, the data has {len(classes):,}: they must be "
+            "the same; train a classifier for other classes"
         )
     synsets = imagenet_synsets()
     if model.classes != len(synsets):

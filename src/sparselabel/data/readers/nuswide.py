@@ -193,7 +193,7 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
                 raise DataError(f"{file}, line {line + 1:,}: must be 1 or 0, not {lines[line]!r:.100}")
             warnings.warn(
                 f"{file}, line {line + 1:,} says {lines[line]}, a known fault of the published file: it "
-                "counts as 0. With Groundtruth/AllLabels and ImageList/Imagelist.txt there, labels are theirs",
+                "counts as 0. With Groundtruth/AllLabels and ImageList/Imagelist.txt, labels are theirs",
                 DataWarning,
                 stacklevel=2,
             )
