@@ -124,13 +124,15 @@ def _read_labels(file: Path, pictures: Numbers, attributes: Numbers) -> Labels:
     """(N, L) The labels; every picture has a line for every attribute, and some have extra columns."""
     values = np.full((len(pictures), len(attributes)), UNKNOWN, dtype=np.int8)
     flat = values.reshape(-1)
+    said_by = np.zeros(flat.size, dtype=np.int64)  # the line of each label
     for lines, numbers in leading_numbers(file, 3):
         rows = _places(file, lines, numbers[:, 0], pictures, "picture", "images.txt")
         columns = _places(file, lines, numbers[:, 1], attributes, "attribute", "attributes.txt")
         _refuse_other_values(file, lines, numbers[:, 2], "1 (present) or 0")
         place = rows * len(attributes) + columns
-        again = flat[place] != UNKNOWN
-        again[np.setdiff1d(np.arange(len(place)), np.unique(place, return_index=True)[1])] = True
+        before = said_by[place]
+        said_by[place[::-1]] = lines[::-1]  # of several lines, the first is kept
+        again = (before > 0) | (said_by[place] != lines)
         if again.any():
             first = int(np.argmax(again))
             picture, attribute, _ = numbers[first]

@@ -55,6 +55,8 @@ def _parse(file: Path, text: bytes, columns: int, before: int) -> tuple[Numbers,
         for _ in range(DIGITS):
             digit = data[at] - np.uint8(ord("0"))  # what is no digit wraps around to more than 9
             there = digit < 10
+            if not there.any():
+                break
             numbers[:, column] = np.where(there, numbers[:, column] * 10 + digit, numbers[:, column])
             at = at + there
         good &= at > first
