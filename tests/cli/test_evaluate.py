@@ -103,6 +103,7 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
     }
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert ["top-1, the original label", "100.00"] in rows
+    assert done.out.count("the original label") == 1
     assert ["ReaL: top-1 (3 pictures)", "66.67"] in rows
     assert ["ReaL: mAP, pictures with 2 labels (1; 2 classes)", "100.00"] in rows
     assert ["ReaL, ranked by logits: top-1 (3 pictures)", "66.67"] in rows

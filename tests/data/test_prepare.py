@@ -99,6 +99,15 @@ def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) ->
         prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
 
 
+def test_labels_that_cannot_be_hidden_are_refused_before_pictures_are_decoded(tmp_path: Path) -> None:
+    values = random_labels(4)
+    values[2, 1] = UNKNOWN
+    source = read_table(tmp_path / "photos", values)
+    (tmp_path / "photos/000.jpg").write_bytes(b"broken")
+    with pytest.raises(DataError, match="1 labels are unknown already: leave --sparsify out"):
+        prepare(source, tmp_path / "out", SINGLE)
+
+
 def test_tests_keep_all_labels(source: Source, tmp_path: Path) -> None:
     test = prepare(source, tmp_path / "out", SINGLE).split("test")
     assert test.observed.values.tolist() == source.splits["test"].labels.values.tolist()

@@ -62,6 +62,9 @@ def describe(prepared: "Prepared") -> None:
             f"{unknown:.1%}",
         )
     console.print(splits)
+    for name, split in prepared.splits.items():
+        if split.real is not None:
+            console.print(f"{name}: {(split.real[:, 0] != UNKNOWN).sum():,} pictures have ReaL's labels too")
     console.print(EXPLAINED)
     train = prepared.description()["splits"]["train"]["classes"]
     classes = Table(title="classes in training: number of pictures where it is ...", title_justify="left")

@@ -100,6 +100,8 @@ def show(measured: dict[str, Any]) -> None:
         if mean is not None:
             what = f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)"
             table.add_row(what, f"{100 * mean:.2f}")
+    if measured.get("real"):
+        table.add_row("top-1, the original label", f"{100 * measured['real']['top_1_single']:.2f}")
     _add_real(table, measured.get("real"), "ReaL")
     _add_real(table, measured.get("real_by_logits"), "ReaL, ranked by logits")
     for who, value in (measured["recovery"] or {}).items():
@@ -119,7 +121,6 @@ def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:
     """Rows of P1 table 3, where the data has ReaL labels."""
     if real is None:
         return
-    table.add_row("top-1, the original label", f"{100 * real['top_1_single']:.2f}")
     table.add_row(f"{name}: top-1 ({real['images']:,} pictures)", f"{100 * real['top_1']:.2f}")
     table.add_row(f"{name}: mAP", f"{100 * real['mean_average_precision']['mean']:.2f}")
     for number, subset in real["by_number_of_labels"].items():

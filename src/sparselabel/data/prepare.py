@@ -21,7 +21,7 @@ from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
+from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
 
 Report = Callable[[int], None]
@@ -53,6 +53,7 @@ def prepare(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
             "call the one to train on 'train'"
         )
+    _refuse_to_hide(source, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     frequency = splits["train"][0].labels.counts()
@@ -82,14 +83,23 @@ def prepare(
 
 
 def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
-    if split.observed is None:
-        return sparsify(split.labels.values, how, split.marks, frequency)
-    if how.sparsify != "none":
-        raise ConfigError(
-            f"the observed labels are those of a list, so there is nothing to choose for sparsify "
-            f"{how.sparsify}: leave --sparsify or the list out"
-        )
-    return split.observed
+    """What training and validation may see: what was published, or what is left of all labels."""
+    if split.observed is not None:
+        return split.observed
+    return sparsify(split.labels.values, how, split.marks, frequency)
+
+
+def _refuse_to_hide(source: Source, how: Preparation) -> None:
+    """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
+    if how.sparsify == "none":
+        return
+    for split in (split for name, split in source.splits.items() if name != "test"):
+        if split.observed is not None:
+            raise ConfigError(
+                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
+                f"{how.sparsify}: leave --sparsify or the list out"
+            )
+        refuse_incomplete(split.labels.values)
 
 
 def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
