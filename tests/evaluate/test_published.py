@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def logits_by_hand(part: PreparedSplit, weights: Path) -> Tensor:
     """What timm's network says of the central 95 % of the pictures, normalised by timm's numbers."""
     network = timm.create_model("test_resnet", pretrained=False)
     network.load_state_dict(load_file(weights))
-    about = timm.models.get_pretrained_cfg(NAME)
+    about: Any = timm.models.get_pretrained_cfg(NAME)
     view = replace(imagenet_test(160), centre=0.95)
     views = next(iter(PictureFeed(part, view)([np.arange(len(part))], 0))).inputs[0]
     mean, deviation = (torch.tensor(numbers).view(3, 1, 1) for numbers in (about.mean, about.std))

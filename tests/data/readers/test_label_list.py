@@ -42,10 +42,10 @@ def test_the_list_says_what_training_sees(source: Source, tmp_path: Path) -> Non
 
 def test_validation_sees_all_or_the_list(tmp_path: Path, source: Source) -> None:
     read = coco.read(tmp_path / "coco/labels.json", labels=listed(tmp_path, "9.jpg,1\n10.jpg,1\n"))
-    for labels, seen in (("full", 2), ("observed", 1)):
-        how = Preparation(validation=0.5, validation_labels=labels)
+    full, observed = Preparation(validation=0.5), Preparation(validation=0.5, validation_labels="observed")
+    for how, seen in ((full, 2), (observed, 1)):
         with pytest.warns(DataWarning, match="no positive label in training"):
-            val = prepare(read, tmp_path / labels, how).split("val")
+            val = prepare(read, tmp_path / how.validation_labels, how).split("val")
         assert val.observed.per_picture(1).tolist() == [seen]
 
 
