@@ -56,7 +56,8 @@ class LargeLoss(Part):
 
     def read(self, step: Step, labels: Tensor) -> Targets:
         """Targets of the step if its labels (B, L) were these."""
-        logits, real = at_least_float32(step.outputs[0].logits.detach()), step.rows >= 0
+        logits = at_least_float32(step.outputs[0].logits.detach())
+        real = (step.rows >= 0).to(logits.device)
         unknown = (labels == UNKNOWN) & real[:, None]
         large = largest(logits, unknown, self.count(real, unknown, step.progress.epoch))
         value = positive_targets(labels, step)
@@ -96,9 +97,9 @@ class LargeLossForGood(LargeLoss):
         self.rows = make_memory("corrected-labels", layout, width, start, dtype=torch.uint8)
 
     def corrected(self, rows: Tensor) -> Tensor:
-        """(B, L) bool: the labels of these rows that were turned positive; padding gives those of any row."""
+        """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
         packed = self.rows.read(self.layout.slots(rows)).numpy()
-        return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool().to(rows.device)
+        return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool()
 
     def expect(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
@@ -106,7 +107,8 @@ class LargeLossForGood(LargeLoss):
 
     def forward(self, step: Step) -> Targets:
         """Targets with corrected labels as positives, and this step's corrections too."""
-        return self.read(step, step.observed.masked_fill(self.corrected(step.rows), POSITIVE))
+        corrected = self.corrected(step.rows).to(step.observed.device)
+        return self.read(step, step.observed.masked_fill(corrected, POSITIVE))
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Remember what counted as positive though nobody has said so."""

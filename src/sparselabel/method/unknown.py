@@ -115,7 +115,7 @@ class SoftLabels(Part):
                 "em+apl looks at all training pictures before every epoch: call method.begin_epoch(progress) "
                 "and method.survey(steps), whose argument makes Steps of all rows in evaluation mode"
             )
-        kept = self.rows.read(self.layout.slots(step.rows)).to(step.rows.device)
+        kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
 
     def expect(self, rows: Tensor) -> None:
