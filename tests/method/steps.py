@@ -7,7 +7,7 @@ from sparselabel.data.frame import Frame
 from sparselabel.method.base import Method, Progress, Step
 from sparselabel.model.output import Output
 
-PROGRESS = Progress(epoch=1, epochs=2, warm_up=0, learning_rate=1e-3)  # consistency has joined
+PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, learning_rate=1e-3)  # consistency has joined
 
 
 def make_step(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import batch_mean
+from sparselabel.method.base import Progress, batch_mean
 from sparselabel.method.catalog import (
     METHODS,
     Combination,
@@ -19,7 +19,7 @@ from sparselabel.method.catalog import (
 )
 from sparselabel.method.elements import Asymmetric, Hill
 from sparselabel.method.memory import RunningScores
-from tests.method.steps import make_step, value_and_gradient
+from tests.method.steps import PROGRESS, make_step, value_and_gradient
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
 SCORES = torch.tensor([[0.7, 0.4, 0.2], [0.1, 0.9, 0.6]], dtype=torch.float64)
@@ -112,10 +112,11 @@ def test_an_expected_positive_is_left_out_of_any_element() -> None:
     observed = torch.tensor([[1, -1], [-1, 1], [-1, -1]], dtype=torch.int8)
     method = build_method("en+asl", observed, expected_positives=1.5)
     logits = torch.tensor([[3.0, -2.0], [-1.0, 3.0], [2.0, -3.0]], dtype=torch.float64)
-    step = make_step(logits, observed)
-    method.observe(step, method(step)[1])
-    method.begin_epoch(step.progress)
-    _, targets = method(step)
+    first = make_step(logits, observed, progress=Progress(0, 10, 0, 1e-3))
+    method.begin_epoch(first.progress)
+    method.observe(first, method(first)[1])
+    method.begin_epoch(PROGRESS)
+    _, targets = method(make_step(logits, observed))
     assert targets.weight.tolist() == [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     _, gradient = value_and_gradient(method, logits, observed, None)
     assert gradient[2, 0] == 0
@@ -127,6 +128,7 @@ def test_every_combination_is_finite_at_large_logits(name: str) -> None:
     truth = torch.tensor([[1, 1, 0], [0, 1, 0]], dtype=torch.int8)
     for logit in (100.0, -100.0):
         method = build_method(name, observed, **needed(name))
+        method.begin_epoch(PROGRESS)
         loss, gradient = value_and_gradient(method, torch.full((2, 3), logit), observed, truth)
         assert torch.isfinite(loss)
         assert torch.isfinite(gradient).all()
