@@ -13,6 +13,7 @@ from sparselabel.errors import DataError, listing
 from sparselabel.json_file import write_json
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 How = Literal["auto", "counted"]
 
 DRAWS = 400
@@ -112,12 +113,16 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     )  # fmt: skip
 
 
-def bounded(expected: Floats, observed: Labels) -> Floats:
+def within_bounds(expected: Floats, annotated: Counts, negatives: Counts, pictures: int) -> Floats:
     """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
-    annotated = (observed == POSITIVE).sum(0)
-    most = len(observed) - (observed == NEGATIVE).sum(0)
-    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, most), 0.0)
+    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, pictures - negatives), 0.0)
     return kept
+
+
+def bounded(expected: Floats, observed: Labels) -> Floats:
+    """Numbers for each class (..., L) within the bounds that the observed labels set."""
+    annotated, negatives = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
+    return within_bounds(expected, annotated, negatives, len(observed))
 
 
 def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:

@@ -8,14 +8,25 @@ Annotations. Maps are stored in 8 bits with classes innermost, the order in whic
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Layout, Memory, Needs, Part, Progress, Step, Targets, at_least_float32
+from sparselabel.method.base import (
+    Layout,
+    Memory,
+    Needs,
+    Part,
+    Progress,
+    Step,
+    Targets,
+    at_least_float32,
+    not_begun,
+)
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.rounding import Dither
@@ -28,13 +39,18 @@ WAYS_OUT = (
 )
 
 
-class Current(NamedTuple):
-    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all."""
+@dataclass
+class Current:
+    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all.
+
+    ``scores`` (B, L, h, w) are those of the step's cells, if somebody has computed them already.
+    """
 
     step: Step
     slots: Tensor
     maps: Tensor
     classes: Tensor | None
+    scores: Tensor | None = None
 
 
 class HeatMaps(Part):
@@ -92,9 +108,13 @@ class HeatMaps(Part):
             if self.size is not None:
                 self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
 
-    def forward(self, step: Step) -> Tensor:
-        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells."""
+    def forward(self, step: Step, scores: Tensor | None = None) -> Tensor:
+        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells.
+
+        ``scores`` (B, L, h, w), what the cells say now, need not be computed again then.
+        """
         current = self._of(step)
+        current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
         seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1])).div_(FULL)
         if current.classes is None:
@@ -112,24 +132,25 @@ class HeatMaps(Part):
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
-        if not self.chosen:
+        if not self.chosen and not step.progress.settled:
             return
         current, self._current = self._of(step), None
-        scores = torch.sigmoid(_cells(step).detach()).mul_(FULL)
+        scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
         if self._negatives:
-            scores.masked_fill_((step.observed == NEGATIVE)[:, :, None, None], 0)
+            scores = scores.masked_fill((step.observed == NEGATIVE)[:, :, None, None], 0)
         if current.classes is not None:
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
             scores = scores.gather(1, places)
         size = current.maps.shape[1:3]
-        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]))
+        pasted, visible = step.frames[0].paste(scores * FULL, (size[0], size[1]))
         moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
         blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
         # The classes of a cell share their number: each map by itself is right in the mean all the same.
-        shares = self._dither(step.progress.epoch, step.rows).view(*blended.shape[:3], 1)
-        rounded = blended.add_(shares).flatten(1)
-        rounded = rounded.to(torch.int16).to(torch.uint8)  # a quarter of the time of going there directly
-        real, slots = (step.rows >= 0).cpu(), current.slots
+        rows = step.rows.cpu()
+        shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)
+        # numpy goes down to 8 bits in half of torch's time.
+        rounded = torch.from_numpy(blended.add_(shares).flatten(1).numpy().astype(np.uint8))
+        real, slots = rows >= 0, current.slots
         if not real.all():
             slots, rounded = slots[real], rounded[real]
         self.maps.write(slots, rounded)
@@ -155,6 +176,8 @@ class HeatMaps(Part):
     def _of(self, step: Step) -> Current:
         """The maps of the step's rows, read once for all who ask during the step."""
         if self._current is None or self._current.step is not step:
+            if not self.chosen:
+                raise not_begun(step.progress)
             cells = _cells(step)
             if self.size is None:
                 self._make_room((cells.shape[2], cells.shape[3]))

@@ -32,6 +32,7 @@ class RunningScores(Part):
     def prepare(self, layout: Layout) -> None:
         """Make room for every row's scores."""
         self.layout = layout
+        self._negatives = bool((layout.observed == NEGATIVE).any())
 
         def start(slots: Tensor) -> Tensor:
             return (layout.observed[slots] == POSITIVE).to(self.dtype)
@@ -42,8 +43,8 @@ class RunningScores(Part):
         )
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(B, L) float32 The running scores of some rows; padding gives those of any row."""
-        return self.rows.read(self.layout.slots(rows)).to(rows.device, torch.float32)
+        """(B, L) float32 The running scores of some rows, on the CPU; padding gives those of any row."""
+        return self.rows.read(self.layout.slots(rows)).to(torch.float32)
 
     def expect(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
@@ -51,10 +52,12 @@ class RunningScores(Part):
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move the scores of the step's rows towards what the model said."""
-        real = (step.rows >= 0).cpu()
-        slots = self.layout.slots(step.rows)[real]
+        rows = step.rows.cpu()
+        real = rows >= 0
+        slots = self.layout.slots(rows[real])
         scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
-        scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
+        if self._negatives:
+            scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
         self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
 
     def memories(self) -> Mapping[str, Memory]:

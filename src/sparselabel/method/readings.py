@@ -132,7 +132,8 @@ class ConfidentPositive(Part):
     def forward(self, step: Step) -> Targets:
         """Target 1 where positive or confidently so."""
         value = _positive(step.observed, step)
-        confident = (step.observed == UNKNOWN) & (self.scores(step.rows) > self.threshold)
+        scores = self.scores(step.rows).to(value.device)
+        confident = (step.observed == UNKNOWN) & (scores > self.threshold)
         value = value.masked_fill(confident, 1)
         return Targets(value, torch.ones_like(value))
 
