@@ -259,8 +259,11 @@ def test_in_a_file_they_are_the_same(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="map_scale must be at least 1, not 0"):
-        make_method("an+scl", map_scale=0)
+    for scale in (0, 65, 100_000):
+        with pytest.raises(ConfigError, match=f"map_scale must be 1 to 64, .* not {scale}"):
+            make_method("an+scl", map_scale=scale)
+    with pytest.raises(ConfigError, match=r"momentum must be in \[0, 1\], not 1\.5"):
+        make_method("an+scl", momentum=1.5)
     with pytest.raises(ConfigError, match="top_maps must be at least 1, not 0"):
         make_method("an+scl", top_maps=0)
     observed = torch.tensor([[1, -1]], dtype=torch.int8)

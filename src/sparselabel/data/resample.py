@@ -84,9 +84,7 @@ def _around(place: Floats, reach: Floats, most: int) -> npt.NDArray[np.int64]:
     return first[..., None] + np.arange(1, most + 1)
 
 
-def _kept(
-    others: npt.NDArray[np.int64], weights: Floats, cells: int
-) -> tuple[npt.NDArray[np.int64], Floats]:
+def _kept(others: npt.NDArray[np.int64], weights: Floats, cells: int) -> tuple[npt.NDArray[np.int64], Floats]:
     """Weights that count nothing below 0 or beyond the first and last of the cells, and sum to 1."""
     inside = np.minimum(np.maximum(others, 0), cells - 1)
     weights = np.maximum(weights, 0) * (inside == others)

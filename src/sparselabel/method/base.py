@@ -13,7 +13,7 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
@@ -23,10 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.data.frame import Frame
+from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.across import total
 from sparselabel.model.output import Output
+
+ROWS_AT_ONCE = 2**16
+"""Of labels that are looked at: of a million rows a mask of all would be gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Layout:
     ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
     number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere), and
     ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and across, if known yet.
+    ``memories`` are those made for it so far, which share the room there is.
     """
 
     rows: Tensor
@@ -109,6 +114,12 @@ class Layout:
     folder: Path | None = None
     keep: Literal["auto", "ram", "file"] = "auto"
     grid: tuple[int, int] | None = None
+    memories: "list[Memory]" = field(default_factory=list, repr=False)
+
+    @cached_property
+    def has_negatives(self) -> bool:
+        """Whether any label of this process is an observed negative."""
+        return any(bool((some == NEGATIVE).any()) for some in self.observed.split(ROWS_AT_ONCE))
 
     def slots(self, rows: Tensor) -> Tensor:
         """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
@@ -176,6 +187,10 @@ class Memory:
 
     by_row: tuple[str, ...] = ()
 
+    def room_to_come(self) -> tuple[int, int]:
+        """Bytes of RAM and of disk that it will take and has not taken yet."""
+        return 0, 0
+
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint must hold to come back to this moment."""
         raise TypeError(f"{type(self).__name__} must define state()")
@@ -192,8 +207,8 @@ def not_begun(progress: Progress) -> ConfigError:
     """The refusal of a step in an epoch that nobody began."""
     return ConfigError(
         f"a step of epoch {progress.epoch} came before that epoch began: call "
-        f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)) before the first step of every epoch, for "
-        "what the method has learnt so far is put to use there"
+        f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)) before the first step of every epoch, "
+        "where the method puts to use what it has learnt so far"
     )
 
 

@@ -17,7 +17,6 @@ from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_m
 from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.memory import RunningScores
 
-
 Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, their sigmoid, target), all of one shape -> the distance of each score from its target."""
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import (
+    ROWS_AT_ONCE,
     Layout,
     Memory,
     Needs,
@@ -28,11 +29,13 @@ from sparselabel.method.base import (
     not_begun,
 )
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.memory import RunningScores
+from sparselabel.method.memory import RunningScores, checked_momentum
 from sparselabel.method.rounding import Dither
 from sparselabel.method.rows import RowMemory
 
 FULL = 255
+LARGEST_SCALE = 64
+ENTRIES_AT_ONCE = 2**21
 WAYS_OUT = (
     "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
     "or coarser maps (map_scale 1); several processes share the rows"
@@ -74,13 +77,17 @@ class HeatMaps(Part):
         self, momentum: float, scale: int = 2, top: int | None = None, scores: RunningScores | None = None
     ) -> None:
         super().__init__()
-        if scale < 1 or (top is not None and top < 1):
-            name, value = ("map_scale", scale) if scale < 1 else ("top_maps", top)
-            raise ConfigError(f"{name} must be at least 1, not {value}")
+        if not 1 <= scale <= LARGEST_SCALE:
+            raise ConfigError(
+                f"map_scale must be 1 to {LARGEST_SCALE}, beyond which maps are finer than any picture, "
+                f"not {scale}"
+            )
+        if top is not None and top < 1:
+            raise ConfigError(f"top_maps must be at least 1, not {top}")
         if top is not None and scores is None:
             raise ConfigError("the best classes of a picture are chosen by its running scores: give them too")
         self.scores = scores
-        self.momentum, self.scale, self.top = momentum, scale, top
+        self.momentum, self.scale, self.top = checked_momentum(momentum), scale, top
         self.size: tuple[int, int] | None = None
         self._current: Current | None = None
 
@@ -89,13 +96,13 @@ class HeatMaps(Part):
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else min(self.top, classes)
-        annotated = int((layout.observed == POSITIVE).sum(dim=1).max()) if len(layout.observed) else 0
+        pieces = layout.observed.split(ROWS_AT_ONCE) if len(layout.observed) else ()
+        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
             raise ConfigError(
                 f"top_maps is {self.top}, but a picture has {annotated} annotated classes, which all need a "
                 f"heat map: give top_maps of at least {annotated}"
             )
-        self._negatives = bool((layout.observed == NEGATIVE).any())
         self.register_buffer("chosen", torch.tensor(self.top is None))
         if layout.grid is not None:
             self._make_room(layout.grid)
@@ -136,7 +143,7 @@ class HeatMaps(Part):
             return
         current, self._current = self._of(step), None
         scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
-        if self._negatives:
+        if self.layout.has_negatives:
             scores = scores.masked_fill((step.observed == NEGATIVE)[:, :, None, None], 0)
         if current.classes is not None:
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
@@ -193,7 +200,6 @@ class HeatMaps(Part):
     def _make_room(self, grid: tuple[int, int]) -> None:
         self.size = grid[0] * self.scale, grid[1] * self.scale
         width = self.size[0] * self.size[1] * self.depth
-        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
         self.maps = make_memory(
             "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
         )
@@ -201,6 +207,7 @@ class HeatMaps(Part):
             self.classes = make_memory(
                 "heat-map-classes", self.layout, self.depth, self._best_classes, dtype=torch.int32
             )
+        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
 
     def _start(self, slots: Tensor) -> Tensor:
         levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
@@ -212,6 +219,11 @@ class HeatMaps(Part):
         return levels[:, None, :].expand(-1, cells, -1).flatten(1)
 
     def _best_classes(self, slots: Tensor) -> Tensor:
+        # Few numbers are kept of each row and many are looked at: not all these rows at once.
+        at_once = max(1, ENTRIES_AT_ONCE // self.layout.observed.shape[1])
+        return torch.cat([self._best_of(some) for some in slots.split(at_once)])
+
+    def _best_of(self, slots: Tensor) -> Tensor:
         observed = self.layout.observed[slots]
         ranked = 2.0 * (observed == POSITIVE) - 2.0 * (observed == NEGATIVE)
         if self.scores is not None:

@@ -25,14 +25,11 @@ class RunningScores(Part):
 
     def __init__(self, momentum: float = 0.8) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ConfigError(f"momentum must be in [0, 1], not {momentum}")
-        self.momentum = momentum
+        self.momentum = checked_momentum(momentum)
 
     def prepare(self, layout: Layout) -> None:
         """Make room for every row's scores."""
         self.layout = layout
-        self._negatives = bool((layout.observed == NEGATIVE).any())
 
         def start(slots: Tensor) -> Tensor:
             return (layout.observed[slots] == POSITIVE).to(self.dtype)
@@ -56,7 +53,7 @@ class RunningScores(Part):
         real = rows >= 0
         slots = self.layout.slots(rows[real])
         scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
-        if self._negatives:
+        if self.layout.has_negatives:
             scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
         self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
 
@@ -71,3 +68,10 @@ class RunningScores(Part):
     def remembered(self, rows: Tensor) -> dict[str, Tensor]:
         """The running scores of some rows."""
         return {"running_scores": self(rows)}
+
+
+def checked_momentum(momentum: float) -> float:
+    """μ, the share of a running average that stays."""
+    if not 0 <= momentum <= 1:
+        raise ConfigError(f"momentum must be in [0, 1], not {momentum}")
+    return momentum

@@ -78,8 +78,8 @@ def refuse_too_many(expected: float | Sequence[float], classes: int, pictures: i
     if isinstance(expected, int | float):
         if expected > classes:
             raise ConfigError(
-                f"expected_positives (K) is the mean number of classes in a picture, so at most the {classes} "
-                f"there are, not {expected:g}: {WAYS}"
+                f"expected_positives (K) is the mean number of classes in a picture, so at most the "
+                f"{classes} there are, not {expected:g}: {WAYS}"
             )
     elif expected and max(expected) > pictures:
         raise ConfigError(
