@@ -50,7 +50,7 @@ def trained(
     before, begin = resident(), time.perf_counter()
     method.begin_epoch(progress)
     filled = begin
-    order = [torch.randperm(rows)[:batch] for _ in range(steps)]
+    order = [torch.randperm(rows)[:batch].clone() for _ in range(steps)]  # a view would keep all rows
     for number, batch_rows in enumerate(order):
         for soon in order[number + 1 : number + 4]:
             method.expect(soon)

@@ -23,7 +23,8 @@ class Bags(NamedTuple):
     def halves(self) -> tuple["Bags", "Bags"]:
         """Those of the first half of the pictures, and of the second."""
         half = len(self.others) // 2
-        return Bags(*(part[:half] for part in self)), Bags(*(part[half:] for part in self))
+        first = Bags(self.others[:half], self.weights[:half], self.filled[:half])
+        return first, Bags(self.others[half:], self.weights[half:], self.filled[half:])
 
 
 class Axis(NamedTuple):

@@ -119,7 +119,7 @@ class Layout:
     @cached_property
     def has_negatives(self) -> bool:
         """Whether any label of this process is an observed negative."""
-        return any(bool((some == NEGATIVE).any()) for some in self.observed.split(ROWS_AT_ONCE))
+        return any(bool((some == NEGATIVE).any()) for some in torch.split(self.observed, ROWS_AT_ONCE))
 
     def slots(self, rows: Tensor) -> Tensor:
         """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""

@@ -1,6 +1,7 @@
 """How many pictures each class is in: an estimate with its spread, counting, and the file."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,7 +107,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
         raise DataError(
             f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
         ) from error
-    fault = _fault(how, pictures, (low, high), len(classes))
+    fault = _fault(how, pictures, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
         fault = fault or _fault_of_class(name, pictures, *numbers)
     if fault:
@@ -126,14 +127,14 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     return counts
 
 
-def _fault(how: str, pictures: int, interval: tuple[float, float], classes: int) -> str:
+def _fault(how: str, pictures: int, interval: tuple[float, float]) -> str:
     """What cannot be in the numbers of a file, or nothing."""
     if how not in ("auto", "counted"):
         return f"`how` must be auto or counted, not {how!r}"
     if pictures < 1:
         return f"`pictures` must be at least 1, not {pictures}"
-    if not 0 <= interval[0] <= interval[1] <= classes:
-        return f"`interval` must rise within 0 and the {classes} classes, not {list(interval)}"
+    if not 0 <= interval[0] <= interval[1] < math.inf:
+        return f"`interval` must be two numbers from 0 on that do not fall, not {list(interval)}"
     return ""
 
 

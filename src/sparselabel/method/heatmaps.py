@@ -96,7 +96,7 @@ class HeatMaps(Part):
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else min(self.top, classes)
-        pieces = layout.observed.split(ROWS_AT_ONCE) if len(layout.observed) else ()
+        pieces = torch.split(layout.observed, ROWS_AT_ONCE) if len(layout.observed) else ()
         annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
             raise ConfigError(
@@ -221,7 +221,7 @@ class HeatMaps(Part):
     def _best_classes(self, slots: Tensor) -> Tensor:
         # Few numbers are kept of each row and many are looked at: not all these rows at once.
         at_once = max(1, ENTRIES_AT_ONCE // self.layout.observed.shape[1])
-        return torch.cat([self._best_of(some) for some in slots.split(at_once)])
+        return torch.cat([self._best_of(some) for some in torch.split(slots, at_once)])
 
     def _best_of(self, slots: Tensor) -> Tensor:
         observed = self.layout.observed[slots]
