@@ -33,7 +33,7 @@ def test_every_verb_has_help(command: Command, verb: str) -> None:
     assert f"Usage: sparselabel {verb}" in done.out
 
 
-@pytest.mark.parametrize("reader", ["voc", "coco", "table", "folder", "scenes"])
+@pytest.mark.parametrize("reader", ["voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes"])
 def test_every_reader_has_help(command: Command, reader: str) -> None:
     done = command("prepare", reader, "--help")
     assert done == 0
