@@ -57,9 +57,8 @@ class LargeLoss(Part):
     def read(self, step: Step, labels: Tensor) -> Targets:
         """Targets of the step if its labels (B, L) were these."""
         logits = at_least_float32(step.outputs[0].logits.detach())
-        real = (step.rows >= 0).to(logits.device)
-        unknown = (labels == UNKNOWN) & real[:, None]
-        large = largest(logits, unknown, self.count(real, unknown, step.progress.epoch))
+        unknown = (labels == UNKNOWN) & step.valid[:, None]
+        large = largest(logits, unknown, self.count(step.valid, unknown, step.progress.epoch))
         value = positive_targets(labels, step)
         if self.change == "turn":
             return Targets(value.masked_fill(large, 1), torch.ones_like(value))
