@@ -34,7 +34,8 @@ def data(folder: Path, /, *, json: bool = False) -> None:
 
     prepared = open_prepared(folder)
     if json:
-        plain_console().print_json(json_format.dumps(prepared.description()))
+        scored = {"scored": prepared.made["scored"]} if "scored" in prepared.made else {}
+        plain_console().print_json(json_format.dumps(prepared.description() | scored))
     else:
         describe(prepared)
 
@@ -79,3 +80,42 @@ def describe(prepared: "Prepared") -> None:
     console.print(classes)
     if len(shown) < len(train):
         console.print(f"... and {len(train) - len(shown):,} more classes (--json lists all)")
+    if "scored" in prepared.made:
+        _describe_scores(prepared)
+
+
+def _describe_scores(prepared: "Prepared") -> None:
+    """What scores of another model did to labels of training, and how far they can be trusted."""
+    made, console = prepared.made["scored"], plain_console()
+    names = ("set_positive", "set_negative", "positive_missed", "negative_missed")
+    table = Table(title="labels of training set by scores of another model", title_justify="left")
+    table.add_column("class")
+    for name in (
+        "set positive",
+        "set negative",
+        "observed positive,\nscored negative",
+        "observed negative,\nscored positive",
+    ):
+        table.add_column(name, justify="right")
+    columns = [made[name] for name in names]
+    beside = [None, None, made["positive"], made["negative"]]
+    rows = [
+        (name, index)
+        for index, name in enumerate(prepared.classes)
+        if any(column[index] for column in columns)
+    ]
+    for name, index in rows[:40]:
+        table.add_row(
+            name,
+            *(
+                f"{column[index]:,}" + (f" of {of[index]:,}" if of is not None else "")
+                for column, of in zip(columns, beside, strict=True)
+            ),
+        )
+    console.print(table)
+    totals = [sum(column) for column in columns]
+    console.print(
+        f"all classes: {totals[0]:,} set positive, {totals[1]:,} set negative; where the label was observed "
+        f"and the score decided, it was wrong for {totals[2]:,} of {sum(made['positive']):,} positives and "
+        f"{totals[3]:,} of {sum(made['negative']):,} negatives; {made['unscored']:,} pictures had no score"
+    )

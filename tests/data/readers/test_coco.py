@@ -258,6 +258,25 @@ def test_pictures_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
         coco.read(file, skip_missing=True)
 
 
+def test_what_was_looked_for(tmp_path: Path) -> None:
+    """LVIS says which categories are not there; of the others that have no annotation nothing is known."""
+    data = content()
+    data["images"][0] |= {"neg_category_ids": [90], "not_exhaustive_category_ids": [18]}
+    data["images"][1] |= {"neg_category_ids": []}
+    data["images"][2] |= {"neg_category_ids": [1], "pos_category_ids": [90]}
+    for image in data["images"]:
+        image["coco_url"] = f"http://images.example.org/train2017/{image.pop('file_name')}"
+    train = coco.read(write(tmp_path, data)).splits["train"]
+    assert train.paths.tolist() == ["10.jpg", "11.jpg", "9.jpg"]
+    assert train.labels.values.tolist() == [[1, 1, -1], [-1, 0, 1], [1, 1, 0]]
+    data["images"][1]["neg_category_ids"] = [18]
+    with pytest.raises(DataError, match=r"image 10 has category 18 in neg_category_ids, and an annotation"):
+        coco.read(write(tmp_path, data))
+    data["images"][1]["neg_category_ids"] = [7]
+    with pytest.raises(DataError, match=r"image 10: 7 of neg_category_ids is not among the categories"):
+        coco.read(write(tmp_path, data))
+
+
 def straightforward(data: dict[str, Any]) -> tuple[list[str], list[list[int]], list[tuple[Any, ...]]]:
     """Ids, labels and marks as a few loops give them."""
     images = {str(image["id"]): image for image in data["images"]}

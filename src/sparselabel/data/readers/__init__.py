@@ -15,12 +15,15 @@ A reader is a function ``read(source: Path, ...) -> Source`` in a module of its 
 
 from collections.abc import Callable
 
-from sparselabel.data.readers import coco, folder, table, voc
+from sparselabel.data.readers import coco, cvat, fiftyone, folder, label_studio, table, voc
 from sparselabel.data.source import Source
 
 READERS: dict[str, Callable[..., Source]] = {
     "coco": coco.read,
+    "cvat": cvat.read,
+    "fiftyone": fiftyone.read,
     "folder": folder.read,
+    "label-studio": label_studio.read,
     "table": table.read,
     "voc": voc.read,
 }

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
 from sparselabel.data.marks import Marks
-from sparselabel.data.readers.coco_columns import Annotations, Images, read_categories
+from sparselabel.data.readers.coco_annotations import Annotations
+from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
 from sparselabel.data.readers.common import Listing, naming, refuse_empty, require_folder
 from sparselabel.data.readers.json_blocks import JsonBlocks
 from sparselabel.data.source import Source, Split
@@ -40,8 +41,10 @@ def read(
 ) -> Source:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
-    A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE. Classes
-    come in the order of the file's categories, rows in the order of the image ids as strings.
+    A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
+    images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
+    ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
+    the order of the image ids as strings.
 
     Parameters
     ----------
@@ -106,6 +109,7 @@ def read_instances(file: Path, keep_empty: bool = False) -> Instances:
     expected = f"an object with the lists {', '.join(LISTS)}"
     found: dict[str, Any] = {}
     others: list[str] = []
+    codes = CategoryCodes(file)
     with JsonBlocks(file, expected) as blocks:
         for key in blocks:
             if key not in LISTS or not blocks.is_list:
@@ -113,17 +117,18 @@ def read_instances(file: Path, keep_empty: bool = False) -> Instances:
             elif key in found:
                 raise DataError(f"{file}: there are two lists {key!r}: leave one of them out")
             elif key == "images":
-                found[key] = Images(blocks)
+                found[key] = Images(blocks, codes)
             elif key == "categories":
                 found[key] = [category for block in blocks.elements() for category in block]
             else:  # read now if the images are known, else passed over now and read when they are
-                found[key] = Annotations(blocks, found["images"]) if "images" in found else blocks.position
+                ready = "images" in found
+                found[key] = Annotations(blocks, found["images"], codes) if ready else blocks.position
         if len(found) < len(LISTS):
             raise DataError(f"{file}: must be {expected}; found {listing([*found, *others]) or 'nothing'}")
         images, annotations = found["images"], found["annotations"]
         if not isinstance(annotations, Annotations):
             blocks.go_to(annotations)
-            annotations = Annotations(blocks, images)
+            annotations = Annotations(blocks, images, codes)
     categories = read_categories(file, found["categories"])
     kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}

@@ -35,6 +35,7 @@ class JsonBlocks:
         self._expected = expected
         self._block = block
         self._stream = file.open("rb")
+        self._data = b""
         self.go_to(0)
         if self._data.startswith(_BYTE_ORDER_MARK):
             self._at = len(_BYTE_ORDER_MARK)
@@ -109,7 +110,7 @@ class JsonBlocks:
         unwanted = re.compile(rb'"%b"\s*:\s*\[[^"{}]*\]' % name)
         self._next()
         self._at += 1
-        closed = False
+        first, closed = True, False
         while not closed:
             while len(self._data) - self._at < self._block and self._more():
                 pass
@@ -120,8 +121,13 @@ class JsonBlocks:
                 end, closed = self._counted()
                 content = self._checked(self._data[self._at : end])
             self._at = end
+            closed = closed or self._next() == b"]"
+            if not content and not (closed and first):
+                raise self._wrong(self.position, "Expecting value")  # nothing after a comma
             self._expect(b"]" if closed else b",", "Expecting ',' delimiter")
-            yield content
+            if content:
+                yield content
+            first = False
 
     def _keys(self) -> Iterator[str]:
         while True:
