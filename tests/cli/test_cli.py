@@ -35,7 +35,10 @@ def test_every_verb_has_help(command: Command, verb: str) -> None:
     assert f"Usage: sparselabel {verb}" in done.out
 
 
-@pytest.mark.parametrize("reader", ["voc", "coco", "table", "folder", "scenes", *EXPORTS])
+READERS = ("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes", *EXPORTS)
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_every_reader_has_help(command: Command, reader: str) -> None:
     done = command("prepare", reader, "--help")
     assert done == 0

@@ -18,6 +18,8 @@ from sparselabel.data.readers.coco_annotations import Annotations
 from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
 from sparselabel.data.readers.common import Listing, naming, refuse_empty, require_folder
 from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.data.readers.label_list import with_observed
+from sparselabel.data.readers.published import warn_of_another_size
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, DataWarning, listing
 
@@ -37,7 +39,12 @@ class Instances:
 
 
 def read(
-    source: Path, *, images: Path | None = None, keep_empty: bool = False, skip_missing: bool = False
+    source: Path,
+    *,
+    images: Path | None = None,
+    keep_empty: bool = False,
+    skip_missing: bool = False,
+    labels: Path | None = None,
 ) -> Source:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
@@ -56,6 +63,8 @@ def read(
         Keep pictures without any annotation; all their labels are NEGATIVE.
     skip_missing
         Leave out pictures whose file is not there, with a warning (Objects365 v2 names three such).
+    labels
+        A published list of the positive labels that training may see (see ``label_list``).
     """
 
     def split(file: Path, files: Listing, below: str) -> Split:
@@ -63,7 +72,8 @@ def read(
 
     if not source.is_dir():
         root = require_folder(images or source.parent)
-        return Source(source.stem, root, {"train": split(source, Listing(root), "")})
+        train = split(source, Listing(root), "")
+        return Source(source.stem, root, {"train": with_observed(train, labels) if labels else train})
     root = require_folder(images or source)
     year = _year(source, root)
     files = Listing(root)
@@ -78,6 +88,10 @@ def read(
             f"{source}: train{year} and val{year} must have the same categories in the same order; "
             f"only one of them has: {listing(sorted(odd)) or 'none, but the order differs'}"
         )
+    if not keep_empty and year == "2014":
+        warn_of_another_size("coco", splits)
+    if labels is not None:
+        splits["train"] = with_observed(splits["train"], labels)
     return Source(source.resolve().name, root, splits)
 
 
