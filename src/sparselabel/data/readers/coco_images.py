@@ -66,7 +66,7 @@ class Images:
             ids = column(file, "image", block, count, "id")
             sizes.append(_sizes(file, ids, block))
             keys.append(_keys(ids))
-            names.append(np.asarray([_file_name(image).encode() for image in block]))
+            names.append(np.asarray([_file_name(image).encode(errors="replace") for image in block]))
             found = _verified(block, ids, categories)
             if found:
                 verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in found]
