@@ -18,8 +18,9 @@ from sparselabel.cli import (
     evaluate,
     expect,
     figure,
+    labels,
     methods,
-    prepare,
+    prepare_exports,
     recipes,
     train,
 )
@@ -33,8 +34,9 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare.app)
+app.command(prepare_exports.app)  # prepare's, with its commands for annotation tools
 app.command(data.data)
+app.command(labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
