@@ -22,6 +22,7 @@ from sparselabel.cli import (
     methods,
     prepare,
     recipes,
+    report,
     train,
 )
 from sparselabel.errors import ConfigError, DataWarning, SparselabelError
@@ -44,6 +45,7 @@ app.command(evaluate.evaluate)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
+app.command(report.report)
 app.command(demo.demo)
 
 
