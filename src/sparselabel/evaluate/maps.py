@@ -41,8 +41,13 @@ def write_maps(
         places = np.arange(len(chosen))
         cells.append(output.maps[places, chosen].float().numpy())
         scores.append(torch.sigmoid(output.logits)[places, chosen].float().numpy())
-    found = {"scores": np.concatenate(scores), "cells": np.concatenate(cells)}
-    np.savez(run.maps_file(split), rows=wanted, classes=indices, **found)
+    np.savez(
+        run.maps_file(split),
+        rows=wanted,
+        classes=indices,
+        scores=np.concatenate(scores),
+        cells=np.concatenate(cells),
+    )
 
 
 def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> bool:

@@ -42,7 +42,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Card:
-    """A picture (None if it cannot be read), its name, what it shows, what it was chosen for, and its maps."""
+    """A picture (None if it cannot be read), its name, its first class, why it was chosen, and its maps."""
 
     uri: str | None
     name: str
@@ -96,7 +96,7 @@ def entries(groups: Sequence[Group]) -> tuple[list[int], list[int]]:
 
 
 def with_maps(about: Reported, split: str) -> list[ShownRun]:
-    """The runs whose maps of a split are shown: the first few, if they have the reference's pictures there."""
+    """The runs whose maps of a split are shown: the first few that have the reference's pictures there."""
     digests = [run.about["data_digest"].get(split) for run in about.runs]
     return [run for run, digest in zip(about.runs, digests, strict=True) if digest == digests[0]][:MAPS]
 

@@ -87,7 +87,7 @@ def surprising(scores: Scores, labels: Labels, shown: set[int]) -> list[Case]:
 
 
 def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[Group]:
-    """The groups of a report; ``apart`` (N, L) is how far several runs' scores lie apart, if there are several."""
+    """The groups of a report; ``apart`` (N, L) is how far the scores of several runs lie apart."""
     there, absent = labels == POSITIVE, labels == NEGATIVE
     certain = "Certain and wrong" if absent.any() else "Certain, but not labelled"
     groups = [

@@ -84,8 +84,8 @@ class Drawn:
 
 def nice(step: float) -> float:
     """The next of 1, 2, 5, 10, ... (times a power of ten) that is not below."""
-    power = 10 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+    power = 10.0 ** math.floor(math.log10(step))
+    return next((factor * power for factor in (1, 2, 5) if factor * power >= step * (1 - 1e-9)), 10 * power)
 
 
 def places_of_ticks(count: int, most: int = 7) -> list[int]:

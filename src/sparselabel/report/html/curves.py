@@ -1,6 +1,7 @@
 """What happened from epoch to epoch: losses, validation, and the scores of hidden labels."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def learning_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
 
 
 def recovery_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
-    """How high the hidden positives of training are scored: the share above 0.5, and all scores of each run."""
+    """How high hidden positives of training are scored: the share above 0.5, and the scores of each run."""
     kept = [(number, run) for number, run in enumerate(runs) if any(_hidden(epoch) for epoch in run.epochs)]
     if not kept:
         return []
@@ -105,9 +106,7 @@ def _borders(runs: Sequence[ShownRun]) -> list[tuple[float, str]]:
     """Where a phase begins after another, if it does so at the same epoch in all runs."""
     phases = [[epoch["phase"] for epoch in run.epochs] for run in runs]
     found = {
-        tuple(
-            (n - 0.5, now) for n, (before, now) in enumerate(zip(p, p[1:], strict=False), 1) if now != before
-        )
+        tuple((n - 0.5, now) for n, (before, now) in enumerate(pairwise(p), 1) if now != before)
         for p in phases
     }
     return list(found.pop()) if len(found) == 1 else []

@@ -17,7 +17,7 @@ from sparselabel.report.html.scored import Scored
 
 
 def checked_page(out: Path) -> Path:
-    """The path of a report; refuses one that is no HTML file, and one that cannot be written, before any work."""
+    """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
     if out.is_dir():
@@ -53,7 +53,7 @@ def _environment() -> Environment:
 
     def as_it_is(name: str) -> Markup:
         """A style sheet or script of ours, which must not be escaped."""
-        return Markup(loader.get_source(environment, name)[0])  # noqa: S704
+        return Markup(loader.get_source(environment, name)[0])
 
     environment.globals |= {"as_it_is": as_it_is, "drawing": charts}
     environment.filters["score"] = cards.as_score
@@ -67,7 +67,7 @@ def _content(
 ) -> dict[str, Any]:
     classes = tables.class_rows(about)
     measured = None if about.split is None else about.reference.measured(about.split)
-    today = date.today()  # noqa: DTZ011
+    today = date.today()
     return {
         "about": about,
         "runs": tables.run_rows(about),

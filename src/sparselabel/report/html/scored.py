@@ -3,6 +3,7 @@
 The scores of one run at a time are in memory, beside the highest and the lowest of all.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ SIZES = 5  # bins of object size
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """By run: ``distribution`` of the 1st to 4th highest score, ``by_size`` the mAP of every bin of ``sizes``."""
+    """By run: ``distribution`` of the 1st to 4th highest score, ``by_size`` the mAP of each of ``sizes``."""
 
     distribution: dict[str, list[Values]] = field(default_factory=dict)
     sizes: list[Bin] = field(default_factory=list)
@@ -34,11 +35,9 @@ def look_at_scores(about: Reported) -> Scored:
         return Scored()
     part = about.data.split(about.split)
     scored = Scored()
-    try:
+    with suppress(DataError):  # no boxes: nothing is known about sizes
         scored.sizes.extend(bins_of(part, SIZES))
-    except DataError:  # no boxes: nothing is known about sizes
-        pass
-    reference = high = low = None
+    reference, high, low = None, np.zeros(0), np.zeros(0)
     for run in about.runs:
         scores = saved_scores(run.folder.path, about.split, about.moved).scores
         ranks = min(len(RANKS), scores.shape[1])
@@ -47,10 +46,10 @@ def look_at_scores(about: Reported) -> Scored:
         if scored.sizes:
             scored.by_size[run.name] = [bin_precision(scores, part, size) for size in scored.sizes]
         if reference is None:
-            reference = high = low = scores
+            reference, high, low = scores, np.asarray(scores), np.asarray(scores)
         else:
             high, low = np.maximum(high, scores), np.minimum(low, scores)
-    if reference is not None and high is not None and low is not None:
+    if reference is not None:
         apart = None if len(about.runs) == 1 else high - low
         scored.groups.extend(choose(reference, np.asarray(part.observed.values), apart))
     return scored

@@ -16,7 +16,7 @@ FEW_NUMBERS = ("1", "2", "3", "4+")  # where no more is known
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: what is shown, what it is sorted by, its bar (0..100), and the difference from the reference."""
+    """A cell: what is shown, what it is sorted by, its bar (0..100), its distance from the reference."""
 
     text: str
     value: float | None = None
@@ -40,7 +40,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A line of the table of classes: in training labels, in the split positives, and numbers of every run."""
+    """A line of the table of classes: labels in training, positives of the split, numbers of the runs."""
 
     name: str
     labels: int
