@@ -14,7 +14,7 @@ from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
     "prepare", "data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "figure",
-    "demo",
+    "report", "demo",
 )  # fmt: skip
 
 
