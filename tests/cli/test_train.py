@@ -193,7 +193,8 @@ def test_compare(command: Command, captured: Captured) -> None:
     assert done.err.splitlines()[0] == "[1/8] an, learning rate 0.1, seed 0"
     assert done.out.splitlines()[-2:] == [
         "written to comparison/table.csv",
-        "next: sparselabel report comparison/an-0.1-seed0 comparison/bce-0.1-seed0 --out comparison/report.html",
+        "next: sparselabel report comparison/an-0.1-seed0 comparison/bce-0.1-seed0 "
+        "--out comparison/report.html",
     ]
     lines = Path("comparison/table.csv").read_text().splitlines()
     assert lines[1:] == ["an,0.1,50.00,25.00,0.00,,25.00,25.00", "bce,0.1,50.00,25.00,0.00,,25.00,25.00"]

@@ -40,7 +40,9 @@ def browser() -> Iterator[Any]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made-up")
     data = make_data(folder)
-    runs = [finished(folder / name, data, name, scores).path for name, scores in (("an", WEAK), ("bce", STRONG))]
+    runs = [
+        finished(folder / name, data, name, scores).path for name, scores in (("an", WEAK), ("bce", STRONG))
+    ]
     about = read_runs(runs)
     out = folder / "report.html"
     write_report(about, look_at_scores(about), None, out, {}, "1.2.3")
@@ -123,9 +125,13 @@ def test_nothing_runs_off_the_screen(browser: Any, page: Path, width: int, schem
     with Opened(browser, page, viewport={"width": width, "height": 800}, color_scheme=scheme) as opened:
         assert opened.page.evaluate("document.documentElement.scrollWidth") == width
         paper, ink = (
-            opened.page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
+            opened.page.evaluate(f"getComputedStyle(document.body).{name}")
+            for name in ("backgroundColor", "color")
         )
-        light = {"light": sum(numbers(paper)) > sum(numbers(ink)), "dark": sum(numbers(paper)) < sum(numbers(ink))}
+        light = {
+            "light": sum(numbers(paper)) > sum(numbers(ink)),
+            "dark": sum(numbers(paper)) < sum(numbers(ink)),
+        }
         assert light[scheme]
         assert opened.said == []
 
@@ -138,4 +144,5 @@ def test_print_is_light(browser: Any, page: Path) -> None:
     with Opened(browser, page, color_scheme="dark") as opened:
         opened.page.emulate_media(media="print", color_scheme="dark")
         assert sum(numbers(opened.page.evaluate("getComputedStyle(document.body).color"))) < 200
+        assert numbers(opened.page.evaluate("getComputedStyle(document.body).backgroundColor")) == [255] * 3
         assert opened.page.locator("nav").is_hidden()

@@ -25,13 +25,22 @@ def test_a_line() -> None:
     top, bottom = charts.TOP, charts.HEIGHT - charts.BOTTOM
     assert drawn.paths == [(0, f"M{left} {bottom}L{right} {top}")]
     assert [label for _, label in drawn.y_ticks] == ["60", "65", "70", "75", "80"]
-    assert [(x, label) for x, label in drawn.x_ticks] == [(left, "1"), ((left + right) / 2, "2"), (right, "3")]
-    assert [(mark.title, mark.best) for mark in drawn.marks[0][1]] == [("an, 1: 60.0", False), ("an, 3: 80.0", True)]
+    assert [(x, label) for x, label in drawn.x_ticks] == [
+        (left, "1"),
+        ((left + right) / 2, "2"),
+        (right, "3"),
+    ]
+    assert [(mark.title, mark.best) for mark in drawn.marks[0][1]] == [
+        ("an, 1: 60.0", False),
+        ("an, 3: 80.0", True),
+    ]
     assert drawn.says == "T. mAP, % by epoch. an: 60.0 at 1, 80.0 at 3"
 
 
 def test_stairs_stand_on_zero() -> None:
-    chart = Chart("T", "score", "%", ["0", "0.5", "1"], [Line("an", 0, [1.0, 2.0])], from_zero=True, steps=True)
+    chart = Chart(
+        "T", "score", "%", ["0", "0.5", "1"], [Line("an", 0, [1.0, 2.0])], from_zero=True, steps=True
+    )
     assert chart.places == 2
     drawn = draw(chart)
     bottom, top = charts.HEIGHT - charts.BOTTOM, charts.TOP

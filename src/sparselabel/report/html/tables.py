@@ -51,7 +51,9 @@ class ClassRow:
 def run_rows(about: Reported) -> list[RunRow]:
     """What each run reached."""
     values = [_mean(about, run) for run in about.runs]
-    judged = [value for value in values if value is not None]
+    oracles = [about.hidden and run.config.method in ORACLES for run in about.runs]
+    # The best run is one that could have been trained; oracles count only among themselves.
+    fair = [v for v, oracle in zip(values, oracles, strict=True) if v is not None and oracle == all(oracles)]
     rows = []
     for number, (run, value) in enumerate(zip(about.runs, values, strict=True)):
         difference = None
@@ -63,8 +65,8 @@ def run_rows(about: Reported) -> list[RunRow]:
             RunRow(
                 run,
                 number,
-                oracle=about.hidden and run.config.method in ORACLES,
-                best=len(judged) > 1 and value == max(judged),
+                oracle=oracles[number],
+                best=bool(fair) and oracles[number] == all(oracles) and value == max(fair),
                 measured=percent(value, bar=True, difference=difference),
                 validation=percent(validation),
                 recovered=percent(recovery.get("model")),
