@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and its commands and those of the analyses exist."""
+"""The README's Python examples run as they stand, and its commands and those of analyses and report exist."""
 
 import re
 import shlex
@@ -17,6 +17,7 @@ from sparselabel.vary import Varied
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ANALYSES = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -35,7 +36,7 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for page in (README, ANALYSES)
+    for page in (README, ANALYSES, REPORT)
     for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
@@ -75,6 +76,7 @@ def test_every_method_is_listed() -> None:
         "docs/results.md",
         "docs/recipes.md",
         "docs/analyses.md",
+        "docs/report.md",
         "docs/architecture.md",
         "CONTRIBUTING.md",
     ],
