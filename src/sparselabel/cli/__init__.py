@@ -3,7 +3,6 @@
 Modules of this package import torch only inside the functions that need it, so that help is instant.
 """
 
-import errno
 import sys
 import warnings
 from pathlib import Path
@@ -19,13 +18,14 @@ from sparselabel.cli import (
     evaluate,
     expect,
     figure,
+    labels,
     methods,
-    prepare,
+    prepare_exports,
     recipes,
     report,
     train,
 )
-from sparselabel.errors import ConfigError, DataWarning, SparselabelError
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
 app = App(
     name="sparselabel",
@@ -35,8 +35,9 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare.app)
+app.command(prepare_exports.app)  # prepare's, with its commands for annotation tools
 app.command(data.data)
+app.command(labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
@@ -115,16 +116,13 @@ def main() -> None:
         _say("stopped", "a training run can go on with --resume")
         sys.exit(130)
     except OSError as error:
-        if error.filename is None and error.errno not in _DISK_FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise  # not about a file: a defect, whose traceback helps
-        where, full = error.filename or "a file", error.errno in _DISK_FULL
+        where, full = error.filename or "a file", error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
-        hint = "make room and resume" if full else "check its name and permissions"
+        hint = MAKE_ROOM if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
-
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _say(kind: str, text: str) -> None:

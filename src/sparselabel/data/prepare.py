@@ -20,9 +20,10 @@ from sparselabel.config import Preparation
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
-from sparselabel.errors import DataError, DataWarning, RunError, listing
+from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
@@ -40,8 +41,7 @@ class _Part:
     digests: npt.NDArray[np.uint64]
 
     def take(self, rows: Indices) -> "_Part":
-        split = Split(self.split.labels.take(rows), self.split.paths[rows], self.split.marks.take(rows))
-        return _Part(split, self.observed[rows], self.digests[rows])
+        return _Part(self.split.take(rows), self.observed[rows], self.digests[rows])
 
 
 def prepare(
@@ -54,13 +54,15 @@ def prepare(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
             "call the one to train on 'train'"
         )
+    _refuse_to_hide(source, how)
+    if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
+        _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     frequency = splits["train"][0].labels.counts()
     for name, (split, digests) in splits.items():
-        truth = split.labels.values
         # Tests are always judged by all that is known; hidden labels are for training and validation.
-        observed = truth if name == "test" else sparsify(truth, how, split.marks, frequency)
+        observed = split.labels.values if name == "test" else _observed(split, how, frequency)
         parts[name] = _Part(split, observed, digests)
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
@@ -78,9 +80,40 @@ def prepare(
     if "val" in parts and how.validation_labels == "full":
         val_part = parts["val"]
         parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
+    scored = None
+    if how.scores is not None:
+        train_part = parts["train"]
+        labels, scored = _with_scores(train_part.split, train_part.observed, how)
+        parts["train"] = _Part(train_part.split, labels, train_part.digests)
     _warn_of_useless_classes(parts["train"])
-    _write(source, parts, out, how)
+    _write(source, parts, out, how, scored)
     return open_prepared(out)
+
+
+def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+    table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
+    file = Path(how.scores or "")
+    return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
+
+
+def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+    """What training and validation may see: what was published, or what is left of all labels."""
+    if split.observed is not None:
+        return split.observed
+    return sparsify(split.labels.values, how, split.marks, frequency)
+
+
+def _refuse_to_hide(source: Source, how: Preparation) -> None:
+    """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
+    if how.sparsify == "none":
+        return
+    for split in (split for name, split in source.splits.items() if name != "test"):
+        if split.observed is not None:
+            raise ConfigError(
+                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
+                f"{how.sparsify}: leave --sparsify or the list out"
+            )
+        refuse_incomplete(split.labels.values)
 
 
 def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
@@ -123,10 +156,7 @@ def _leave_out_broken(
             if report is not None:
                 report(1)
         rows = np.nonzero(good)[0]
-        rest = split
-        if len(rows) < len(good):
-            rest = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
-        kept[name] = (rest, digests[rows])
+        kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
         found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
         if not skip:
@@ -192,14 +222,16 @@ def _warn_of_useless_classes(train: _Part) -> None:
         )
 
 
-def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation) -> None:
+def _write(
+    source: Source, parts: dict[str, _Part], out: Path, how: Preparation, scored: ScoreReport | None
+) -> None:
     """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
     work = out / PARTIAL
     new, old = work / "new", work / "old"
     shutil.rmtree(work, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how)
+        _write_data(source, parts, new, out, how, scored)
     except BaseException:  # half of the data is of no use, and may be what filled the disk
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -212,11 +244,21 @@ def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation)
     shutil.rmtree(work)
 
 
-def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, how: Preparation) -> None:
-    about = {
+def _write_data(
+    source: Source,
+    parts: dict[str, _Part],
+    new: Path,
+    out: Path,
+    how: Preparation,
+    scored: ScoreReport | None,
+) -> None:
+    about: dict[str, dict[str, object]] = {
         name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
         for name, part in parts.items()
     }
+    for name, part in parts.items():
+        if part.split.real is not None:
+            about[name]["real"] = True
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,
@@ -227,6 +269,8 @@ def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, h
         "splits": about,
         "preparation": asdict(how),
     }
+    if scored is not None:
+        index["scored"] = scored.description()
     (new / "dataset.json").write_text(json.dumps(index, indent=1))
 
 
@@ -241,9 +285,12 @@ def _write_split(folder: Path, part: _Part) -> str:
         "digests": part.digests,
     }
     arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    if part.split.real is not None:
+        arrays["real"] = part.split.real
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
         if name != "paths":  # where the pictures lie does not change what they are
-            digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+            digest.update(name.encode() + str(array.dtype).encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
     return digest.hexdigest()
