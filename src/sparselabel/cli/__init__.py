@@ -22,6 +22,7 @@ from sparselabel.cli import (
     methods,
     prepare_exports,
     recipes,
+    report,
     train,
 )
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
@@ -45,6 +46,7 @@ app.command(evaluate.evaluate)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
+app.command(report.report)
 app.command(demo.demo)
 
 
