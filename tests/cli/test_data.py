@@ -219,7 +219,7 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     [
         (
             ["coco", "--labels", "list.txt", "--images", "jpg"],
-            {"labels": "list.txt", "images": "jpg", "keep_empty": False},
+            {"labels": "list.txt", "images": "jpg", "keep_empty": False, "skip_missing": False},
         ),
         (["nuswide", "--images", "jpg"], {"images": "jpg"}),
         (["cub"], {"images": None}),

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.method.base import Layout, Progress
+from sparselabel.method.base import Progress
 from sparselabel.method.catalog import build_method, make_method
+from sparselabel.method.layout import Layout
 from tests.method.steps import make_step
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)

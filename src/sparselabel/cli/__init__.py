@@ -18,9 +18,11 @@ from sparselabel.cli import (
     evaluate,
     expect,
     figure,
+    labels,
     methods,
-    prepare,
+    prepare_exports,
     recipes,
+    report,
     train,
 )
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
@@ -33,8 +35,9 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare.app)
+app.command(prepare_exports.app)  # prepare's, with its commands for annotation tools
 app.command(data.data)
+app.command(labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
@@ -43,6 +46,7 @@ app.command(evaluate.evaluate)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
+app.command(report.report)
 app.command(demo.demo)
 
 

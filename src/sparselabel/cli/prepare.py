@@ -48,6 +48,7 @@ def coco(
     out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
+    skip_missing: bool = False,
     labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
@@ -64,6 +65,8 @@ def coco(
         Folder of the pictures, if it is not where COCO has it.
     keep_empty
         Keep pictures without any object.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
     labels
         List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
     force
@@ -71,7 +74,10 @@ def coco(
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["coco"](source, images=images, keep_empty=keep_empty, labels=labels), out, force, how)
+    found = READERS["coco"](
+        source, images=images, keep_empty=keep_empty, skip_missing=skip_missing, labels=labels
+    )
+    write(found, out, force, how)
 
 
 @app.command
@@ -165,6 +171,9 @@ def table(
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    suffix: str = "",
+    names: Path | None = None,
+    skip_missing: bool = False,
     force: bool = False,
     how: How = DEFAULT,
 ) -> None:
@@ -188,13 +197,20 @@ def table(
         Column that says train, val or test.
     separator
         What separates several labels in one cell.
+    suffix
+        What the names of pictures lack to be files' names (.jpg).
+    names
+        Table of codes and names, if the labels are codes.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
     force
         Replace what is in --out.
     """
     from sparselabel.data.readers import READERS
 
+    columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
     found = READERS["table"](
-        source, images=images, image=image, label=label, value=value, split=split, separator=separator
+        source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
     )
     write(found, out, force, how)
 

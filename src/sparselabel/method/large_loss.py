@@ -16,8 +16,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.method.across import gathered, total
-from sparselabel.method.base import Layout, Memory, Part, Step, Targets, at_least_float32
+from sparselabel.method.base import Part, Step, Targets, at_least_float32
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.readings import checked_share, positive_targets
 from sparselabel.method.rows import RowMemory
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Memory, Needs, Part, Progress, Step, Targets, at_least_float32
+from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.readings import checked_share, positive_targets
 from sparselabel.method.rows import RowMemory
 from sparselabel.method.selection import Piece, best_rows

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Layout, Method
+from sparselabel.method.base import Method
 from sparselabel.method.catalog.combined import (
     CONSISTENCY,
     ELEMENTS,
@@ -27,6 +27,7 @@ from sparselabel.method.catalog.combined import (
     with_elements,
 )
 from sparselabel.method.catalog.reweighted import PRESETS
+from sparselabel.method.layout import Layout
 
 __all__ = [
     "CONSISTENCY",
