@@ -41,7 +41,7 @@ def run(tmp_path: Path, data: Prepared) -> RunFolder:
         heat = constant_maps(np.full((3, 5), 51 * min(epoch, 5)), 4, np.uint8)
         levels = SCORES[rows] * (epoch + 1) / 9
         maps = constant_maps(levels, 2)
-        watch(run, epoch, rows, levels, maps=maps, running_scores=levels / 2, heat_maps=heat)
+        watch(run, epoch + 1, rows, levels, maps=maps, running_scores=levels / 2, heat_maps=heat)
     return run
 
 
@@ -104,13 +104,13 @@ def test_growth(run: RunFolder, tmp_path: Path) -> None:
     found = numbers(draw_growth(run.path, None, tmp_path / "a.png"))
     assert is_picture(tmp_path / "a.png")
     assert [line["epoch"] for line in found if line["kind"] == "present"] == [
-        "0",
         "1",
-        "3",
+        "2",
         "4",
         "5",
-        "7",
+        "6",
         "8",
+        "9",
     ]
     assert {line["row"] for line in found} == {"0"}
     line = found[1]

@@ -6,7 +6,7 @@ from PIL import Image
 
 from sparselabel.compare import Row, write_by_labels, write_table
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.report.sweep import _in_order, _numbers, draw_sweep
+from sparselabel.report.sweep import _in_order, _places, draw_sweep
 
 MU = "settings.momentum"
 ROWS = [
@@ -67,9 +67,12 @@ def test_a_picture_is_in_one_panel_only(tmp_path: Path) -> None:
 
 def test_words_stand_side_by_side_and_numbers_where_they_belong(tmp_path: Path) -> None:
     assert _in_order(["10", "0.1", "1", "10"]) == ["0.1", "1", "10"]
-    assert _numbers(["0.1", "1", "10"]) == [0.1, 1, 10]
+    assert _places(["0.1", "1", "10"]) == {"0.1": 0.1, "1": 1, "10": 10}
     assert _in_order(["l2", "jsd", "l1"]) == ["l2", "jsd", "l1"]
-    assert _numbers(["l2", "jsd", "l1"]) == [0, 1, 2]
+    assert _places(["l2", "jsd", "l1"]) == {"l2": 0, "jsd": 1, "l1": 2}
+    assert _in_order(["auto", "2", "1"]) == ["1", "2", "auto"]
+    assert _places(["1", "2", "auto"]) == {"1": 1, "2": 2, "auto": 2.2}
+    assert _places(["1", "100", "auto"])["auto"] == pytest.approx(100 * 100**0.2)  # the axis is logarithmic
     rows = [Row("en+scl", 0.1, [0.5], [0.5], value=value) for value in ("l2", "jsd")]
     write_table(rows, tmp_path / "table.csv", "settings.distance")
     assert len(drawn([tmp_path / "table.csv"], "test", tmp_path / "a.png")) == 2

@@ -5,26 +5,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from sparselabel.cli.given import FROM_FILE, FromFile
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
-from sparselabel.errors import RunError
+from sparselabel.errors import counted
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
 
 app = App(
     name="prepare",
-    help="Read a data set, check every picture, and write it in the form that training opens at once.",
-    help_epilogue="Example: `sparselabel prepare table labels.csv --images photos --out prepared`",
+    help="""Read a data set, check every picture, and write it in the form that training opens at once.
+
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
+    """,
 )
 
 How = Annotated[Preparation, Parameter(name="*")]
+Given = Annotated[FromFile, Parameter(name="*")]
 DEFAULT = Preparation()
 
 
 @app.command
-def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def voc(
+    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = FROM_FILE
+) -> None:
     """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
+
+    Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -35,8 +43,10 @@ def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) 
     force
         Replace what is in --out.
     """
+    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
+    refuse_taken(out, force)
     write(READERS["voc"](source), out, force, how)
 
 
@@ -50,8 +60,11 @@ def coco(
     keep_empty: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = FROM_FILE,
 ) -> None:
     """COCO: the folder with annotations/ and pictures, or one COCO-style JSON file.
+
+    Example: `sparselabel prepare coco coco --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -66,8 +79,10 @@ def coco(
     force
         Replace what is in --out.
     """
+    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
+    refuse_taken(out, force)
     write(READERS["coco"](source, images=images, keep_empty=keep_empty), out, force, how)
 
 
@@ -85,8 +100,11 @@ def table(
     separator: str | None = None,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = FROM_FILE,
 ) -> None:
     """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
+
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 
     Parameters
     ----------
@@ -109,8 +127,10 @@ def table(
     force
         Replace what is in --out.
     """
+    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
+    refuse_taken(out, force)
     found = READERS["table"](
         source, images=images, image=image, label=label, value=value, split=split, separator=separator
     )
@@ -118,8 +138,12 @@ def table(
 
 
 @app.command
-def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def folder(
+    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = FROM_FILE
+) -> None:
     """Class folders: a picture's folder is its one known label.
+
+    Example: `sparselabel prepare folder photos --out prepared`
 
     Parameters
     ----------
@@ -130,8 +154,10 @@ def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAUL
     force
         Replace what is in --out.
     """
+    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
+    refuse_taken(out, force)
     write(READERS["folder"](source), out, force, how)
 
 
@@ -145,8 +171,11 @@ def scenes(
     seed: int = 0,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = FROM_FILE,
 ) -> None:
     """The embedded data: drawn pictures of small worlds with several things each, fully labelled.
+
+    Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
@@ -164,9 +193,9 @@ def scenes(
         Replace what is in --out.
     """
     from sparselabel.data import scenes as maker
+    from sparselabel.data.prepare import refuse_taken
 
-    if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
+    refuse_taken(out, force)
     with progress(train + test, "drawing scenes") as advance:
         source = maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
     write(source, out, force, how)
@@ -178,7 +207,7 @@ def write(source: "Source", out: Path, force: bool, how: Preparation) -> Any:
     from sparselabel.data.prepare import prepare
 
     everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {everything:,} pictures") as advance:
+    with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
         prepared = prepare(source, out, how, force=force, report=advance)
     describe(prepared)
     return prepared

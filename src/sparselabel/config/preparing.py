@@ -22,10 +22,10 @@ class Sparsify:
     sparsify
         none: hide nothing.
         single-positive: keep one positive a picture, by default a random one (the papers' setting).
-        per-picture: keep so many positives and negatives a picture.
-        positive-share: keep each positive with probability ``share``, no negative.
-        uniform: keep each label, positive or negative, with probability ``share``.
-        per-class: keep so many positives and negatives of every class.
+        per-picture: keep --positives and --negatives a picture.
+        positive-share: keep each positive with probability --share, no negative.
+        uniform: keep each label, positive or negative, with probability --share.
+        per-class: keep --positives and --negatives of every class.
     positives
         Positives kept by per-picture and per-class (-1: all).
     negatives
@@ -91,4 +91,6 @@ class Preparation(Sparsify):
             raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
         for name in ("keep_train", "keep_validation"):
             if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be a share in (0, 1], not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{name.replace('_', '-')} must be a share in (0, 1], not {getattr(self, name)}"
+                )
