@@ -88,9 +88,7 @@ def test_resume_refuses_other_data(run: RunFolder) -> None:
         run.begin(CONFIG, changed, resume=True, force=False)
     # Other data make another configuration too (K is counted in it): the data is what to name.
     elsewhere = changed | {"data": "elsewhere"}
-    with pytest.raises(
-        RunError, match=r"was begun on other data \(somewhere, not elsewhere; different: test"
-    ):
+    with pytest.raises(RunError, match=r"begun on other data \(somewhere, not elsewhere; different: test"):
         run.begin(replace(CONFIG, seed=3), elsewhere, resume=True, force=False)
 
 

@@ -186,6 +186,21 @@ def test_a_file_that_may_not_be_touched(command: Command, failing: Any) -> None:
     assert done.err == f"sparselabel: error: {said}\n"
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("run/config.toml.partial", "run/config.toml"),
+        ("run/checkpoints/0003.partial/state.json", "run/checkpoints/0003/state.json"),
+        ("data/.partial/new/train/ids.npy", "data/train/ids.npy"),
+        ("data/features/train-1a2b.here-4711.partial.npy", "data/features/train-1a2b.npy"),
+        ("photos/no.partial.view.jpg", "photos/no.partial.view.jpg"),
+    ],
+)
+def test_a_file_is_named_as_it_will_be_called(command: Command, failing: Any, file: str, name: str) -> None:
+    failing(PermissionError(13, "Permission denied", file))
+    assert command("data", "prepared").err.startswith(f"sparselabel: error: {name} could not be used")
+
+
 def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> None:
     failing(OSError(5, "Input/output error"))
     with pytest.raises(OSError, match="Input/output error"):

@@ -30,7 +30,7 @@ def test_help_shows_its_own_example_and_files_where_they_apply(command: Command,
     _, bound, _ = app.parse_args(shlex.split(examples[0])[1:], exit_on_error=False, print_error=False)
     assert bound.arguments
     assert ("--config" in done.out) == (name in TAKES_A_FILE)
-    assert ("--recipe " in done.out) == (name in ("train", "compare"))
+    assert ("--recipe STR" in done.out) == (name in ("train", "compare"))
 
 
 def test_a_recipe_where_it_means_nothing_is_an_unknown_option(command: Command) -> None:

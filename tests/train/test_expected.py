@@ -67,9 +67,7 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
     with pytest.raises(DataError, match="1 of 3 pictures have unknown labels"):
         complete_labels(file, small)
     file.write_text(text.replace(str(small.train.paths[0]), str(small.split("test").paths[0])))
-    with pytest.raises(
-        DataError, match=r"1 of 3 pictures not in training of .*; pictures are named relative to"
-    ):
+    with pytest.raises(DataError, match=r"1 of 3 pictures not in training of .*; pictures are named"):
         complete_labels(file, small)
 
 
@@ -77,9 +75,7 @@ def test_a_picture_that_is_not_there_is_named_without_a_flag_of_another_command(
     small: Prepared, tmp_path: Path
 ) -> None:
     (tmp_path / "full.csv").write_text("image,label\nnowhere.png,tree\n")
-    with pytest.raises(
-        DataError, match=r"'nowhere.png' is not in .*; pictures are named relative to .*, as '"
-    ):
+    with pytest.raises(DataError, match=r"'nowhere.png' is not in .*; pictures are named relative to"):
         complete_labels(tmp_path / "full.csv", small)
     with pytest.raises(DataError) as error:
         complete_labels(tmp_path / "full.csv", small)
@@ -118,7 +114,7 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
         ("AUTO", "there is no file 'AUTO'; auto is written in small letters$"),
         (
             "2,5",
-            "a number above 0, auto, or a file that `sparselabel expect` wrote, and there is no file '2,5'",
+            "a number above 0, auto, or a file that `sparselabel expect` wrote, and there is no",
         ),
         (-3.0, r"the mean number of classes in a picture: above 0 and at most 12, .* not -3$"),
         (13, "at most 12, the number of classes, not 13$"),

@@ -38,7 +38,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     side = 1.25
     with style():
         figure = new_figure(
-            side * (len(snapshots) + 1) + 0.9, (side * min(height / width, 1.5) + 0.3) * len(kinds) + 0.6
+            side * (len(snapshots) + 1) + 0.9, (side * min(height / width, 1.5) + 0.35) * len(kinds) + 0.9
         )
         grid = figure.subplots(len(kinds), 1 + len(snapshots), squeeze=False)
         for line, kind in zip(grid, kinds, strict=True):

@@ -1,5 +1,6 @@
 """A picture with a map over it, as one panel of a figure; all panels share one scale of colours."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ MEANING: dict[Kind, str] = {
     "unknown": "not known",
 }
 SOURCES = {"heat_maps": "running-average heat maps", "maps": "the model's score of each cell"}
+LETTERS_PER_INCH = 15  # of the title
 NEVER_SEEN = "cells that no training view has shown yet keep their start (1 if annotated)"
 
 
@@ -77,15 +79,15 @@ def show_class(
 
 def explain(figure: "Figure", title: str, number: str, source: str, runs: Sequence[Watched]) -> None:
     """The title, and below it in small letters what the numbers and the colours are."""
-    lines = [f"Numbers: {number}. Colours: {SOURCES[source]}" + ("" if source == "maps" else ";")]
+    words = f"Numbers: {number}. Colours: {SOURCES[source]}"
     if source == "heat_maps":
-        lines.append(f"{NEVER_SEEN}.")
+        words += f"; {NEVER_SEEN}."
         few = sorted({run.top_maps for run in runs if run.top_maps is not None})
         if few:
-            lines.append(
-                f"Maps are kept of the best {' or '.join(map(str, few))} classes of a picture (top-maps)."
-            )
-    figure.suptitle(title + "\n" + "\n".join(lines), fontsize=7.5, color="#333333")
+            best = " or ".join(map(str, few))
+            words += f" Maps are kept of the best {best} classes of a picture (top-maps)."
+    lines = textwrap.wrap(words, int(LETTERS_PER_INCH * figure.get_figwidth()))
+    figure.suptitle("\n".join([title, *lines]), fontsize=7.5, color="#333333")
 
 
 def caption(axes: "Axes", watched: Watched, kind: Kind, index: int, score: float) -> None:

@@ -23,7 +23,7 @@ LARGEST = 480  # pixels of a picture's long side in a figure
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a run kept after an epoch (from 1 on): of n ``rows``, ``scores`` (n, L) and what maps there are."""
+    """What a run kept after an epoch (1, 2, ...): of n ``rows``, ``scores`` (n, L) and what maps it has."""
 
     epoch: int
     rows: npt.NDArray[np.int64]

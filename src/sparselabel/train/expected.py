@@ -190,8 +190,8 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
     strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
     if strangers:
         raise DataError(
-            f"{file}: {len(strangers):,} of {counted(len(found), 'picture')} not in training of {data.folder}: "
-            f"{listing(strangers)}; {naming}"
+            f"{file}: {len(strangers):,} of {counted(len(found), 'picture')} not in training of "
+            f"{data.folder}: {listing(strangers)}; {naming}"
         )
     unknown = [name for name in found.classes if name not in data.classes]
     if unknown:
