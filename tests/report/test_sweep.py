@@ -114,7 +114,7 @@ def test_tables_of_other_data_are_refused(tmp_path: Path) -> None:
         make_run(tmp_path / name / "en-seed0", data)
     assert len(drawn([tmp_path / "one"], "test", tmp_path / "a.png")) == 3  # a folder means its table.csv
     said = (
-        r"two/table.csv is of other data \(.*two/data, test [0-9a-f]{8}\) than .*one/table.csv \(.*one/data, "
+        r"two/table.csv is of other data \(.*two/data, test [0-9a-f]{8}\) than .*one/table.csv \(.*one/data"
     )
     with pytest.raises(RunError, match=said):
         draw_sweep([tmp_path / "one", tmp_path / "two"], "test", tmp_path / "a.png")
