@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and its commands and those of the analyses exist."""
+"""The README's Python examples run as they stand, and its commands and those of other pages exist."""
 
 import re
 import shlex
@@ -16,6 +16,7 @@ from sparselabel.vary import Varied
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 ANALYSES = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
 
 
@@ -35,7 +36,7 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for page in (README, ANALYSES)
+    for page in (README, ANALYSES, DATA)
     for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
@@ -74,6 +75,7 @@ def test_every_method_is_listed() -> None:
         "README.md",
         "docs/results.md",
         "docs/recipes.md",
+        "docs/data.md",
         "docs/analyses.md",
         "docs/architecture.md",
         "CONTRIBUTING.md",
@@ -82,3 +84,27 @@ def test_every_method_is_listed() -> None:
 def test_no_placeholder_is_left(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert re.findall(r"\b[A-Z]+_(?:TABLE|WORDS)\b", text) == []
+
+
+def test_every_problem_is_explained() -> None:
+    source = "".join(
+        (ROOT / "src" / "sparselabel" / "data" / name).read_text(encoding="utf-8")
+        for name in ("problems.py", "picture_problems.py")
+    )
+    names = re.findall(
+        r"^ +(?:Problem\()?f?\"(?:\{near\})?([a-z]+(?:-[a-z]+)*)\",$", source, flags=re.MULTILINE
+    )
+    explained = re.findall(
+        r"`([a-z-]+)`", "".join(line for line in DATA.splitlines() if line.startswith("| `"))
+    )
+    assert len(names) == 18
+    assert set(names) <= set(explained)
+
+
+@pytest.mark.parametrize(
+    "how", re.findall(r"^\| `([a-z-]+(?: --[^`]+)?)` \|", DATA.split("## Hiding labels")[1], re.MULTILINE)
+)
+def test_ways_of_hiding_are_understood(how: str) -> None:
+    words = shlex.split(f"prepare voc VOC2012 --out prepared --sparsify {how}")
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments["how"].sparsify == how.split(maxsplit=1)[0]

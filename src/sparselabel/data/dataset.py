@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
+from sparselabel.data.labels import LabelTable, Texts
 from sparselabel.data.marks import Marks
 from sparselabel.errors import DataError, nearest
 
@@ -70,10 +70,6 @@ class Prepared:
             )
         return self.splits[name]
 
-    def description(self) -> dict[str, Any]:
-        """Counts per split and class, as ``sparselabel data --json`` prints them."""
-        return {"splits": {name: _described(split) for name, split in self.splits.items()}}
-
 
 def open_prepared(folder: Path) -> Prepared:
     """Open what ``sparselabel prepare`` wrote, without reading the arrays."""
@@ -125,15 +121,3 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         digests=array("digests", count),
         digest=about["digest"],
     )
-
-
-def _described(split: PreparedSplit) -> dict[str, Any]:
-    columns = zip(
-        split.truth.classes,
-        split.truth.counts(POSITIVE).tolist(),
-        split.observed.counts(POSITIVE).tolist(),
-        split.observed.counts(NEGATIVE).tolist(),
-        strict=True,
-    )
-    names = ("name", "positive", "observed_positive", "observed_negative")
-    return {"images": len(split), "classes": [dict(zip(names, column, strict=True)) for column in columns]}
