@@ -134,7 +134,7 @@ def test_words_are_not_joined_by_a_line(tmp_path: Path) -> None:
     points = [Point("en", "k", value, "", mean, 0.5) for value, mean in (("1", 5), ("2", 6), ("auto", 7))]
     _panel(axes, points, small=False)
     joined = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "-"]
-    assert [list(places) for places in joined] == [[1, 2]]
+    assert [np.asarray(places).tolist() for places in joined] == [[1, 2]]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "auto"]
     assert axes.get_legend_handles_labels()[1] == ["en"]
     axes = Figure().subplots()
