@@ -1,8 +1,11 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparselabel.config import Preparation
+from sparselabel.data.readers import READERS
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
@@ -209,3 +212,42 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     done = in_a_subprocess("data", "data", "--json", cwd=tmp_path, COLUMNS="40")
     assert (done.returncode, done.stderr) == (0, "")
     assert WIDE in [row["name"] for row in json.loads(done.stdout)["splits"]["train"]["classes"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (
+            ["coco", "--labels", "list.txt", "--images", "jpg"],
+            {"labels": "list.txt", "images": "jpg", "keep_empty": False},
+        ),
+        (["nuswide", "--images", "jpg"], {"images": "jpg"}),
+        (["cub"], {"images": None}),
+        (["imagenet"], {"labels": None, "synsets": None, "real": None}),
+        (
+            ["imagenet", "--labels", "a.csv", "--synsets", "b.txt", "--real", "c.json"],
+            {"labels": "a.csv", "synsets": "b.txt", "real": "c.json"},
+        ),
+    ],
+)
+def test_readers_get_their_flags(
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], given: dict[str, Any]
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setitem(READERS, words[0], lambda source, **options: calls.append((source, options)))
+    monkeypatch.setattr(
+        "sparselabel.cli.prepare.write", lambda read, out, force, how: calls.append((out, force, how))
+    )
+    assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
+    paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
+    assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]
+
+
+def test_real_labels_are_mentioned(command: Command) -> None:
+    pictures(Path("photos/train"), n01440764=2, n01530575=1)
+    pictures(Path("photos/val"), n01440764=1)
+    Path("photos/val/n01440764/0.png").rename("photos/val/n01440764/ILSVRC2012_val_00000001.JPEG")
+    Path("photos/real.json").write_text("[[0, 1]]")
+    done = command("prepare", "imagenet", "photos", "--out", "prepared", "--validation", "0")
+    assert done == 0
+    assert "test: 1 pictures have ReaL's labels too" in done.out

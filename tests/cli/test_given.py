@@ -10,7 +10,7 @@ from sparselabel.cli import app
 from sparselabel.cli.usage import too_many
 from tests.cli.conftest import Captured, Command
 
-READERS = ("voc", "coco", "table", "folder", "scenes")
+READERS = ("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes")
 FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep")
 COMMANDS = [
     *("data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "demo"),

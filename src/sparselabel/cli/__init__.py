@@ -3,7 +3,6 @@
 Modules of this package import torch only inside the functions that need it, so that help is instant.
 """
 
-import errno
 import os
 import re
 import sys
@@ -27,7 +26,7 @@ from sparselabel.cli import (
 )
 from sparselabel.cli.given import refuse_fractions, take_file
 from sparselabel.cli.usage import explained
-from sparselabel.errors import ConfigError, DataWarning, SparselabelError
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
 app = App(
     name="sparselabel",
@@ -66,16 +65,13 @@ def main() -> None:
         _say("stopped", "a training run can go on with --resume")
         sys.exit(130)
     except OSError as error:
-        if error.filename is None and error.errno not in _DISK_FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise  # not about a file: a defect, whose traceback helps
-        where, full = _name_for_users(error.filename), error.errno in _DISK_FULL
+        where, full = _name_for_users(error.filename), error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
-        hint = "make room and resume" if full else "check its name and permissions"
+        hint = MAKE_ROOM if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
-
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _name_for_users(file: object) -> str:

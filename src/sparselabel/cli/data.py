@@ -76,11 +76,15 @@ def describe(
     """Print tables of the splits, of labels a picture and of a split's classes, and the problems."""
     from sparselabel.cli.data_tables import class_table, histogram_table, split_table
     from sparselabel.data.describe import count_all
+    from sparselabel.data.labels import UNKNOWN
     from sparselabel.data.picture_problems import sizes_of
 
     console = plain_console()
     counted = count_all(prepared)
     console.print(split_table(prepared, counted))
+    for name, part in prepared.splits.items():
+        if part.real is not None:
+            console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} pictures have ReaL's labels too")
     console.print(EXPLAINED)
     console.print(histogram_table(counted))
     console.print()

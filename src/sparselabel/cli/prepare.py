@@ -1,14 +1,12 @@
 """``sparselabel prepare``: read a data set, check it and write the prepared form."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from sparselabel.cli.given import FROM_FILE, FromFile
+from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
-from sparselabel.config import Preparation
-from sparselabel.errors import counted
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
@@ -21,15 +19,9 @@ app = App(
     """,
 )
 
-How = Annotated[Preparation, Parameter(name="*")]
-Given = Annotated[FromFile, Parameter(name="*")]
-DEFAULT = Preparation()
-
 
 @app.command
-def voc(
-    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = FROM_FILE
-) -> None:
+def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN) -> None:
     """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
 
     Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
@@ -43,11 +35,9 @@ def voc(
     force
         Replace what is in --out.
     """
-    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
-    refuse_taken(out, force)
-    write(READERS["voc"](source), out, force, how)
+    write(lambda: READERS["voc"](source), out, force, how)
 
 
 @app.command
@@ -58,9 +48,10 @@ def coco(
     out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
+    labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
-    given: Given = FROM_FILE,
+    given: Given = GIVEN,
 ) -> None:
     """COCO: the folder with annotations/ and pictures, or one COCO-style JSON file.
 
@@ -76,14 +67,116 @@ def coco(
         Folder of the pictures, if it is not where COCO has it.
     keep_empty
         Keep pictures without any object.
+    labels
+        List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
     force
         Replace what is in --out.
     """
-    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
-    refuse_taken(out, force)
-    write(READERS["coco"](source, images=images, keep_empty=keep_empty), out, force, how)
+    write(
+        lambda: READERS["coco"](source, images=images, keep_empty=keep_empty, labels=labels), out, force, how
+    )
+
+
+@app.command
+def nuswide(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
+
+    Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not Flickr or Images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["nuswide"](source, images=images), out, force, how)
+
+
+@app.command
+def cub(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
+
+    Example: `sparselabel prepare cub CUB_200_2011 --sparsify single-positive --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["cub"](source, images=images), out, force, how)
+
+
+@app.command
+def imagenet(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    labels: Path | None = None,
+    synsets: Path | None = None,
+    real: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
+
+    Example: `sparselabel prepare imagenet imagenet --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    labels
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
+        id a picture, or the devkit's numbers.
+    synsets
+        Synset ids in the devkit's order, for the devkit's numbers.
+    real
+        ReaL's real.json, if it is not in the folder.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
 
 
 @app.command
@@ -100,7 +193,7 @@ def table(
     separator: str | None = None,
     force: bool = False,
     how: How = DEFAULT,
-    given: Given = FROM_FILE,
+    given: Given = GIVEN,
 ) -> None:
     """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
 
@@ -127,19 +220,19 @@ def table(
     force
         Replace what is in --out.
     """
-    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
-    refuse_taken(out, force)
-    found = READERS["table"](
-        source, images=images, image=image, label=label, value=value, split=split, separator=separator
-    )
-    write(found, out, force, how)
+    def read() -> "Source":
+        return READERS["table"](
+            source, images=images, image=image, label=label, value=value, split=split, separator=separator
+        )
+
+    write(read, out, force, how)
 
 
 @app.command
 def folder(
-    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = FROM_FILE
+    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN
 ) -> None:
     """Class folders: a picture's folder is its one known label.
 
@@ -154,11 +247,9 @@ def folder(
     force
         Replace what is in --out.
     """
-    from sparselabel.data.prepare import refuse_taken
     from sparselabel.data.readers import READERS
 
-    refuse_taken(out, force)
-    write(READERS["folder"](source), out, force, how)
+    write(lambda: READERS["folder"](source), out, force, how)
 
 
 @app.command
@@ -171,7 +262,7 @@ def scenes(
     seed: int = 0,
     force: bool = False,
     how: How = DEFAULT,
-    given: Given = FROM_FILE,
+    given: Given = GIVEN,
 ) -> None:
     """The embedded data: drawn pictures of small worlds with several things each, fully labelled.
 
@@ -193,21 +284,9 @@ def scenes(
         Replace what is in --out.
     """
     from sparselabel.data import scenes as maker
-    from sparselabel.data.prepare import refuse_taken
 
-    refuse_taken(out, force)
-    with progress(train + test, "drawing scenes") as advance:
-        source = maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
-    write(source, out, force, how)
+    def draw() -> "Source":
+        with progress(train + test, "drawing scenes") as advance:
+            return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
 
-
-def write(source: "Source", out: Path, force: bool, how: Preparation) -> Any:
-    """Check and write what a reader found, and say what it was."""
-    from sparselabel.cli.data import describe
-    from sparselabel.data.prepare import prepare
-
-    everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
-        prepared = prepare(source, out, how, force=force, report=advance)
-    describe(prepared)
-    return prepared
+    write(draw, out, force, how)
