@@ -78,7 +78,7 @@ def test_memories_of_one_method_share_the_room(tmp_path: Path) -> None:
     assert [type(made) for made in (first, second)] == [RowsInRam, RowsInRam]
     third = make("third")  # half of the room is promised, though nothing is taken yet
     assert isinstance(third, RowsInFile)
-    with pytest.raises(ResourceError, match=r"together with the method's other memories, 0\.00 GB"):
+    with pytest.raises(ResourceError, match=r"together with the method's other memories, 0\.00 MB"):
         make("fourth", room=third.bytes * 2 - 1)
     third.read(torch.tensor([0]))  # its file is there, and the disk knows
     assert isinstance(make("fourth", room=third.bytes), RowsInFile)

@@ -1,4 +1,4 @@
-"""What all readers of ``sparselabel prepare`` share: their flags, and the way from reading to prepared data."""
+"""What the readers of ``sparselabel prepare`` share: flags, and the way from reading to prepared data."""
 
 from collections.abc import Callable
 from pathlib import Path
