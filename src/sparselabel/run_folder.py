@@ -5,7 +5,8 @@
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
-    RUN/scores-SPLIT.npz, evaluation-SPLIT.json              written by evaluate
+    RUN/scores-SPLIT.npz   scores of val and test            RUN/evaluation-SPLIT.json  written by evaluate
+    RUN/maps-SPLIT.npz, missing-labels.npz                   written by report
 
 A run with result.json is finished.
 """
@@ -66,6 +67,23 @@ class RunFolder:
     def result_file(self) -> Path:
         """The final numbers; there once the run is finished."""
         return self.path / "result.json"
+
+    def scores_file(self, split: str) -> Path:
+        """The scores of every picture of a split."""
+        return self.path / f"scores-{split}.npz"
+
+    def evaluation_file(self, split: str) -> Path:
+        """The measures of a split."""
+        return self.path / f"evaluation-{split}.json"
+
+    def maps_file(self, split: str) -> Path:
+        """Where the model sees classes in a few pictures of a split, for reports."""
+        return self.path / f"maps-{split}.npz"
+
+    @property
+    def missing_file(self) -> Path:
+        """Training labels that are likely missing, for reports."""
+        return self.path / "missing-labels.npz"
 
     @property
     def finished(self) -> bool:

@@ -13,9 +13,11 @@ from sparselabel.errors import MAKE_ROOM, DataError
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
-    "prepare", "data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "figure",
-    "demo",
+    "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
+    "figure", "report", "demo",
 )  # fmt: skip
+
+EXPORTS = ("label-studio", "cvat", "fiftyone")
 
 
 def test_help_lists_the_verbs(command: Command) -> None:
@@ -33,7 +35,10 @@ def test_every_verb_has_help(command: Command, verb: str) -> None:
     assert f"Usage: sparselabel {verb}" in done.out
 
 
-@pytest.mark.parametrize("reader", ["voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes"])
+READERS = ("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes", *EXPORTS)
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_every_reader_has_help(command: Command, reader: str) -> None:
     done = command("prepare", reader, "--help")
     assert done == 0

@@ -220,7 +220,7 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     [
         (
             ["coco", "--labels", "list.txt", "--images", "jpg"],
-            {"labels": "list.txt", "images": "jpg", "keep_empty": False},
+            {"labels": "list.txt", "images": "jpg", "keep_empty": False, "skip_missing": False},
         ),
         (["nuswide", "--images", "jpg"], {"images": "jpg"}),
         (["cub"], {"images": None}),
@@ -241,7 +241,8 @@ def test_readers_get_their_flags(
         read()
         calls.append((out, force, how))
 
-    monkeypatch.setattr("sparselabel.cli.prepare.write", write)
+    for module in ("prepare", "prepare_published"):
+        monkeypatch.setattr(f"sparselabel.cli.{module}.write", write)
     assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
     paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
     assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]

@@ -10,10 +10,25 @@ from sparselabel.cli import app
 from sparselabel.cli.usage import too_many
 from tests.cli.conftest import Captured, Command
 
-READERS = ("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes")
+READERS = (
+    *("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes"),
+    *("label-studio", "cvat", "fiftyone"),
+)
 FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep")
 COMMANDS = [
-    *("data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "demo"),
+    *(
+        "data",
+        "labels",
+        "report",
+        "methods",
+        "recipes",
+        "expect",
+        "train",
+        "evaluate",
+        "compare",
+        "differ",
+        "demo",
+    ),
     *("prepare", *(f"prepare {name}" for name in READERS)),
     *("figure", *(f"figure {name}" for name in FIGURES)),
 ]

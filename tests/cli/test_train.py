@@ -28,7 +28,7 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         "validation mAP: 50.00",
         "test mAP: 25.00",
         "hidden training labels, mAP: model 75.00, estimates 87.50",
-        "next: sparselabel evaluate runs/one --split test",
+        "next: sparselabel report runs/one",
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_long_path_with_brackets_is_printed_as_it_is(command: Command, capture
     out = "runs/[bold]" + "x" * 300
     assert (
         command("train", "prepared", "--out", out).out.splitlines()[-1]
-        == f"next: sparselabel evaluate {out} --split test"
+        == f"next: sparselabel report '{out}'"  # ready for a shell
     )
 
 
@@ -191,7 +191,11 @@ def test_compare(command: Command, captured: Captured) -> None:
     assert len(captured) == 8
     assert captured.config == TrainConfig(method="bce", seed=1, head=HeadPhase(epochs=2, learning_rate=0.01))
     assert done.err.splitlines()[0] == "[1/8] an, learning rate 0.1, seed 0"
-    assert done.out.splitlines()[-1] == "written to comparison/table.csv"
+    assert done.out.splitlines()[-2:] == [
+        "written to comparison/table.csv",
+        "next: sparselabel report comparison/an-0.1-seed0 comparison/bce-0.1-seed0 "
+        "--out comparison/report.html",
+    ]
     lines = Path("comparison/table.csv").read_text().splitlines()
     assert lines[1:] == ["an,0.1,50.00,25.00,0.00,,25.00,25.00", "bce,0.1,50.00,25.00,0.00,,25.00,25.00"]
 

@@ -525,6 +525,9 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "keep_train": 1.0,
         "keep_validation": 1.0,
         "skip_broken": False,
+        "scores": None,
+        "score_positive": None,
+        "score_negative": None,
     }
 
 

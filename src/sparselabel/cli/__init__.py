@@ -19,9 +19,11 @@ from sparselabel.cli import (
     evaluate,
     expect,
     figure,
+    labels,
     methods,
-    prepare,
+    prepare_exports,
     recipes,
+    report,
     train,
 )
 from sparselabel.cli.given import refuse_fractions, take_file
@@ -40,8 +42,9 @@ app = App(
     error_formatter=explained,
 )
 app.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare.app)
+app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
+app.command(labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
@@ -50,6 +53,7 @@ app.command(evaluate.evaluate)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
+app.command(report.report)
 app.command(demo.demo)
 
 

@@ -1,5 +1,6 @@
 """``sparselabel compare``: several methods on one data set."""
 
+import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -74,7 +75,10 @@ def compare(
     write_table(rows, out / "table.csv", name)
     write_by_labels(rows, out / "table-by-labels.csv", name)
     show(rows, name)
-    plain_console().print(f"written to {out / 'table.csv'}")
+    console = plain_console()
+    console.print(f"written to {out / 'table.csv'}")
+    chosen = " ".join(shlex.quote(str(run.path)) for run in best_of_each(planned, rows))
+    console.print(f"next: sparselabel report {chosen} --out {shlex.quote(str(out / 'report.html'))}")
 
 
 def say_run(run: "Planned", number: int, total: int) -> None:
@@ -84,6 +88,12 @@ def say_run(run: "Planned", number: int, total: int) -> None:
     which = f"{run.method}{value}, learning rate {run.learning_rate:g}, seed {run.seed}"
     text = f"[{number + 1}/{total}] {which}{state}"
     Console(stderr=True, highlight=False).print(text, markup=False)
+
+
+def best_of_each(planned: "Sequence[Planned]", rows: "Sequence[Row]") -> "list[Planned]":
+    """For each line of the table the run of its learning rate with the first seed."""
+    found = {(run.method, run.value, run.learning_rate): run for run in reversed(planned)}
+    return [found[row.method, row.value, row.learning_rate] for row in rows]
 
 
 def show(rows: "Sequence[Row]", varied: str | None = None) -> None:

@@ -74,7 +74,7 @@ def describe(
     prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
 ) -> None:
     """Print tables of the splits, of labels a picture and of a split's classes, and the problems."""
-    from sparselabel.cli.data_tables import class_table, histogram_table, split_table
+    from sparselabel.cli.data_tables import class_table, histogram_table, score_table, split_table
     from sparselabel.data.describe import count_all
     from sparselabel.data.labels import UNKNOWN
     from sparselabel.data.picture_problems import sizes_of
@@ -90,6 +90,9 @@ def describe(
     console.print()
     console.print(class_table(prepared, counted, split, every_class))
     console.print()
+    if "scored" in prepared.made:
+        console.print(score_table(prepared))
+        console.print()
     for which, (width, height) in (sizes_of(looks) if looks else {}).items():
         console.print(f"{which} width and height: {width:,} and {height:,} pixels")
     problems = _problems(prepared, counted, looks)
@@ -106,7 +109,8 @@ def _as_json(prepared: "Prepared", looks: "Looks | None") -> dict[str, Any]:
     counted = count_all(prepared)
     sizes = {"sizes": sizes_of(looks)} if looks else {}
     problems = [problem.as_json() for problem in _problems(prepared, counted, looks)]
-    return description(prepared, counted) | sizes | {"problems": problems}
+    scored = {"scored": prepared.made["scored"]} if "scored" in prepared.made else {}
+    return description(prepared, counted) | sizes | scored | {"problems": problems}
 
 
 def _problems(prepared: "Prepared", counted: "dict[str, Counts]", looks: "Looks | None") -> "list[Problem]":

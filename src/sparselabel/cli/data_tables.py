@@ -93,6 +93,40 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
     return table
 
 
+def score_table(prepared: Prepared) -> Table:
+    """What scores of another model did to the labels of training, and how they fare on observed ones."""
+    made = prepared.made["scored"]
+    table = _table(
+        "labels of training that scores of another model set",
+        "class",
+        "set\npositive",
+        "set\nnegative",
+        "observed positive,\nscored negative",
+        "observed negative,\nscored positive",
+    )
+    changed = np.asarray(made["set_positive"]) + np.asarray(made["set_negative"])
+    most = np.argsort(-changed, kind="stable")[:MOST]
+    for index in np.sort(most[changed[most] > 0]).tolist():
+        table.add_row(
+            prepared.classes[index],
+            f"{made['set_positive'][index]:,}",
+            f"{made['set_negative'][index]:,}",
+            f"{made['positive_missed'][index]:,} of {made['positive'][index]:,}",
+            f"{made['negative_missed'][index]:,} of {made['negative'][index]:,}",
+        )
+    table.add_section()
+    table.add_row(
+        "all",
+        f"{sum(made['set_positive']):,}",
+        f"{sum(made['set_negative']):,}",
+        f"{sum(made['positive_missed']):,} of {sum(made['positive']):,}",
+        f"{sum(made['negative_missed']):,} of {sum(made['negative']):,}",
+    )
+    table.caption = f"of: those with a score beyond a threshold; {made['unscored']:,} pictures have no score"
+    table.caption_justify = "left"
+    return table
+
+
 def _explained(hidden: bool, others: list[str]) -> str | None:
     kept = (
         "kept: observed, of the positives; if at random: were it a random choice of each picture's positives"

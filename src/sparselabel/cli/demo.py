@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from sparselabel.cli.compare import Listed, say_run, show
+from sparselabel.cli.compare import Listed, best_of_each, say_run, show
 from sparselabel.cli.prepare import scenes
+from sparselabel.cli.report import write
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
@@ -45,6 +46,7 @@ def demo(
     from sparselabel.compare import compare, plan, write_table
     from sparselabel.data.dataset import open_prepared
     from sparselabel.report.heat_maps import draw_heat_maps
+    from sparselabel.report.html.runs import read_runs
 
     console = plain_console()
     data, runs = out / "data", out / "runs"
@@ -62,13 +64,17 @@ def demo(
     where = next(run.path for run in reversed(planned) if run.method == "en+scl")
     picture = out / "heat-maps.png"
     draw_heat_maps(where, (), 4, picture)
+    page = out / "report.html"
+    oracle, *others = best_of_each(planned, rows)
+    write(read_runs([run.path for run in (*others, oracle)]), page, workers=0)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
         "an takes the rest for absent; en leaves out what is likely there; en+cl and en+scl also hold the\n"
         "model to what it said of a picture before, the latter place by place.\n"
         "These networks start from random numbers, and en needs a model that has learnt something: here it\n"
         "loses to an. On photographs, from a pretrained network, it wins (docs/results.md).\n\n"
-        f"Where en+scl sees things in some training pictures: {picture}\n\n"
+        f"Where en+scl sees things in some training pictures: {picture}\n"
+        f"All about these runs, for your browser: {page}\n\n"
         "What to try next:\n"
         f"  sparselabel evaluate {where}     all measures of a run, class by class\n"
         f"  sparselabel figure growth {where}     how its heat maps grew\n"

@@ -48,6 +48,7 @@ def coco(
     out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
+    skip_missing: bool = False,
     labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
@@ -67,6 +68,8 @@ def coco(
         Folder of the pictures, if it is not where COCO has it.
     keep_empty
         Keep pictures without any object.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
     labels
         List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
     force
@@ -74,109 +77,11 @@ def coco(
     """
     from sparselabel.data.readers import READERS
 
-    write(
-        lambda: READERS["coco"](source, images=images, keep_empty=keep_empty, labels=labels), out, force, how
-    )
+    def read() -> "Source":
+        options = {"keep_empty": keep_empty, "skip_missing": skip_missing, "labels": labels}
+        return READERS["coco"](source, images=images, **options)
 
-
-@app.command
-def nuswide(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    images: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
-    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
-
-    Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    images
-        Folder of the pictures, if it is not Flickr or Images inside.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["nuswide"](source, images=images), out, force, how)
-
-
-@app.command
-def cub(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    images: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
-    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
-
-    Example: `sparselabel prepare cub CUB_200_2011 --sparsify single-positive --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    images
-        Folder of the pictures, if it is not images inside.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["cub"](source, images=images), out, force, how)
-
-
-@app.command
-def imagenet(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    labels: Path | None = None,
-    synsets: Path | None = None,
-    real: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
-    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
-
-    Example: `sparselabel prepare imagenet imagenet --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    labels
-        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
-        id a picture, or the devkit's numbers.
-    synsets
-        Synset ids in the devkit's order, for the devkit's numbers.
-    real
-        ReaL's real.json, if it is not in the folder.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
+    write(read, out, force, how)
 
 
 @app.command
@@ -191,6 +96,9 @@ def table(
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    suffix: str = "",
+    names: Path | None = None,
+    skip_missing: bool = False,
     force: bool = False,
     how: How = DEFAULT,
     given: Given = GIVEN,
@@ -217,14 +125,22 @@ def table(
         Column that says train, val or test.
     separator
         What separates several labels in one cell.
+    suffix
+        What the names of pictures lack to be files' names (.jpg).
+    names
+        Table of codes and names, if the labels are codes.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
     force
         Replace what is in --out.
     """
     from sparselabel.data.readers import READERS
 
+    columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
+
     def read() -> "Source":
         return READERS["table"](
-            source, images=images, image=image, label=label, value=value, split=split, separator=separator
+            source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
         )
 
     write(read, out, force, how)

@@ -1,5 +1,6 @@
 """``sparselabel train``: one training run."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +54,4 @@ def train(
             "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
         )
         console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
-    splits = {"test": result["test"], "val": result["validation"], "train": result}
-    split = next(name for name, there in splits.items() if there is not None)
-    console.print(f"next: sparselabel evaluate {out} --split {split}")
+    console.print(f"next: sparselabel report {shlex.quote(str(out))}")

@@ -80,7 +80,7 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
         chance = (there & found["observed_positive"]).sum(1) / np.maximum(there.sum(1), 1)
         uniform += chance @ there
         variance += (chance * (1 - chance)) @ there
-        differ = (observed != UNKNOWN) & (observed != truth)
+        differ = (observed != UNKNOWN) & (truth != UNKNOWN) & (observed != truth)  # scores may say more
         wrong += int(np.count_nonzero(differ))
         if len(first_wrong) < MOST:
             places = np.argwhere(differ)[: MOST - len(first_wrong)]

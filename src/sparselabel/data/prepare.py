@@ -20,6 +20,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, counted, listing
@@ -56,6 +57,8 @@ def prepare(
             "call the one to train on 'train'"
         )
     _refuse_to_hide(source, how)
+    if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
+        _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     frequency = splits["train"][0].labels.counts()
@@ -79,9 +82,20 @@ def prepare(
     if "val" in parts and how.validation_labels == "full":
         val_part = parts["val"]
         parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
+    scored = None
+    if how.scores is not None:
+        train_part = parts["train"]
+        labels, scored = _with_scores(train_part.split, train_part.observed, how)
+        parts["train"] = _Part(train_part.split, labels, train_part.digests)
     _warn_of_useless_classes(parts["train"])
-    _write(source, parts, out, how)
+    _write(source, parts, out, how, scored)
     return open_prepared(out)
+
+
+def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+    table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
+    file = Path(how.scores or "")
+    return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
 
 
 def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
@@ -220,14 +234,16 @@ def _warn_of_useless_classes(train: _Part) -> None:
         )
 
 
-def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation) -> None:
+def _write(
+    source: Source, parts: dict[str, _Part], out: Path, how: Preparation, scored: ScoreReport | None
+) -> None:
     """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
     work = out / PARTIAL
     new, old = work / "new", work / "old"
     shutil.rmtree(work, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how)
+        _write_data(source, parts, new, out, how, scored)
     except BaseException:  # half of the data is of no use, and may be what filled the disk
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -240,7 +256,14 @@ def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation)
     shutil.rmtree(work)
 
 
-def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, how: Preparation) -> None:
+def _write_data(
+    source: Source,
+    parts: dict[str, _Part],
+    new: Path,
+    out: Path,
+    how: Preparation,
+    scored: ScoreReport | None,
+) -> None:
     about: dict[str, dict[str, object]] = {
         name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
         for name, part in parts.items()
@@ -258,6 +281,8 @@ def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, h
         "splits": about,
         "preparation": asdict(how),
     }
+    if scored is not None:
+        index["scored"] = scored.description()
     (new / "dataset.json").write_text(json.dumps(index, indent=1))
 
 
@@ -278,5 +303,6 @@ def _write_split(folder: Path, part: _Part) -> str:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
         if name != "paths":  # where the pictures lie does not change what they are
-            digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+            digest.update(name.encode() + str(array.dtype).encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
     return digest.hexdigest()

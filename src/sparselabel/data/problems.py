@@ -69,7 +69,9 @@ def _wrong_labels(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
             "wrong-labels",
             f"{counts.wrong:,} observed labels of {name} are not the true ones, as {first['class']} of "
             f"{first['image']} (observed {first['observed']}, truth {first['truth']})",
-            "find out which is right, and prepare the data again",
+            "prepare the data again with thresholds further apart, if scores of another model set them"
+            if name == "train" and "scored" in prepared.made
+            else "find out which is right, and prepare the data again",
             items,
         )
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -14,7 +13,7 @@ from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
-from sparselabel.evaluate.saved import judging_labels, split_of
+from sparselabel.evaluate.saved import judging_labels, keep_scores, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
@@ -49,8 +48,8 @@ def evaluate_run(
     about = {"run": str(path), "split": split, "recovery": result["recovery"]}
     measured = about | measures(scores, judging_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
-    np.savez(path / f"scores-{split}.npz", ids=np.asarray(part.truth.ids), scores=scores)
-    write_json(path / f"evaluation-{split}.json", measured)
+    keep_scores(run, part, scores)
+    write_json(run.evaluation_file(split), measured)
     return measured
 
 

@@ -35,11 +35,16 @@ class Saved:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def saved_scores(path: Path, split: str) -> Saved:
+def keep_scores(run: RunFolder, part: PreparedSplit, scores: Scores) -> None:
+    """Write RUN/scores-SPLIT.npz."""
+    np.savez(run.scores_file(part.name), ids=np.asarray(part.truth.ids), scores=scores)
+
+
+def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
     """Read RUN/scores-SPLIT.npz; refuses scores of other pictures than the split has now."""
     run = RunFolder(path)
-    part = split_of(run, split)
-    file = path / f"scores-{split}.npz"
+    part = split_of(run, split, moved)
+    file = run.scores_file(split)
     write_it = f"`sparselabel evaluate {path} --split {split}` writes it"
     if not file.is_file():
         raise RunError(f"there is no {file}: {write_it}")

@@ -29,7 +29,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
         grid = figure.subplots(1, panels, squeeze=False)[0]  # each with its own height
         for rank, axes in enumerate(grid):
             for number, (name, scores) in enumerate(zip(names, highest, strict=True)):
-                shares = _shares(scores[:, rank])
+                shares = shares_by_score(scores[:, rank])
                 axes.stairs(
                     100 * shares,
                     EDGES,
@@ -50,6 +50,6 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
         return save(figure, Table(("run", "rank", "from", "to", "share"), numbers), out)
 
 
-def _shares(scores: Scores) -> Values:
+def shares_by_score(scores: Scores) -> Values:
     """The share of pictures in every interval of scores."""
     return np.asarray(np.histogram(scores, EDGES)[0] / len(scores))

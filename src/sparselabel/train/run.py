@@ -16,9 +16,11 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, DataError, ModelError, counted
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.base import Method, Needs
+from sparselabel.method.layout import Layout
 from sparselabel.method.readings import NO_NEGATIVES
 from sparselabel.model.backbone import NONE, PRETRAINED
 from sparselabel.place import require_folder_to_write
@@ -124,6 +126,8 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
             scores = scores_of(module, session.inputs, phase, split)
             table = data.split(split).observed
             result[key] = judged(scores.numpy(), table) | measures(scores.numpy(), table)
+            if fabric.is_global_zero:  # so that figures and reports need not score the pictures again
+                keep_scores(run, data.split(split), scores.float().numpy())
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:

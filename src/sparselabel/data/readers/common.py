@@ -1,11 +1,12 @@
 """What several readers need: looking up picture files, unit boxes, errors that name the file."""
 
+import json
 import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +88,19 @@ def naming(file: Path) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
+
+
+def load_json(file: Path, otherwise: str) -> Any:
+    """The content of a JSON file that fits into memory; ``otherwise``: what to give if there is none."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{file} is not there, or not a file: {otherwise}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno:,}, column {error.colno:,}"
+        raise DataError(f"{file}, {place} is not JSON: {error.msg}") from error
 
 
 def refuse_empty(table: LabelTable, message: str) -> None:
