@@ -58,7 +58,7 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan(BASE, ["an", "rolle"], [], [0], OUT)
     with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
         plan(replace(BASE, settings=Settings(momentum=0.5)), ["an", "bce"], [], [0], OUT)
-    with pytest.raises(ConfigError, match="learning_rate must be above 0"):
+    with pytest.raises(ConfigError, match="learning-rate must be above 0"):
         plan(BASE, ["an"], [0.1, -1.0], [0], OUT)
 
 

@@ -30,12 +30,7 @@ def words_of(command: str) -> list[str]:
 @cache
 def understood(command: str) -> tuple[Any, dict[str, Any]]:
     """The function that a command would run, and its arguments, the recipe's settings included."""
-    _, outer, _ = cli.app.meta.parse_args(words_of(command), exit_on_error=False, print_error=False)
-    cli.app.config = cli._settings(outer.kwargs.get("config"), outer.kwargs.get("recipe"))
-    try:
-        verb, bound, _ = cli.app.parse_args(outer.args, exit_on_error=False, print_error=False)
-    finally:
-        cli.app.config = ()
+    verb, bound, _ = cli.app.parse_args(words_of(command), exit_on_error=False, print_error=False)
     return verb, bound.arguments
 
 

@@ -55,6 +55,11 @@ def listing(items: Iterable[object], most: int = 10) -> str:
     return ", ".join(names[:most]) + f" and {len(names) - most:,} more"
 
 
+def counted(number: int, thing: str) -> str:
+    """How many there are of a thing: 1 picture, 2,000 pictures."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
     """A hint for a mistyped name: the nearest known one, if any is near, and all of them.
 

@@ -119,15 +119,31 @@ class RunFolder:
         just_begun = names <= {"run.json", "run.json.partial", "config.toml.partial"}  # killed at once
         return just_begun or (force and "run.json" in names)
 
+    def refuse_other_data(self, about: dict[str, Any]) -> None:
+        """Raise if a run that is there was begun on other data than ``about`` names."""
+        if not self.config_file.exists():
+            return
+        before = self.about()
+        old, new = before["data_digest"], about["data_digest"]
+        other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
+        if other:
+            moved = before["data"] != about["data"]
+            where = (
+                f"{before['data']}, not {about['data']}" if moved else f"{about['data']} has changed since"
+            )
+            raise RunError(
+                f"{self.path} was begun on other data ({where}; different: {', '.join(other)}): "
+                "resume it on the data it was begun on, replace it (--force), or choose another --out"
+            )
+
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
+        self.refuse_other_data(about)  # first: other data may well make another configuration
         before = self.config()
         if before != config:
             raise RunError(
                 f"{self.path} was begun with another configuration ({_difference(before, config)}): "
                 "resume it with the flags it was begun with, replace it (--force), or choose another --out"
             )
-        if self.about()["data_digest"] != about["data_digest"]:
-            raise RunError(f"{self.path} was begun on other data: resume it on that, or choose another --out")
 
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
@@ -144,6 +160,11 @@ class RunFolder:
                 f"{self.path} is not a run (it has no run.json): make one with `sparselabel train`"
             )
         return read_json(self.path / "run.json")
+
+    def data_name(self, split: str) -> str:
+        """The data it was trained on, for a message: its folder, and how one of its splits begins."""
+        about = self.about()
+        return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""
@@ -162,5 +183,6 @@ def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
     """Nested settings by the names their flags have, as ``head.epochs``."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{table}{name}.") if isinstance(value, dict) else {f"{table}{name}": value}
+        flag = f"{table}{name.replace('_', '-')}"
+        flat |= _flat(value, f"{flag}.") if isinstance(value, dict) else {flag: value}
     return flat

@@ -23,7 +23,7 @@ EXPORTS = ("label-studio", "cvat", "fiftyone")
 def test_help_lists_the_verbs(command: Command) -> None:
     done = command("--help")
     assert done == 0
-    for word in (*VERBS, "--config", "--version"):
+    for word in (*VERBS, "--version"):
         assert word in done.out
     assert command().out == done.out  # without a word, too
 
@@ -65,7 +65,7 @@ def test_version(command: Command) -> None:
 def test_help_is_quick(arguments: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from sparselabel.cli import app\n"
-        "try: app.meta(sys.argv[1:])\n"
+        "try: app(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'timm', 'torchvision', 'numpy', 'PIL', 'lightning_fabric'} & set(sys.modules)\n"
         "print(sorted(heavy), file=sys.stderr)"
@@ -201,6 +201,21 @@ def test_a_file_that_may_not_be_touched(command: Command, failing: Any) -> None:
     assert done == 1
     said = "prepared/dataset.json could not be used: Permission denied; check its name and permissions"
     assert done.err == f"sparselabel: error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("run/config.toml.partial", "run/config.toml"),
+        ("run/checkpoints/0003.partial/state.json", "run/checkpoints/0003/state.json"),
+        ("data/.partial/new/train/ids.npy", "data/train/ids.npy"),
+        ("data/features/train-1a2b.here-4711.partial.npy", "data/features/train-1a2b.npy"),
+        ("photos/no.partial.view.jpg", "photos/no.partial.view.jpg"),
+    ],
+)
+def test_a_file_is_named_as_it_will_be_called(command: Command, failing: Any, file: str, name: str) -> None:
+    failing(PermissionError(13, "Permission denied", file))
+    assert command("data", "prepared").err.startswith(f"sparselabel: error: {name} could not be used")
 
 
 def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> None:

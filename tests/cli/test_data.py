@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +236,13 @@ def test_readers_get_their_flags(
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setitem(READERS, words[0], lambda source, **options: calls.append((source, options)))
-    monkeypatch.setattr(
-        "sparselabel.cli.prepare.write", lambda read, out, force, how: calls.append((out, force, how))
-    )
+
+    def write(read: Callable[[], None], out: Path, force: bool, how: Preparation) -> None:
+        read()
+        calls.append((out, force, how))
+
+    for module in ("prepare", "prepare_published"):
+        monkeypatch.setattr(f"sparselabel.cli.{module}.write", write)
     assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
     paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
     assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]

@@ -52,7 +52,7 @@ def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> No
     assert "mAP of the estimates" not in done.out
     by_number = [row for row in rows if row[0].startswith("mAP, pictures with")]
     assert by_number == [
-        ["mAP, pictures with 1 labels (3; 2 classes)", "100.00"],
+        ["mAP, pictures with 1 label (3; 2 classes)", "100.00"],
         ["mAP, pictures with 2 labels (1; 2 classes)", "100.00"],
     ]
     assert done.out.splitlines()[-1] == "without positives, counted as 0: never"

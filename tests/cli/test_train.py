@@ -88,7 +88,7 @@ def test_a_flag_beats_the_file(command: Command, captured: Captured) -> None:
     flags = shlex.split(
         "--seed 9 --head.epochs 3 --settings.weight 2 --views.flip 0 --full.epochs 1 --workers 3"
     )
-    assert command("--config", "c.toml", "train", "prepared", "--out", "run", *flags) == 0
+    assert command("train", "prepared", "--out", "run", "--config", "c.toml", *flags) == 0
     assert captured.config == replace(
         OF_FILE,
         seed=9,

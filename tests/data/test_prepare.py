@@ -320,7 +320,7 @@ def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
 def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = prepare(source, out, SINGLE)
-    with pytest.raises(RunError, match=r"out exists and is not empty: .*--force"):
+    with pytest.raises(RunError, match=r"out holds prepared data already: .*--force"):
         prepare(source, out, Preparation())
     assert open_prepared(out).train.digest == before.train.digest
     (tmp_path / "mine").mkdir()

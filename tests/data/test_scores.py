@@ -141,5 +141,5 @@ def test_rules_that_make_no_sense() -> None:
         Preparation(scores="s.csv")
     with pytest.raises(ConfigError, match=r"give the file with --scores"):
         Preparation(score_negative=0.1)
-    with pytest.raises(ConfigError, match=r"score_negative must be below score_positive, not 0.9 and 0.1"):
+    with pytest.raises(ConfigError, match=r"score-negative must be below score-positive, not 0.9 and 0.1"):
         Preparation(scores="s.csv", score_positive=0.1, score_negative=0.9)

@@ -78,7 +78,7 @@ def test_memories_of_one_method_share_the_room(tmp_path: Path) -> None:
     assert [type(made) for made in (first, second)] == [RowsInRam, RowsInRam]
     third = make("third")  # half of the room is promised, though nothing is taken yet
     assert isinstance(third, RowsInFile)
-    with pytest.raises(ResourceError, match=r"together with the method's other memories, 0\.00 GB"):
+    with pytest.raises(ResourceError, match=r"together with the method's other memories, 0\.00 MB"):
         make("fourth", room=third.bytes * 2 - 1)
     third.read(torch.tensor([0]))  # its file is there, and the disk knows
     assert isinstance(make("fourth", room=third.bytes), RowsInFile)
@@ -93,7 +93,7 @@ def test_a_layout_may_say_where(tmp_path: Path) -> None:
     assert isinstance(barely, RowsInRam)
     with pytest.raises(ResourceError, match="there is no run folder"):
         make_memory("some", layout_of(ROWS, keep="file"), WIDTH, initial)
-    with pytest.raises(ResourceError, match=r"needs 0\.00 GB of memory"):
+    with pytest.raises(ResourceError, match=r"needs [\d.]+ MB of memory"):
         make_memory("some", layout_of(ROWS, tmp_path, keep="ram"), WIDTH, initial, memory=lambda: NEEDED - 1)
 
 

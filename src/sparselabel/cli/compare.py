@@ -11,9 +11,11 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
+from sparselabel.place import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.compare import Planned, Row
@@ -32,6 +34,7 @@ def compare(
     vary: Annotated[list[str] | None, Listed] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
+    given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
     """Train several methods and print a table: test mAP, its spread, the share of the oracle gap recovered.
 
@@ -62,6 +65,7 @@ def compare(
     from sparselabel.data.dataset import open_prepared
     from sparselabel.vary import Varied
 
+    require_folder_to_write(out)
     varied = None if vary is None else Varied.of(vary)
     planned = plan(config, methods, learning_rates or (), seeds or (0,), out, varied)
     rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)

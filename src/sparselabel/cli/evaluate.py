@@ -6,9 +6,10 @@ from typing import Any
 
 from rich.table import Table
 
-from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, counted
+from sparselabel.place import require_folder_to_write
 
 
 def evaluate(
@@ -54,7 +55,9 @@ def evaluate(
     if run is not None:
         from sparselabel.evaluate.run import evaluate_run, pictures_in
 
-        with progress(pictures_in(run, split, data), f"scoring {split}") as advance:
+        pictures = pictures_in(run, split, data)
+        require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
+        with progress(pictures, f"scoring {split}") as advance:
             measured = evaluate_run(
                 run, split, data=data, threshold=threshold, workers=workers, report=advance
             )
@@ -83,7 +86,9 @@ def _evaluate_published(
 def show(measured: dict[str, Any]) -> None:
     """Tables of the measures."""
     console = plain_console()
-    table = Table(title=f"{measured['split']}: {measured['images']:,} pictures, labels {measured['labels']}")
+    table = Table(
+        title=f"{measured['split']}: {counted(measured['images'], 'picture')}, labels {measured['labels']}"
+    )
     table.add_column("measure")
     table.add_column("value", justify="right")
     for rule, value in measured["mean_average_precision"].items():
@@ -98,7 +103,8 @@ def show(measured: dict[str, Any]) -> None:
     for count, subset in (measured["by_number_of_labels"] or {}).items():
         mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
         if mean is not None:
-            what = f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)"
+            what = f"mAP, pictures with {count} label{'' if count == '1' else 's'} "
+            what += f"({subset['images']:,}; {present} class{'' if present == 1 else 'es'})"
             table.add_row(what, f"{100 * mean:.2f}")
     if measured.get("real"):
         table.add_row("top-1, the original label", f"{100 * measured['real']['top_1_single']:.2f}")
@@ -108,7 +114,7 @@ def show(measured: dict[str, Any]) -> None:
         if value is not None:
             table.add_row(f"hidden training labels: mAP of the {who}", f"{100 * value:.2f}")
     console.print(table)
-    classes = Table("class", "positives", "AP", "precision", "recall", "F1")
+    classes = names_first("class", "positives", "AP", "precision", "recall", "F1")
     for row in measured["classes"]:
         numbers = (row[key] for key in ("average_precision", "precision", "recall", "f1"))
         classes.add_row(row["name"], f"{row['positive']:,}", *(f"{100 * number:.1f}" for number in numbers))

@@ -4,7 +4,7 @@ import inspect
 
 from rich.table import Table
 
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import names_first, plain_console
 
 PAPERS = (
     "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
@@ -40,7 +40,7 @@ def methods(name: str | None = None, /) -> None:
 
     console = plain_console()
     if name is None:
-        table = Table("method", "what it does (paper, equation)", "needs")
+        table = names_first("method", "what it does (paper, equation)", "needs")
         for known, factory in METHODS.items():
             table.add_row(known, _first_line(factory), needs_of(known))
         console.print(table)

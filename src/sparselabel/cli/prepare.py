@@ -1,30 +1,30 @@
 """``sparselabel prepare``: read a data set, check it and write the prepared form."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
-from sparselabel.config import Preparation
-from sparselabel.errors import RunError
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
 
 app = App(
     name="prepare",
-    help="Read a data set, check every picture, and write it in the form that training opens at once.",
-    help_epilogue="Example: `sparselabel prepare table labels.csv --images photos --out prepared`",
-)
+    help="""Read a data set, check every picture, and write it in the form that training opens at once.
 
-How = Annotated[Preparation, Parameter(name="*")]
-DEFAULT = Preparation()
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
+    """,
+)
 
 
 @app.command
-def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN) -> None:
     """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
+
+    Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) 
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["voc"](source), out, force, how)
+    write(lambda: READERS["voc"](source), out, force, how)
 
 
 @app.command
@@ -52,8 +52,11 @@ def coco(
     labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """COCO: the folder with annotations/ and pictures, or one COCO-style JSON file.
+
+    Example: `sparselabel prepare coco coco --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -74,89 +77,11 @@ def coco(
     """
     from sparselabel.data.readers import READERS
 
-    found = READERS["coco"](
-        source, images=images, keep_empty=keep_empty, skip_missing=skip_missing, labels=labels
-    )
-    write(found, out, force, how)
+    def read() -> "Source":
+        options = {"keep_empty": keep_empty, "skip_missing": skip_missing, "labels": labels}
+        return READERS["coco"](source, images=images, **options)
 
-
-@app.command
-def nuswide(
-    source: Path, /, *, out: Path, images: Path | None = None, force: bool = False, how: How = DEFAULT
-) -> None:
-    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    images
-        Folder of the pictures, if it is not Flickr or Images inside.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(READERS["nuswide"](source, images=images), out, force, how)
-
-
-@app.command
-def cub(
-    source: Path, /, *, out: Path, images: Path | None = None, force: bool = False, how: How = DEFAULT
-) -> None:
-    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    images
-        Folder of the pictures, if it is not images inside.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(READERS["cub"](source, images=images), out, force, how)
-
-
-@app.command
-def imagenet(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    labels: Path | None = None,
-    synsets: Path | None = None,
-    real: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-) -> None:
-    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
-
-    Parameters
-    ----------
-    source
-        The folder.
-    out
-        Folder to write.
-    labels
-        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
-        id a picture, or the devkit's numbers.
-    synsets
-        Synset ids in the devkit's order, for the devkit's numbers.
-    real
-        ReaL's real.json, if it is not in the folder.
-    force
-        Replace what is in --out.
-    """
-    from sparselabel.data.readers import READERS
-
-    write(READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
+    write(read, out, force, how)
 
 
 @app.command
@@ -176,8 +101,11 @@ def table(
     skip_missing: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
+
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 
     Parameters
     ----------
@@ -209,15 +137,22 @@ def table(
     from sparselabel.data.readers import READERS
 
     columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
-    found = READERS["table"](
-        source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
-    )
-    write(found, out, force, how)
+
+    def read() -> "Source":
+        return READERS["table"](
+            source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
+        )
+
+    write(read, out, force, how)
 
 
 @app.command
-def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def folder(
+    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN
+) -> None:
     """Class folders: a picture's folder is its one known label.
+
+    Example: `sparselabel prepare folder photos --out prepared`
 
     Parameters
     ----------
@@ -230,7 +165,7 @@ def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAUL
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["folder"](source), out, force, how)
+    write(lambda: READERS["folder"](source), out, force, how)
 
 
 @app.command
@@ -243,8 +178,11 @@ def scenes(
     seed: int = 0,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """The embedded data: drawn pictures of small worlds with several things each, fully labelled.
+
+    Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
@@ -263,20 +201,8 @@ def scenes(
     """
     from sparselabel.data import scenes as maker
 
-    if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
-    with progress(train + test, "drawing scenes") as advance:
-        source = maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
-    write(source, out, force, how)
+    def draw() -> "Source":
+        with progress(train + test, "drawing scenes") as advance:
+            return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
 
-
-def write(source: "Source", out: Path, force: bool, how: Preparation) -> Any:
-    """Check and write what a reader found, and say what it was."""
-    from sparselabel.cli.data import describe
-    from sparselabel.data.prepare import prepare
-
-    everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {everything:,} pictures") as advance:
-        prepared = prepare(source, out, how, force=force, report=advance)
-    describe(prepared)
-    return prepared
+    write(draw, out, force, how)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from sparselabel.cli.prepare import DEFAULT, How, app, write
+from sparselabel.cli.prepare_published import app
+from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 
 __all__ = ["app", "cvat", "fiftyone", "label_studio"]
 
@@ -19,8 +20,11 @@ def label_studio(
     complete: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """Label Studio: the export "JSON", with choices, boxes, points and other labelled shapes.
+
+    Example: `sparselabel prepare label-studio export.json --images photos --out prepared`
 
     Parameters
     ----------
@@ -41,8 +45,8 @@ def label_studio(
     """
     from sparselabel.data.readers import READERS
 
-    found = READERS["label-studio"](source, images=images, image=image, negative=negative, complete=complete)
-    write(found, out, force, how)
+    options = {"images": images, "image": image, "negative": negative, "complete": complete}
+    write(lambda: READERS["label-studio"](source, **options), out, force, how)
 
 
 @app.command
@@ -56,8 +60,11 @@ def cvat(
     complete: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """CVAT: the export "CVAT for images 1.1", with tags, boxes, points and other shapes.
+
+    Example: `sparselabel prepare cvat annotations.xml --images photos --out prepared`
 
     Parameters
     ----------
@@ -76,7 +83,8 @@ def cvat(
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["cvat"](source, images=images, negative=negative, complete=complete), out, force, how)
+    options = {"images": images, "negative": negative, "complete": complete}
+    write(lambda: READERS["cvat"](source, **options), out, force, how)
 
 
 @app.command
@@ -90,8 +98,11 @@ def fiftyone(
     complete: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """FiftyOne: the exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
+
+    Example: `sparselabel prepare fiftyone labels.json --out prepared`
 
     Parameters
     ----------
@@ -110,4 +121,5 @@ def fiftyone(
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["fiftyone"](source, images=images, negatives=negatives, complete=complete), out, force, how)
+    options = {"images": images, "negatives": negatives, "complete": complete}
+    write(lambda: READERS["fiftyone"](source, **options), out, force, how)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from sparselabel.cli.methods import PAPERS
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import names_first, plain_console
 
 if TYPE_CHECKING:
     from sparselabel.config import Recipe
@@ -31,7 +31,7 @@ def recipes(name: str | None = None, /) -> None:
         _show(name)
         return
     console = plain_console()
-    table = Table("recipe", "paper", "its method", "published", "run here")
+    table = names_first("recipe", "paper", "its method", "published", "run here")
     for known in names():
         config, recipe = load(known)
         measure, values = next(iter(recipe.published.items()))
@@ -65,7 +65,7 @@ def _numbers(recipe: "Recipe") -> Table:
     ours: dict[str, dict[str, tuple[float, ...]]] = {}
     for measured in recipe.ours:
         ours.setdefault(measured.measure, {}).update(measured.values)
-    table = Table("method")
+    table = names_first("method")
     for title in (*recipe.published, *(f"ours, {measure}" for measure in ours)):
         table.add_column(title, justify="right")
     methods = [method for values in recipe.published.values() for method in values]

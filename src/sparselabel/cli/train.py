@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
 
@@ -22,6 +23,7 @@ def train(
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
     handling: Annotated[Handling, Flat] = HANDLING,
+    given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
     """Train a classifier on prepared data.
 

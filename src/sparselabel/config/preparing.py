@@ -22,10 +22,10 @@ class Sparsify:
     sparsify
         none: hide nothing.
         single-positive: keep one positive a picture, by default a random one (the papers' setting).
-        per-picture: keep so many positives and negatives a picture.
-        positive-share: keep each positive with probability ``share``, no negative.
-        uniform: keep each label, positive or negative, with probability ``share``.
-        per-class: keep so many positives and negatives of every class.
+        per-picture: keep --positives and --negatives a picture.
+        positive-share: keep each positive with probability --share, no negative.
+        uniform: keep each label, positive or negative, with probability --share.
+        per-class: keep --positives and --negatives of every class.
     positives
         Positives kept by per-picture and per-class (-1: all).
     negatives
@@ -101,16 +101,20 @@ class Preparation(Sparsify):
             raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
         for name in ("keep_train", "keep_validation"):
             if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be a share in (0, 1], not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{name.replace('_', '-')} must be a share in (0, 1], not {getattr(self, name)}"
+                )
         self._check_scores()
 
     def _check_scores(self) -> None:
         high, low = self.score_positive, self.score_negative
         if self.scores is None and (high is not None or low is not None):
-            raise ConfigError("score_positive and score_negative are for scores: give the file with --scores")
+            raise ConfigError(
+                "--score-positive and --score-negative are for scores: give their file (--scores)"
+            )
         if self.scores is not None and high is None and low is None:
             raise ConfigError(
                 f"scores {self.scores} need a rule: give --score-positive, --score-negative or both"
             )
         if high is not None and low is not None and not low < high:
-            raise ConfigError(f"score_negative must be below score_positive, not {low} and {high}")
+            raise ConfigError(f"score-negative must be below score-positive, not {low} and {high}")

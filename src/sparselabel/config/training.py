@@ -57,11 +57,12 @@ class Phase:
         # Written so that not-a-number is refused too.
         for name in ("epochs", "weight_decay", "clip", "patience"):
             value = getattr(self, name)
-            _refuse(not value >= 0, f"{self.called}.{name} must not be negative, but is {value}")
+            flag = f"{self.called}.{name.replace('_', '-')}"
+            _refuse(not value >= 0, f"{flag} must not be negative, but is {value}")
         rate, average = self.learning_rate, self.weight_average
-        _refuse(not 0 < rate < math.inf, f"{self.called}.learning_rate must be above 0, not {rate}")
+        _refuse(not 0 < rate < math.inf, f"{self.called}.learning-rate must be above 0, not {rate}")
         _refuse(self.batch < 1, f"{self.called}.batch must be at least 1, not {self.batch}")
-        _refuse(not 0 <= average < 1, f"{self.called}.weight_average must be in [0, 1), not {average}")
+        _refuse(not 0 <= average < 1, f"{self.called}.weight-average must be in [0, 1), not {average}")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Views:
         _refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
         _refuse(
             not 0 < self.smallest_crop <= 1,
-            f"views.smallest_crop must be in (0, 1], not {self.smallest_crop}",
+            f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
         )
         _refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
 
@@ -134,7 +135,8 @@ class TrainConfig:
     boost
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
-        Compute the backbone's features once, keep them on disk, and train the head on them.
+        Compute the backbone's features once, keep them beside the data, and train the head on them; with
+        --full.epochs everything is trained afterwards, on pictures.
     seed
         Of the head's start, the order of pictures and their crops.
     precision
@@ -161,13 +163,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _refuse(
             self.head.epochs + self.full.epochs == 0,
-            "there is nothing to train: head.epochs and full.epochs are both 0",
+            "there is nothing to train: --head.epochs and --full.epochs are both 0",
         )
         _refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
         _refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
         _refuse(
             self.frozen and self.head.epochs == 0,
-            "frozen trains the head on stored features: give head.epochs",
+            "--frozen trains the head on stored features: give --head.epochs",
         )
         _refuse(
             self.boost is not None and not 0 < self.boost < math.inf,

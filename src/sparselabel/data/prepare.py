@@ -23,7 +23,8 @@ from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
-from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, counted, listing
+from sparselabel.place import require_folder_to_write
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
@@ -48,7 +49,8 @@ def prepare(
     source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
-    _refuse_to_overwrite(source, out, how, force)
+    refuse_taken(out, force)
+    _refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
         raise DataError(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
@@ -70,7 +72,7 @@ def prepare(
         train, val = split_rows(count, how.validation)
         if not len(train) or not len(val):
             raise DataError(
-                f"a validation share of {how.validation} of {count:,} pictures leaves none for "
+                f"a validation share of {how.validation} of {counted(count, 'picture')} leaves none for "
                 f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
             )
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
@@ -116,21 +118,28 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
         refuse_incomplete(split.labels.values)
 
 
-def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, and a folder is needed: choose another --out")
-    there = {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
+def refuse_taken(out: Path, force: bool) -> None:
+    """Raise if --out cannot be written, or holds something that nobody asked to replace."""
+    require_folder_to_write(out)
+    if (out / "dataset.json").exists() and not force:
+        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
     # A source may have made its pictures there itself (scenes).
-    only_pictures = (out / "scenes.json").exists() and "dataset.json" not in there
-    if there and not force and not only_pictures:
+    if _entries(out) and not force and not (out / "scenes.json").exists():
         raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+
+
+def _refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
     needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
-    in_the_way = sorted((needed & there).difference(_old_splits(out)))
+    in_the_way = sorted((needed & _entries(out)).difference(_old_splits(out)))
     if in_the_way:
         raise RunError(
             f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
             "choose another --out"
         )
+
+
+def _entries(out: Path) -> set[str]:
+    return {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
 
 
 def _old_splits(out: Path) -> list[str]:
@@ -158,7 +167,9 @@ def _leave_out_broken(
         rows = np.nonzero(good)[0]
         kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
-        found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
+        found = f"{len(broken):,} of {counted(everything, 'picture')} cannot be decoded:\n  " + "\n  ".join(
+            broken
+        )
         if not skip:
             raise DataError(f"{found}\nMend or remove them, or leave them out with --skip-broken.")
         warnings.warn(f"{found}\nThey were left out.", DataWarning, stacklevel=3)
@@ -197,7 +208,8 @@ def _subsets(parts: dict[str, _Part], how: Preparation) -> dict[str, _Part]:
     for name, rows in kept.items():
         if not len(rows):
             raise DataError(
-                f"a share of {shares[name]} of {counts[name]:,} pictures leaves none of {name!r}: keep more"
+                f"a share of {shares[name]} of {counted(counts[name], 'picture')} leaves none of {name!r}: "
+                "keep more"
             )
     return {name: parts[name].take(rows) for name, rows in kept.items()}
 

@@ -69,4 +69,4 @@ def free_disk(path: Path) -> int:
 
 def gigabytes(number: int) -> str:
     """A number of bytes in words."""
-    return f"{number / 1e9:,.2f} GB"
+    return f"{number / 1e9:,.2f} GB" if number >= 1e8 else f"{number / 1e6:,.2f} MB"

@@ -65,7 +65,7 @@ class Log:
         losses = " ".join(f"{name} {value:.4f}" for name, value in record["losses"].items())
         judged = record["validation"]
         score = "" if judged is None else f" | validation {judged['name']} {100 * judged['value']:.2f}"
-        self.say(f"epoch {record['epoch'] + 1:3d} ({record['phase']}) | {losses}{score}")
+        self.say(f"epoch {record['epoch']:3d} ({record['phase']}) | {losses}{score}")
         if self._writer is not None:
             for name, value in record["losses"].items():
                 self._board.add_scalar(f"loss/{name}", value, record["epoch"])

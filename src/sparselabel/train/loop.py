@@ -43,10 +43,10 @@ def train(session: Session) -> TrainingState:
                 losses, histogram = train_epoch(session, stage, epoch, bar)
                 validation = session.validate(stage)
                 state = after_epoch(state, stage, epoch, validation)
-                session.watch.keep(name, epoch, stage.judged, session.method)
+                session.watch.keep(name, epoch + 1, stage.judged, session.method)
                 session.log.epoch(
                     {
-                        "epoch": epoch,
+                        "epoch": epoch + 1,  # what people see counts from 1
                         "phase": name,
                         "losses": losses,
                         "validation": validation,

@@ -14,7 +14,7 @@ from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
-from sparselabel.errors import ConfigError, DataError, ModelError
+from sparselabel.errors import ConfigError, DataError, ModelError, counted
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
@@ -22,9 +22,8 @@ from sparselabel.method.across import total
 from sparselabel.method.base import Method, Needs, Progress
 from sparselabel.method.layout import Layout
 from sparselabel.method.readings import NO_NEGATIVES
-from sparselabel.method.room import gigabytes
-from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED
+from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
 from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
@@ -34,6 +33,7 @@ from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train
 from sparselabel.train.machine import default_precision, start
+from sparselabel.train.memories import files_of, refuse_best_start, say_where
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
 
@@ -55,11 +55,15 @@ def train_run(
     A run of a comparison has a ``title``: all it shows is a progress bar with that name.
     """
     machine, handling = machine or Machine(), handling or Handling()
+    require_folder_to_write(out)
+    if handling.resume:
+        RunFolder(out).refuse_other_data(_about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
     fabric = start(machine, config.precision)
     if len(data.train) < fabric.world_size:
         raise ConfigError(
-            f"{fabric.world_size} processes cannot share {len(data.train)} training pictures: use fewer"
+            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
+            "use fewer"
         )
     for phase in config.phases.values():
         epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
@@ -88,9 +92,7 @@ def train_run(
             log.say(f"expected positives: {counts.summary}")
             method = method_of(config, counts)
         tell_method(method, config, data, run, fabric, machine, learner)
-        for name, memory in method.memories().items():
-            if isinstance(memory, RowsInFile):
-                log.say(f"{name} is kept in a file of {gigabytes(memory.bytes)}")
+        say_where(method, machine, log)
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
         return finish(session, train(session))
@@ -147,12 +149,17 @@ def _recovery(
     """How well hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
-    in_files = any(isinstance(memory, RowsInFile) for memory in session.method.memories().values())
+    in_files = bool(files_of(session.method))
     if not in_files:
         best.restore_method(session.method, session.fabric)
     newest = newest_checkpoint(session.run.checkpoints)
     other_epoch = in_files and newest is not None and newest.path != best.path  # a file has the last one only
     here = None if other_epoch else session.method.estimates()
+    if other_epoch:
+        session.log.say(
+            "of the hidden labels only the model's knowledge is measured: what the method remembers is in "
+            "files, which have the last epoch and not the best"
+        )
     estimates = None
     if here is not None:
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
@@ -215,12 +222,8 @@ def tell_method(
     )
     method.to(fabric.device)
     method.prepare(layout)
-    in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]
-    if in_files and len(config.phases) > 1 and config.full.start == "best":
-        raise ConfigError(
-            f"the memory {in_files[0]} is kept in a file (too large for RAM, or memories = file), which has "
-            "the last epoch only: the full phase can start from there (full.start = last), not from the best"
-        )
+    if len(config.phases) > 1 and config.full.start == "best":
+        refuse_best_start(method)
 
 
 def _about(data: Prepared, command: Sequence[str]) -> dict[str, Any]:
