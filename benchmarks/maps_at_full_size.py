@@ -13,8 +13,9 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.catalog import make_method
+from sparselabel.method.layout import Layout
 from sparselabel.model.output import Output
 
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from sparselabel.data.frame import Frame
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.method import heatmaps
-from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.catalog import build_method, make_method
 from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.output import Output
 from tests.method import spatial_reference as slow

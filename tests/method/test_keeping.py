@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.method.base import Layout
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout
 from sparselabel.method.rows import RowMemory, RowsInRam
 from sparselabel.method.rows_file import HEADER_BYTES, RowsInFile
 from tests.method.test_rows import ROWS, WIDTH, contents, initial

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, nearest
-from sparselabel.method.base import Layout, Method, Part
+from sparselabel.method.base import Method, Part
 from sparselabel.method.consistency import Consistency, SpatialConsistency
 from sparselabel.method.elements import cross_entropy
 from sparselabel.method.estimates import LabelEstimates
 from sparselabel.method.expected import ExpectedLabels
 from sparselabel.method.heatmaps import HeatMaps
+from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.readings import (
     AssumedNegative,

@@ -12,8 +12,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Part, Progress, Step, not_begun
+from sparselabel.method.base import Part, Progress, Step, not_begun
 from sparselabel.method.class_counts import within_bounds
+from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
 from sparselabel.method.terms import Expected, checked_counts, refuse_too_many

@@ -16,19 +16,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import (
-    ROWS_AT_ONCE,
-    Layout,
-    Memory,
-    Needs,
-    Part,
-    Progress,
-    Step,
-    Targets,
-    at_least_float32,
-    not_begun,
-)
+from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import ROWS_AT_ONCE, Layout, Memory
 from sparselabel.method.memory import RunningScores, checked_momentum
 from sparselabel.method.rounding import Dither
 from sparselabel.method.rows import RowMemory

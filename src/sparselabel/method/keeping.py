@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.method.base import Layout
+from sparselabel.method.layout import Layout
 from sparselabel.method.room import available_memory, free_disk, gigabytes
 from sparselabel.method.rows import Initial, RowMemory, RowsInRam
 from sparselabel.method.rows_file import RowsInFile

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Layout, Memory, Part, Step, Targets
+from sparselabel.method.base import Part, Step, Targets
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.rows import RowMemory
 
 

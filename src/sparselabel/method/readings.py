@@ -11,8 +11,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Needs, Part, Step, Targets
+from sparselabel.method.base import Needs, Part, Step, Targets
 from sparselabel.method.expected import ExpectedLabels
+from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
 
 NO_NEGATIVES = (

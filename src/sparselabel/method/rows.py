@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import RunError
-from sparselabel.method.base import Memory
+from sparselabel.method.layout import Memory
 
 Initial = Callable[[Tensor], Tensor]
 """Slots (c,) -> (c, width): what the rows hold before anybody has written to them."""

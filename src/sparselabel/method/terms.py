@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Part, Step, at_least_float32
+from sparselabel.method.base import Part, Step, at_least_float32
+from sparselabel.method.layout import Layout
 
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:

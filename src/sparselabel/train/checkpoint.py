@@ -25,7 +25,8 @@ from torch import Tensor
 
 from sparselabel.errors import MAKE_ROOM, ResourceError, RunError
 from sparselabel.json_file import read_json, write_json
-from sparselabel.method.base import Memory, Method
+from sparselabel.method.base import Method
+from sparselabel.method.layout import Memory
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

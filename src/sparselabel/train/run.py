@@ -19,7 +19,8 @@ from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.base import Method, Needs
+from sparselabel.method.layout import Layout
 from sparselabel.method.readings import NO_NEGATIVES
 from sparselabel.method.room import gigabytes
 from sparselabel.method.rows_file import RowsInFile
