@@ -67,8 +67,8 @@ def _save(data: Prepared, folder: Path) -> None:
     for name, split in data.splits.items():
         paths = np.array([f"{row % PICTURES}.jpg" for row in range(len(split))])
         rows, classes = np.nonzero(split.truth.values == 1)
-        size = random.random((len(rows), 2))
-        marks = Marks(rows, classes, np.full_like(size, 0.5), size)
+        size = random.random((len(rows), 2)).astype(np.float32)
+        marks = Marks(rows, classes.astype(np.int32), np.full_like(size, 0.5), size)
         arrays = {
             "ids": split.truth.ids,
             "paths": paths,

@@ -49,6 +49,15 @@ def test_two_runs_one_of_which_has_no_scores(command: Command, trained: Path, tm
     assert (trained / "bce" / "scores-test.npz").exists()
 
 
+def test_damaged_files_are_written_anew(command: Command, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "an"
+    shutil.copytree(trained / "an", run)
+    for name in ("maps-test.npz", "maps-train.npz", "missing-labels.npz", "scores-test.npz"):
+        (run / name).write_bytes(b"damaged")
+    done = command("report", run, "--workers", 0)
+    assert (done, "left out" in done.out, done.err) == (0, False, "scoring test, an ...\nscoring train ...\n")
+
+
 def test_pictures_that_have_moved(command: Command, trained: Path, tmp_path: Path) -> None:
     run, data = tmp_path / "an", tmp_path / "data"
     shutil.copytree(trained / "an", run)

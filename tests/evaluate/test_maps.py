@@ -77,7 +77,7 @@ def test_the_highest_of_batches_are_the_highest_of_all() -> None:
     counts = torch.rand(50, 3, generator=random) < 0.5
     whole, parts = Highest(3, 4), Highest(3, 4)
     whole.add(scores, torch.arange(50), counts)
-    for rows in torch.arange(50).split(7):
+    for rows in torch.split(torch.arange(50), 7):
         parts.add(scores[rows], rows, counts[rows])
     assert [part.tolist() for part in parts.ranked()] == [part.tolist() for part in whole.ranked()]
     few = Highest(3, 4)

@@ -70,11 +70,12 @@ def write(about: "Reported", out: Path, workers: int) -> None:
     missing = None
     if about.hidden:
         with _or_note(notes, "missing"):
-            if not about.reference.folder.missing_file.is_file():
+            missing = read_missing(about)
+            if missing is None:
                 with progress(len(about.data.train), "scoring train") as advance:
                     path = about.reference.folder.path
                     write_missing(path, data=about.moved, workers=workers, report=advance)
-            missing = read_missing(about)
+                missing = read_missing(about)
             if missing is not None:
                 places = missing.shown()
                 shown = missing.rows[places].tolist(), missing.classes[places].tolist()

@@ -53,13 +53,11 @@ def write_missing(
 ) -> None:
     """Write the unknown training labels with the highest scores: ``rows``, ``classes``, ``scores`` (n,).
 
-    At most 20 of a class, the highest first. A file that is there is left as it is.
+    At most 20 of a class, the highest first.
     """
     run = RunFolder(path)
     run.result()  # refuses a run that is not finished
     part = split_of(run, "train", data)
-    if run.missing_file.is_file():
-        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)

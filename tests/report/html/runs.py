@@ -49,7 +49,8 @@ def _split(folder: Path, name: str, values: np.ndarray) -> Split:
         paint(folder / "pictures" / path, row, 60, 40)
     rows, classes = np.nonzero(values == 1)
     sizes = np.repeat(np.linspace(0.1, 0.9, len(rows))[:, None], 2, axis=1)
-    marks = Marks(rows, classes, np.full((len(rows), 2), 0.5), sizes) if name == "test" else Marks.none()
+    places = np.full((len(rows), 2), 0.5, np.float32), sizes.astype(np.float32)
+    marks = Marks(rows, classes.astype(np.int32), *places) if name == "test" else Marks.none()
     ids = np.array([f"{name}&{row}" for row in range(len(values))])
     return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
 

@@ -10,7 +10,7 @@ from PIL import Image
 from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, RunError
 from sparselabel.evaluate.saved import read_arrays
 from sparselabel.report.html.cases import Group, spread_out
 from sparselabel.report.html.pictures import MAP_QUALITY, as_uri, small, with_map
@@ -102,11 +102,14 @@ def with_maps(about: Reported, split: str) -> list[ShownRun]:
 
 
 def read_missing(about: Reported) -> Missing | None:
-    """What ``evaluate.missing`` found in the reference run; None if it did not look."""
+    """What ``evaluate.missing`` found in the reference run; None if it did not look, or the file is damaged."""
     file = about.reference.folder.missing_file
     if not file.is_file():
         return None
-    found = read_arrays(file, ("rows", "classes", "scores"), "remove it, and report again")
+    try:
+        found = read_arrays(file, ("rows", "classes", "scores"), "")
+    except RunError:
+        return None
     return Missing(found["rows"], found["classes"], found["scores"])
 
 
