@@ -68,9 +68,9 @@ def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
     assert len(Path("beside.csv").read_text().splitlines()) == 1 + 2 * 5
     assert command("figure", "scores", "run", "--split", "test") == 0
     assert command("figure", "sizes", "run", "run", "--bins", "2") == 0
-    done = command("figure", "scores", "run")
+    done = command("figure", "scores", "run", "--split", "train")
     assert done == 1
-    assert "`sparselabel evaluate run --split val` writes it" in done.err
+    assert "`sparselabel evaluate run --split train` writes it" in done.err
     for name in ("maps", "growth", "beside", "scores", "sizes"):
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
     done = command("differ", "run", "run", "--samples", "50")

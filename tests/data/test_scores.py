@@ -139,7 +139,7 @@ def test_a_wrong_file_is_named_before_pictures_are_decoded(tmp_path: Path) -> No
 def test_rules_that_make_no_sense() -> None:
     with pytest.raises(ConfigError, match=r"need a rule: give --score-positive, --score-negative or both"):
         Preparation(scores="s.csv")
-    with pytest.raises(ConfigError, match=r"give the file with --scores"):
+    with pytest.raises(ConfigError, match=r"give their file \(--scores\)"):
         Preparation(score_negative=0.1)
     with pytest.raises(ConfigError, match=r"score-negative must be below score-positive, not 0.9 and 0.1"):
         Preparation(scores="s.csv", score_positive=0.1, score_negative=0.9)

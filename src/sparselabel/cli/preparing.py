@@ -22,7 +22,8 @@ DEFAULT, GIVEN = Preparation(), FROM_FILE
 def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation) -> Any:
     """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
     from sparselabel.cli.data import describe
-    from sparselabel.data.prepare import prepare, refuse_taken
+    from sparselabel.data.folder import refuse_taken
+    from sparselabel.data.prepare import prepare
 
     refuse_taken(out, force)
     source = read()

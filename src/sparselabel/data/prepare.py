@@ -19,18 +19,15 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
+from sparselabel.data.folder import PARTIAL, old_splits, refuse_in_the_way, refuse_taken
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
-from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, counted, listing
-from sparselabel.place import require_folder_to_write
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
-
-PARTIAL = ".partial"
-"""Folder inside --out where data is written before it is moved to its place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,7 @@ def prepare(
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
     refuse_taken(out, force)
-    _refuse_in_the_way(source, out, how)
+    refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
         raise DataError(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
@@ -116,35 +113,6 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
                 f"{how.sparsify}: leave --sparsify or the list out"
             )
         refuse_incomplete(split.labels.values)
-
-
-def refuse_taken(out: Path, force: bool) -> None:
-    """Raise if --out cannot be written, or holds something that nobody asked to replace."""
-    require_folder_to_write(out)
-    if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
-    # A source may have made its pictures there itself (scenes).
-    if _entries(out) and not force and not (out / "scenes.json").exists():
-        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
-
-
-def _refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
-    needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
-    in_the_way = sorted((needed & _entries(out)).difference(_old_splits(out)))
-    if in_the_way:
-        raise RunError(
-            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
-            "choose another --out"
-        )
-
-
-def _entries(out: Path) -> set[str]:
-    return {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
-
-
-def _old_splits(out: Path) -> list[str]:
-    """The splits of data prepared before, also when its index is lost or damaged."""
-    return sorted(file.parent.name for file in out.glob("*/observed.npy"))
 
 
 def _leave_out_broken(
@@ -249,7 +217,7 @@ def _write(
         raise
     old.mkdir()
     index = ["dataset.json"] if (out / "dataset.json").exists() else []
-    for name in [*index, *_old_splits(out)]:
+    for name in [*index, *old_splits(out)]:
         (out / name).rename(old / name)
     for name in [*parts, "dataset.json"]:
         (new / name).rename(out / name)
