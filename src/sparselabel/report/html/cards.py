@@ -102,7 +102,7 @@ def with_maps(about: Reported, split: str) -> list[ShownRun]:
 
 
 def read_missing(about: Reported) -> Missing | None:
-    """What ``evaluate.missing`` found in the reference run; None if it did not look, or the file is damaged."""
+    """What ``evaluate.missing`` found in the reference run; None if there is no file, or a damaged one."""
     file = about.reference.folder.missing_file
     if not file.is_file():
         return None
