@@ -62,12 +62,15 @@ def _launch(
     recipe
         The same from a published table's recipe (`sparselabel recipes` lists them).
     """
-    app.config = _settings(config, recipe)
-    return app(tokens, result_action="return_value")
+    app.config, told = _settings(config, recipe)
+    command, given, left_out = app.parse_args(tokens)
+    # compare takes more from a recipe than its configuration; the flags --config and --recipe are read here.
+    more = {"told": told} if "told" in left_out else {}
+    return command(*given.args, **given.kwargs, **more)
 
 
-def _settings(config: Path | None, recipe: str | None) -> Any:
-    """What a file or a recipe sets, in the form that the command line takes."""
+def _settings(config: Path | None, recipe: str | None) -> tuple[Any, compare.Told | None]:
+    """What a file or a recipe sets, in the form that the command line takes; and what the recipe tells."""
     if config is not None and recipe is not None:
         raise ConfigError(
             f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
@@ -77,7 +80,7 @@ def _settings(config: Path | None, recipe: str | None) -> Any:
 
         return _read(text_of(recipe), f"recipe {recipe}")
     if config is None:
-        return ()
+        return (), None
     if not config.is_file():
         raise ConfigError(f"there is no configuration file {config}")
     try:
@@ -86,7 +89,7 @@ def _settings(config: Path | None, recipe: str | None) -> Any:
         raise ConfigError(f"{config} is not TOML: {error}") from error
 
 
-def _read(text: str, source: str) -> Any:
+def _read(text: str, source: str) -> tuple[Any, compare.Told | None]:
     import tomllib
 
     from cyclopts.config import Dict
@@ -97,8 +100,9 @@ def _read(text: str, source: str) -> Any:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}") from error
-    take_recipe(values, source)
-    return Dict(values, use_commands_as_keys=False, source=source)
+    about = take_recipe(values, source)
+    settings = Dict(values, use_commands_as_keys=False, source=source)
+    return settings, None if about is None else compare.Told(about, values.get("settings", {}))
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -13,7 +12,7 @@ from sparselabel.data.augment import views_of
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
-from sparselabel.evaluate.saved import judging_labels, split_of
+from sparselabel.evaluate.saved import judging_labels, save_scores, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
@@ -48,7 +47,7 @@ def evaluate_run(
     measured = {"run": str(path), "split": split, "recovery": result["recovery"]} | measures(
         scores, judging_labels(part), threshold
     )
-    np.savez(path / f"scores-{split}.npz", ids=np.asarray(part.truth.ids), scores=scores)
+    save_scores(run, part, scores)
     write_json(path / f"evaluation-{split}.json", measured)
     return measured
 

@@ -18,7 +18,7 @@ from sparselabel.run_folder import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Scores (N, L) of a split's pictures, as ``sparselabel evaluate`` kept them."""
+    """Scores (N, L) of a split's pictures, as training (of the test split) or evaluation kept them."""
 
     run: RunFolder
     split: PreparedSplit
@@ -33,6 +33,11 @@ class Saved:
     def positive(self) -> Labels:
         """(N, L) 1 where a class is known to be there, else 0: unknown counts as absent, as in evaluation."""
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
+
+
+def save_scores(run: RunFolder, split: PreparedSplit, scores: Scores) -> None:
+    """Write RUN/scores-SPLIT.npz: scores (N, L) of a split's pictures."""
+    np.savez(run.path / f"scores-{split.name}.npz", ids=np.asarray(split.truth.ids), scores=scores)
 
 
 def saved_scores(path: Path, split: str) -> Saved:
