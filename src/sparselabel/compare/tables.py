@@ -16,11 +16,12 @@ def write_table(
     rows: Sequence[Row], path: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
     """The rows with all numbers: what was chosen, a column for each seed's test, what was published."""
-    chosen, seeds = names_chosen(rows), dict.fromkeys(seed for row in rows for seed in row.test)
+    chosen, seeds = names_chosen(rows), sorted({seed for row in rows for seed in row.test})
     measures = measures_published(rows, recipe)
     columns = [
         *chosen, "validation", "test", "spread", "gap_recovered", "difference", "difference_low",
-        "difference_high", "hidden_model", "hidden_estimates", "labels", "seconds", "memory_mb", "failed",
+        "difference_high", "hidden_model", "hidden_estimates", "training_labels", "seconds", "memory_mb",
+        "failed",
         *(f"published {measure}" for measure in measures), *(f"test_{seed}" for seed in seeds),
     ]  # fmt: skip
     lines = []
