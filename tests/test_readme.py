@@ -75,6 +75,7 @@ def test_every_method_is_listed() -> None:
         "docs/results.md",
         "docs/recipes.md",
         "docs/analyses.md",
+        "docs/comparisons.md",
         "docs/architecture.md",
         "CONTRIBUTING.md",
     ],

@@ -27,6 +27,8 @@ def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
     _, recipe = load("p3/voc-linear-mobilenet")
     for line in (*recipe.prepare, *recipe.train):
         assert f"  {line}\n" in done.out
+    assert "  methods: bce bce-ls iun an an-ls wan epr role pseudo; seeds: 0, 1, 2\n" in done.out
+    assert "  chosen by validation: head.learning-rate: 0.01, 0.001, 0.0001\n" in done.out
     rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
     assert ["role", "86.5", "77.56 ± 0.09"] in rows
     assert ["iu", "82.6", "75.36 ± 0.04"] in rows
@@ -60,7 +62,7 @@ def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captur
     assert captured == []
 
 
-RECIPE = '[recipe]\npaper = "P9"\nprepare = []\ntrain = []\ncost = "?"\n'
+RECIPE = '[recipe]\npaper = "P9"\nprepare = []\ntrain = []\ncost = "?"\ncompare = {methods = ["an"]}\n'
 PUBLISHED = "[recipe.published.mAP]\nan = 50\n"
 OURS = '[[recipe.ours]]\ncommand = ""\ndate = ""\nseeds = [0, 1]\nvalues = {an = [50]}\n'
 WHOLE = RECIPE + PUBLISHED
@@ -70,7 +72,18 @@ WHOLE = RECIPE + PUBLISHED
     ("toml", "said"),
     [
         (WHOLE.replace("cost", "costs"), "[recipe] has an unknown key 'costs': did you mean 'cost'?"),
-        (RECIPE, "c.toml[recipe] has no 'published': it must be given"),
+        (
+            RECIPE.replace("compare = {methods", "# {methods"),
+            "c.toml[recipe] has no 'compare': it must be given",
+        ),
+        (
+            RECIPE.replace("}", ", vary = {seed = [1], watch = [2]}}"),
+            "a recipe varies one setting, not seed, watch: write a file for each",
+        ),
+        (
+            RECIPE.replace("}", ", choose = {seed = [[1]]}}"),
+            "c.toml[recipe][compare][choose]: seed 1 must be a number or a text in quotes or true or false",
+        ),
         ("recipe = 3", "c.toml: recipe must be a table ([recipe]), not 3"),
         (WHOLE.replace("train = []", "train = 5"), "[recipe]: train must be a list ([...]), not 5"),
         (WHOLE.replace("train = []", "train = [5]"), "[recipe]: train 1 must be a text in quotes, not 5"),

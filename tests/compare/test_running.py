@@ -34,7 +34,11 @@ RESULT: dict[str, Any] = {"validation": {"value": 0.5}, "test": {"value": 0.25}}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    folder = tmp_path_factory.mktemp("scenes")
+    return small_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+def small_scenes(folder: Path) -> Prepared:
+    """A few scenes with one positive label each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes without positives in so few pictures
         source = scenes.make(folder, train=20, test=10, size=32, seed=0)

@@ -96,18 +96,10 @@ def compare(
     from sparselabel.compare.running import compare as run_all
     from sparselabel.compare.sheet import sheet_of
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.vary import Varied, choices
 
     recipe = None if told is None else told.recipe
-    asked = None if recipe is None else recipe.compare
-    named = methods or list(asked.methods if asked else ())
-    chosen = choices(choose or []) if choose or asked is None else _of_recipe(asked.choose, named)
-    varied = next(iter(_of_recipe(asked.vary, named, "--vary")), None) if asked else None
-    if vary is not None:
-        varied = Varied.of(vary)
-    if told is not None:
-        config = _without_others_settings(config, named, told)
-    planned = plan(config, named, seeds or (asked.seeds if asked else (0,)), out, chosen, varied)
+    named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
+    planned = plan(config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied)
     place = None if cluster is None else Cluster(cluster, cluster_cores)
     with runs_shown(len(planned)) as shown:
         rows = run_all(open_prepared(data), planned, machine, shown, sys.argv, place)
@@ -123,8 +115,27 @@ def compare(
     tell_failures(rows, planned)
 
 
+def asked_for(
+    config: TrainConfig,
+    methods: list[str] | None,
+    choose: list[str] | None,
+    vary: list[str] | None,
+    told: Told | None,
+) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
+    """What is to be compared: what the flags say, else the recipe."""
+    from sparselabel.vary import CHOOSE, VARY, Varied, choices
+
+    if told is None:
+        return methods or [], choices(choose or []), Varied.of(vary) if vary is not None else None, config
+    asked = told.recipe.compare
+    named = methods or list(asked.methods)
+    chosen = _of_recipe(asked.choose, named, CHOOSE) if choose is None else choices(choose)
+    varied = next(iter(_of_recipe(asked.vary, named, VARY)), None) if vary is None else Varied.of(vary)
+    return named, chosen, varied, _without_others_settings(config, named, told)
+
+
 def _of_recipe(
-    values: "dict[str, tuple[float | str | bool, ...]]", methods: Sequence[str], flag: str = "--choose"
+    values: "dict[str, tuple[float | str | bool, ...]]", methods: Sequence[str], flag: str
 ) -> "list[Varied]":
     """A recipe's settings to vary or to choose from, those that one of the methods has."""
     from sparselabel.compare.plan import settings_known

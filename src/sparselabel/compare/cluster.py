@@ -6,6 +6,7 @@ that was stopped goes on by the same command, as runs resume.
 """
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,12 +142,20 @@ def _ray() -> Any:
 
 def _connect(ray: Any, address: str) -> None:
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"there is no Ray cluster at {address!r} that this machine belongs to ({error}): start one with "
             "`ray start --head`, join it here with `ray start --address HOST:6379`, and give `auto`"
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Raise at once if nobody listens at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "://" not in address:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
