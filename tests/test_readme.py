@@ -16,7 +16,9 @@ from sparselabel.vary import Varied
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ANALYSES = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+ANALYSES, COMPARISONS = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("analyses", "comparisons")
+)
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -35,7 +37,7 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for page in (README, ANALYSES)
+    for page in (README, ANALYSES, COMPARISONS)
     for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
@@ -45,6 +47,8 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_understood(command: str) -> None:
     words = shlex.split(command, comments=True)[1:]
+    if "--recipe" in words:
+        del words[words.index("--recipe") : words.index("--recipe") + 2]  # read before the rest
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     assert bound.arguments
 

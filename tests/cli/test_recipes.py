@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.recipes import load, names, text_of
+from sparselabel.run_folder import RunFolder
 from tests.cli.conftest import Captured, Command
 
 
@@ -100,3 +101,26 @@ def test_a_wrong_recipe_is_refused(command: Command, captured: Captured, toml: s
     assert captured == []
     Path("c.toml").write_text(WHOLE, encoding="utf-8")
     assert command("train", "prepared", "--out", "run", "--config", "c.toml") == 0
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # classes of which nothing is seen
+def test_a_recipe_is_really_run(command: Command) -> None:
+    """P3's linear protocol by its recipe, on a few scenes and a tiny network."""
+    flags = ["--train", 30, "--test", 15, "--size", 32, "--sparsify", "single-positive", "--out", "scenes"]
+    assert command("prepare", "scenes", *flags) == 0
+    small = ["--backbone", "test_resnet", "--weights", "none", "--views.size", 32, "--head.epochs", 1]
+    fewer = ["--methods", "an", "role", "--choose", "head.learning-rate", "1e-2", "1e-3", "--workers", 0]
+    again = ["compare", "scenes", "--recipe", "p3/voc-linear", *small, *fewer, "--out", "table-1"]
+    done = command(*again)
+    assert (done, len(list(Path("table-1").glob("*/result.json")))) == (0, 4)
+    head, _, an, role = Path("table-1/table.md").read_text(encoding="utf-8").splitlines()
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "method", "learning-rate", "validation mAP", "test mAP", "over an", "hidden training labels, mAP",
+        "published test mAP", "published hidden training labels, mAP", "time", "memory",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in an.split("|")[1:-1]][6:8] == ["84.2", "85.8"]
+    assert [cell.strip() for cell in role.split("|")[1:-1]][6:8] == ["86.5", "90.3"]
+    config = RunFolder(next(Path("table-1").glob("role-*seed0"))).config()
+    assert (config.settings.expected_positives, config.frozen, config.head.batch) == (1.5, True, 16)
+    done = command(*again)
+    assert "4 of 4 runs were finished before" in done.err
