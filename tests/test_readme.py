@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and its commands and those of the analyses exist."""
+"""The README's Python examples run as they stand, and its commands and those of other pages exist."""
 
 import re
 import shlex
@@ -16,9 +16,8 @@ from sparselabel.vary import Varied
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ANALYSES, COMPARISONS = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("analyses", "comparisons")
-)
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+ANALYSES, DATA = PAGES["analyses.md"], PAGES["data.md"]
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -37,7 +36,7 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for page in (README, ANALYSES, COMPARISONS)
+    for page in (README, *PAGES.values())
     for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
@@ -46,11 +45,9 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_understood(command: str) -> None:
-    words = shlex.split(command, comments=True)[1:]
-    if "--recipe" in words:
-        del words[words.index("--recipe") : words.index("--recipe") + 2]  # read before the rest
+    words = shlex.split(re.sub(r" --recipe \S+", "", command), comments=True)[1:]  # read before the flags are
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
-    assert bound.arguments
+    assert bound.arguments or len(words) == 1  # a verb alone, such as `sparselabel recipes`
 
 
 SWEEPS = re.findall(r"`(--methods [^`]+--vary [^`]+)`", ANALYSES)
@@ -72,18 +69,31 @@ def test_every_method_is_listed() -> None:
     assert set(METHODS) <= set(listed)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/results.md",
-        "docs/recipes.md",
-        "docs/analyses.md",
-        "docs/comparisons.md",
-        "docs/architecture.md",
-        "CONTRIBUTING.md",
-    ],
-)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES)])
 def test_no_placeholder_is_left(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert re.findall(r"\b[A-Z]+_(?:TABLE|WORDS)\b", text) == []
+
+
+def test_every_problem_is_explained() -> None:
+    source = "".join(
+        (ROOT / "src" / "sparselabel" / "data" / name).read_text(encoding="utf-8")
+        for name in ("problems.py", "picture_problems.py")
+    )
+    names = re.findall(
+        r"^ +(?:Problem\()?f?\"(?:\{near\})?([a-z]+(?:-[a-z]+)*)\",$", source, flags=re.MULTILINE
+    )
+    explained = re.findall(
+        r"`([a-z-]+)`", "".join(line for line in DATA.splitlines() if line.startswith("| `"))
+    )
+    assert len(names) == 18
+    assert set(names) <= set(explained)
+
+
+@pytest.mark.parametrize(
+    "how", re.findall(r"^\| `([a-z-]+(?: --[^`]+)?)` \|", DATA.split("## Hiding labels")[1], re.MULTILINE)
+)
+def test_ways_of_hiding_are_understood(how: str) -> None:
+    words = shlex.split(f"prepare voc VOC2012 --out prepared --sparsify {how}")
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments["how"].sparsify == how.split(maxsplit=1)[0]

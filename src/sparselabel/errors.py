@@ -11,7 +11,12 @@ A message names the thing, the rule, the value and the way out. The command prin
 traceback and exits with 1 (2 for wrong usage).
 """
 
+import errno
 from collections.abc import Iterable
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAKE_ROOM = "make room on the disk, then go on with --resume, or take a folder on a larger disk"
+"""What to do when the disk is full, wherever it is noticed."""
 
 
 class SparselabelError(Exception):

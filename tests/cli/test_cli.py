@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sparselabel
-from sparselabel.errors import DataError
+from sparselabel.errors import MAKE_ROOM, DataError
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
@@ -33,7 +33,7 @@ def test_every_verb_has_help(command: Command, verb: str) -> None:
     assert f"Usage: sparselabel {verb}" in done.out
 
 
-@pytest.mark.parametrize("reader", ["voc", "coco", "table", "folder", "scenes"])
+@pytest.mark.parametrize("reader", ["voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes"])
 def test_every_reader_has_help(command: Command, reader: str) -> None:
     done = command("prepare", reader, "--help")
     assert done == 0
@@ -172,7 +172,7 @@ def test_a_full_disk(command: Command, failing: Any, number: int, words: str) ->
     failing(OSError(number, words, "run/model.safetensors"))
     done = command("data", "prepared")
     assert done == 1
-    said = f"run/model.safetensors could not be written: {words}; make room and resume"
+    said = f"run/model.safetensors could not be written: {words}; {MAKE_ROOM}"
     assert done.err == f"sparselabel: error: {said}\n"
     failing(OSError(number, words))
     assert f"error: a file could not be written: {words}" in command("data", "prepared").err

@@ -1,5 +1,7 @@
 """Making a Step of given logits, for tests."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,15 @@ def make_step(
     frames = (Frame.whole(len(logits)),)
     maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the picture says
     return Step(rows, observed, (Output(logits, maps),), frames, progress, truth=truth)
+
+
+def after_one_epoch(method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None) -> Method:
+    """The method at the start of the second epoch, when the first one said these logits."""
+    first = make_step(logits, observed, truth, progress=replace(PROGRESS, epoch=0))
+    method.begin_epoch(first.progress)
+    method.observe(first, method(first)[1])
+    method.begin_epoch(PROGRESS)
+    return method
 
 
 def value_and_gradient(

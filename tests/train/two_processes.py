@@ -15,11 +15,12 @@ HANDLING = Handling(quiet=True, resume=True)
 
 
 def config(method: str) -> TrainConfig:
-    """The head alone on fresh views, as batch norm would tell processes apart; "an" trains everything.
+    """The head alone on fresh views, as batch norm would tell processes apart; two methods train everything.
 
-    Its backbone has no batch norm, but parameters that its features do not depend on.
+    Their backbone has no batch norm, but parameters that its features do not depend on. en+scl compares
+    cells with heat maps there, for the head alone is its warm-up.
     """
-    everything = method == "an"
+    everything = method in ("an", "en+scl")
     return TrainConfig(
         method=method,
         backbone="test_convnext" if everything else "test_efficientnet",

@@ -3,7 +3,6 @@
 Modules of this package import torch only inside the functions that need it, so that help is instant.
 """
 
-import errno
 import sys
 import warnings
 from pathlib import Path
@@ -24,7 +23,7 @@ from sparselabel.cli import (
     recipes,
     train,
 )
-from sparselabel.errors import ConfigError, DataWarning, SparselabelError
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
 app = App(
     name="sparselabel",
@@ -117,16 +116,13 @@ def main() -> None:
         _say("stopped", "a training run can go on with --resume")
         sys.exit(130)
     except OSError as error:
-        if error.filename is None and error.errno not in _DISK_FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise  # not about a file: a defect, whose traceback helps
-        where, full = error.filename or "a file", error.errno in _DISK_FULL
+        where, full = error.filename or "a file", error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
-        hint = "make room and resume" if full else "check its name and permissions"
+        hint = MAKE_ROOM if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
-
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _say(kind: str, text: str) -> None:

@@ -48,6 +48,7 @@ def coco(
     out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
+    labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
 ) -> None:
@@ -63,12 +64,93 @@ def coco(
         Folder of the pictures, if it is not where COCO has it.
     keep_empty
         Keep pictures without any object.
+    labels
+        List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
     force
         Replace what is in --out.
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["coco"](source, images=images, keep_empty=keep_empty), out, force, how)
+    write(READERS["coco"](source, images=images, keep_empty=keep_empty, labels=labels), out, force, how)
+
+
+@app.command
+def nuswide(
+    source: Path, /, *, out: Path, images: Path | None = None, force: bool = False, how: How = DEFAULT
+) -> None:
+    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not Flickr or Images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(READERS["nuswide"](source, images=images), out, force, how)
+
+
+@app.command
+def cub(
+    source: Path, /, *, out: Path, images: Path | None = None, force: bool = False, how: How = DEFAULT
+) -> None:
+    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(READERS["cub"](source, images=images), out, force, how)
+
+
+@app.command
+def imagenet(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    labels: Path | None = None,
+    synsets: Path | None = None,
+    real: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+) -> None:
+    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    labels
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
+        id a picture, or the devkit's numbers.
+    synsets
+        Synset ids in the devkit's order, for the devkit's numbers.
+    real
+        ReaL's real.json, if it is not in the folder.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
 
 
 @app.command

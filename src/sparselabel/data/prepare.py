@@ -21,8 +21,8 @@ from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
-from sparselabel.errors import DataError, DataWarning, RunError, listing
+from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, listing
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
@@ -40,8 +40,7 @@ class _Part:
     digests: npt.NDArray[np.uint64]
 
     def take(self, rows: Indices) -> "_Part":
-        split = Split(self.split.labels.take(rows), self.split.paths[rows], self.split.marks.take(rows))
-        return _Part(split, self.observed[rows], self.digests[rows])
+        return _Part(self.split.take(rows), self.observed[rows], self.digests[rows])
 
 
 def prepare(
@@ -54,13 +53,13 @@ def prepare(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
             "call the one to train on 'train'"
         )
+    _refuse_to_hide(source, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     frequency = splits["train"][0].labels.counts()
     for name, (split, digests) in splits.items():
-        truth = split.labels.values
         # Tests are always judged by all that is known; hidden labels are for training and validation.
-        observed = truth if name == "test" else sparsify(truth, how, split.marks, frequency)
+        observed = split.labels.values if name == "test" else _observed(split, how, frequency)
         parts[name] = _Part(split, observed, digests)
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
@@ -81,6 +80,26 @@ def prepare(
     _warn_of_useless_classes(parts["train"])
     _write(source, parts, out, how)
     return open_prepared(out)
+
+
+def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+    """What training and validation may see: what was published, or what is left of all labels."""
+    if split.observed is not None:
+        return split.observed
+    return sparsify(split.labels.values, how, split.marks, frequency)
+
+
+def _refuse_to_hide(source: Source, how: Preparation) -> None:
+    """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
+    if how.sparsify == "none":
+        return
+    for split in (split for name, split in source.splits.items() if name != "test"):
+        if split.observed is not None:
+            raise ConfigError(
+                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
+                f"{how.sparsify}: leave --sparsify or the list out"
+            )
+        refuse_incomplete(split.labels.values)
 
 
 def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
@@ -123,10 +142,7 @@ def _leave_out_broken(
             if report is not None:
                 report(1)
         rows = np.nonzero(good)[0]
-        rest = split
-        if len(rows) < len(good):
-            rest = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
-        kept[name] = (rest, digests[rows])
+        kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
         found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
         if not skip:
@@ -213,10 +229,13 @@ def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation)
 
 
 def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, how: Preparation) -> None:
-    about = {
+    about: dict[str, dict[str, object]] = {
         name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
         for name, part in parts.items()
     }
+    for name, part in parts.items():
+        if part.split.real is not None:
+            about[name]["real"] = True
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,
@@ -241,6 +260,8 @@ def _write_split(folder: Path, part: _Part) -> str:
         "digests": part.digests,
     }
     arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    if part.split.real is not None:
+        arrays["real"] = part.split.real
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)

@@ -12,6 +12,7 @@ from sparselabel.data.augment import views_of
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import judging_labels, save_scores, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
@@ -44,9 +45,9 @@ def evaluate_run(
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
     scores = score(model, feed, len(part), device, report=report).float().numpy()
-    measured = {"run": str(path), "split": split, "recovery": result["recovery"]} | measures(
-        scores, judging_labels(part), threshold
-    )
+    about = {"run": str(path), "split": split, "recovery": result["recovery"]}
+    measured = about | measures(scores, judging_labels(part), threshold)
+    measured["real"] = real_measures_of(scores, part)
     save_scores(run, part, scores)
     write_json(path / f"evaluation-{split}.json", measured)
     return measured

@@ -13,18 +13,24 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sparselabel.data.frame import Frame
+from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.across import total
 from sparselabel.model.output import Output
+
+ROWS_AT_ONCE = 2**16
+"""Of labels that are looked at: of a million rows a mask of all would be gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class Step:
     ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory, each visited once an
     epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
     is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
-    part needs it: only oracles can peek.
+    part needs it: only oracles can peek. Labels are where the outputs are; rows and frames are best left on
+    the CPU, where memories are, so that nobody waits for a GPU to learn them.
     """
 
     rows: Tensor
@@ -59,6 +66,11 @@ class Step:
     progress: Progress
     marks: Marks | None = None
     truth: Tensor | None = None
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """(B,) bool Which rows are not padding, where the outputs are."""
+        return (self.rows >= 0).to(self.outputs[0].logits.device)
 
 
 class Targets(NamedTuple):
@@ -92,6 +104,7 @@ class Layout:
     ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
     number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere), and
     ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and across, if known yet.
+    ``memories`` are those made for it so far, which share the room there is.
     """
 
     rows: Tensor
@@ -101,18 +114,25 @@ class Layout:
     folder: Path | None = None
     keep: Literal["auto", "ram", "file"] = "auto"
     grid: tuple[int, int] | None = None
+    memories: "list[Memory]" = field(default_factory=list, repr=False)
+
+    @cached_property
+    def has_negatives(self) -> bool:
+        """Whether any label of this process is an observed negative."""
+        return any(bool((some == NEGATIVE).any()) for some in torch.split(self.observed, ROWS_AT_ONCE))
 
     def slots(self, rows: Tensor) -> Tensor:
         """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
-        rows = rows.cpu()
-        slots = torch.searchsorted(self.rows, rows).clamp_(max=len(self.rows) - 1)
-        strange = (self.rows[slots] != rows) & (rows >= 0)
+        # Few numbers: numpy is done before torch has begun.
+        known, wanted = self.rows.numpy(), rows.cpu().numpy()
+        slots = np.minimum(known.searchsorted(wanted), len(known) - 1)
+        strange = (known[slots] != wanted) & (wanted >= 0)
         if strange.any():
             raise DataError(
-                f"row {int(rows[strange][0])} is none of the {len(self.rows):,} rows that the method was "
+                f"row {wanted[strange][0]} is none of the {len(known):,} rows that the method was "
                 "prepared for: rows in a Step are rows of the labels it was built with"
             )
-        return slots
+        return torch.from_numpy(slots)
 
 
 Element = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -167,6 +187,10 @@ class Memory:
 
     by_row: tuple[str, ...] = ()
 
+    def room_to_come(self) -> tuple[int, int]:
+        """Bytes of RAM and of disk that it will take and has not taken yet."""
+        return 0, 0
+
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint must hold to come back to this moment."""
         raise TypeError(f"{type(self).__name__} must define state()")
@@ -177,6 +201,15 @@ class Memory:
 
     def committed(self) -> None:
         """The checkpoint that holds ``state`` is on the disk: what came before it may be overwritten."""
+
+
+def not_begun(progress: Progress) -> ConfigError:
+    """The refusal of a step in an epoch that nobody began."""
+    return ConfigError(
+        f"a step of epoch {progress.epoch} came before that epoch began: call "
+        f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)) before the first step of every epoch, "
+        "where the method puts to use what it has learnt so far"
+    )
 
 
 def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
@@ -238,7 +271,7 @@ class Method(nn.Module):
     def forward(self, step: Step) -> tuple[dict[str, Tensor], Targets]:
         """The losses of a step by name, and the targets they used."""
         logits = at_least_float32(step.outputs[0].logits)
-        valid = step.rows >= 0
+        valid = step.valid
         targets = self.reading(step)
         losses = self.element(logits, targets.value, step.observed) * targets.weight * valid[:, None]
         named = {"labels": self.reduction(losses, valid)}

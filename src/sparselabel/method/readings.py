@@ -15,6 +15,11 @@ from sparselabel.method.base import Layout, Needs, Part, Step, Targets
 from sparselabel.method.expected import ExpectedLabels
 from sparselabel.method.memory import RunningScores
 
+NO_NEGATIVES = (
+    "iu leaves unknown labels out and so needs observed negatives, but these labels have none: use an, wan "
+    "or role, or observe some (`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
+)
+
 
 class Truth(Part):
     """Oracle: every label is known (P3 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
@@ -50,11 +55,7 @@ class Ignored(Part):
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
         if total((layout.observed == NEGATIVE).sum()) == 0:
-            raise ConfigError(
-                "iu leaves unknown labels out and so needs observed negatives, but these labels have none: "
-                "use an, wan or role, or observe some "
-                "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
-            )
+            raise ConfigError(NO_NEGATIVES)
 
     def forward(self, step: Step) -> Targets:
         """Targets for observed entries only."""
@@ -132,7 +133,8 @@ class ConfidentPositive(Part):
     def forward(self, step: Step) -> Targets:
         """Target 1 where positive or confidently so."""
         value = _positive(step.observed, step)
-        confident = (step.observed == UNKNOWN) & (self.scores(step.rows) > self.threshold)
+        scores = self.scores(step.rows).to(value.device)
+        confident = (step.observed == UNKNOWN) & (scores > self.threshold)
         value = value.masked_fill(confident, 1)
         return Targets(value, torch.ones_like(value))
 

@@ -60,6 +60,10 @@ class RowsInRam(RowMemory):
 
     _values: Tensor | None = None
 
+    def room_to_come(self) -> tuple[int, int]:
+        """All of it, until it is filled."""
+        return self.rows * self.row_bytes if self._values is None else 0, 0
+
     def read(self, slots: Tensor) -> Tensor:
         """(B, width) A copy of the lines at ``slots`` (B,)."""
         return self._held().index_select(0, slots)

@@ -81,13 +81,13 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
     return numbers
 
 
-def checked_out(out: Path, inputs: Iterable[Path] = ()) -> Path:
+def checked_out(out: Path, inputs: Iterable[Path] = (), flag: str = "--out") -> Path:
     """The path of a figure; refuses one that is no PNG, or whose CSV would replace what is read."""
     if out.suffix.lower() != ".png":
-        raise ConfigError(f"a figure is a PNG file: --out must end in .png, but is {out}")
+        raise ConfigError(f"a figure is a PNG file: {flag} must end in .png, but is {out}")
     numbers = out.with_suffix(".csv")
     if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another --out")
+        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another {flag}")
     return out
 
 

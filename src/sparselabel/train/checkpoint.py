@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparselabel.errors import ResourceError, RunError
+from sparselabel.errors import MAKE_ROOM, ResourceError, RunError
 from sparselabel.json_file import read_json, write_json
 from sparselabel.method.base import Memory, Method
 
@@ -188,7 +188,7 @@ def _disk(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ResourceError(
             f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed: "
-            "make room on the disk, then go on with --resume"
+            f"{MAKE_ROOM}"
         ) from error
 
 

@@ -20,6 +20,7 @@ from sparselabel.evaluate.saved import save_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
 from sparselabel.method.base import Layout, Method, Needs
+from sparselabel.method.readings import NO_NEGATIVES
 from sparselabel.method.room import gigabytes
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
@@ -66,7 +67,7 @@ def train_run(
             # What cannot work is found before a folder is made, or an old run replaced.
             inputs.check()
             counts = new_counts(config, inputs)
-            _tell_method(method_of(config, counts), config, data, run, fabric, machine, learner)
+            tell_method(method_of(config, counts), config, data, run, fabric, machine, learner)
         if fabric.is_global_zero:
             run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
         fabric.barrier()
@@ -77,7 +78,7 @@ def train_run(
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
             method = method_of(config, counts)
-        _tell_method(method, config, data, run, fabric, machine, learner)
+        tell_method(method, config, data, run, fabric, machine, learner)
         for name, memory in method.memories().items():
             if isinstance(memory, RowsInFile):
                 log.say(f"{name} is kept in a file of {gigabytes(memory.bytes)}")
@@ -104,7 +105,7 @@ def check_run(
         learner.backbone = backbone
     with default_precision(config.precision):
         Inputs(data, config, learner, fabric, 0, Log(run, speaks=False)).check()
-        _tell_method(method, config, data, run, fabric, machine, learner)
+        tell_method(method, config, data, run, fabric, machine, learner)
     return vars(learner).get("backbone")  # as far as it was needed
 
 
@@ -196,11 +197,7 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
             "use an, an-ls or role"
         )
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
-        raise ConfigError(
-            f"{name} leaves unknown labels out and so needs observed negatives, but this data has none: use "
-            "an, wan or role, or observe some "
-            "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
-        )
+        raise ConfigError(NO_NEGATIVES)
     if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
         raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
     if needs.marks and not len(data.train.marks):
@@ -216,7 +213,7 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _tell_method(
+def tell_method(
     method: Method,
     config: TrainConfig,
     data: Prepared,
@@ -225,6 +222,7 @@ def _tell_method(
     machine: Machine,
     learner: Learner,
 ) -> None:
+    """Show the method the labels of this process, and refuse what its memories cannot do."""
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
     observed = torch.from_numpy(data.train.observed.values[rows])
     layout = Layout(

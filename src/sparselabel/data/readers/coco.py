@@ -21,6 +21,8 @@ from sparselabel.data.readers.common import (
     refuse_empty,
     require_folder,
 )
+from sparselabel.data.readers.label_list import with_observed
+from sparselabel.data.readers.published import warn_of_another_size
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, listing
 
@@ -30,7 +32,9 @@ PARTS = {"train": "train", "test": "val"}
 Record = Mapping[str, Any]
 
 
-def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) -> Source:
+def read(
+    source: Path, *, images: Path | None = None, keep_empty: bool = False, labels: Path | None = None
+) -> Source:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
     A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE. Classes
@@ -44,10 +48,13 @@ def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) 
         The pictures' folder; by default the JSON file's own folder, or the folder laid out like COCO.
     keep_empty
         Keep pictures without any annotation; all their labels are NEGATIVE.
+    labels
+        A published list of the positive labels that training may see (see ``label_list``).
     """
     if not source.is_dir():
         root = require_folder(images or source.parent)
-        return Source(source.stem, root, {"train": _read_split(source, Listing(root), "", keep_empty)})
+        split = _read_split(source, Listing(root), "", keep_empty)
+        return Source(source.stem, root, {"train": with_observed(split, labels) if labels else split})
     root = require_folder(images or source)
     year = _year(source, root)
     files = Listing(root)
@@ -62,6 +69,10 @@ def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) 
             f"{source}: train{year} and val{year} must have the same categories in the same order; "
             f"only one of them has: {listing(sorted(odd)) or 'none, but the order differs'}"
         )
+    if not keep_empty and year == "2014":
+        warn_of_another_size("coco", splits)
+    if labels is not None:
+        splits["train"] = with_observed(splits["train"], labels)
     return Source(source.resolve().name, root, splits)
 
 
