@@ -36,7 +36,7 @@ def test_what_was_done_before_does_not_count_for_the_time_left() -> None:
     with progress_bar(terminal(), 10, "runs") as bar:
         (progress,) = module._shown
         now = [100.0]
-        progress.get_time = lambda: now[0]  # type: ignore[method-assign]
+        progress.get_time = lambda: now[0]
         bar.skip(8)
         now[0] = 110.0
         bar.advance()

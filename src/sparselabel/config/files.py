@@ -34,7 +34,7 @@ def load(kind: type[Config], path: Path) -> Config:
 
 def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
     """A configuration from nested dictionaries; an unknown key is an error that names the nearest."""
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy does not take a type variable for hashable
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for key in values:
         if key not in names:
