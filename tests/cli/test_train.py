@@ -272,6 +272,8 @@ def test_compare_is_stopped_by_the_user(
 
 
 def test_compare_needs_methods(command: Command, captured: Captured) -> None:
+    done = command("compare", "prepared", "--methods", "an", "bce", "--against", "wan", "--out", "comparison")
+    assert (done, "--against wan is none of the methods: an, bce" in done.err) == (2, True)
     done = command("compare", "prepared", "--out", "comparison")
     assert (done, "nothing to compare: give --methods" in done.err) == (2, True)
 

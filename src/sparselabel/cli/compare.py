@@ -13,6 +13,7 @@ from sparselabel.cli.runs_shown import last_line, runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, Recipe, Settings, TrainConfig
+from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
     from sparselabel.compare.plan import Planned
@@ -42,7 +43,7 @@ def compare(
     seeds: Annotated[list[int] | None, Listed] = None,
     choose: Annotated[list[str] | None, Listed] = None,
     vary: Annotated[list[str] | None, Listed] = None,
-    against: str = BASELINE,
+    against: str | None = None,
     cluster: str | None = None,
     cluster_cores: int = 1,
     config: Annotated[TrainConfig, Flat] = CONFIG,
@@ -83,7 +84,7 @@ def compare(
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
-        The method that the others are compared with, by a paired bootstrap over the test pictures.
+        The method that the others are compared with, by a paired bootstrap over the test pictures; default an.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
         and --out must be on a disk that all its nodes share. Needs the extra `cluster`.
@@ -100,6 +101,9 @@ def compare(
     recipe = None if told is None else told.recipe
     named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
     planned = plan(config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied)
+    if against is not None and against not in named:
+        raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
+    against = against or BASELINE
     place = None if cluster is None else Cluster(cluster, cluster_cores)
     with runs_shown(len(planned)) as shown:
         rows = run_all(open_prepared(data), planned, machine, shown, sys.argv, place)
