@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sparselabel.cli import app
-from sparselabel.compare import plan
+from sparselabel.compare.plan import plan
 from sparselabel.config import TrainConfig
 from sparselabel.method.catalog import METHODS
 from sparselabel.vary import Varied
@@ -45,7 +45,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_understood(command: str) -> None:
-    words = shlex.split(re.sub(r" --recipe \S+", "", command), comments=True)[1:]  # read before the flags are
+    words = shlex.split(command, comments=True)[1:]
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     assert bound.arguments or len(words) == 1  # a verb alone, such as `sparselabel recipes`
 
@@ -58,7 +58,7 @@ def test_sweeps_can_be_planned(flags: str) -> None:
     words = shlex.split(f"compare prepared {flags} --out k")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     vary, methods = bound.arguments["vary"], bound.arguments["methods"]
-    runs = plan(TrainConfig(), methods, (), (0,), Path("k"), Varied.of(vary))
+    runs = plan(TrainConfig(), methods, (0,), Path("k"), varied=Varied.of(vary))
     assert len(runs) > len(methods)
 
 

@@ -5,8 +5,8 @@
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
-    RUN/scores-SPLIT.npz   scores of val and test            RUN/evaluation-SPLIT.json  written by evaluate
-    RUN/maps-SPLIT.npz, missing-labels.npz                   written by report
+    RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
+    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
 
 A run with result.json is finished.
 """
@@ -86,12 +86,27 @@ class RunFolder:
         return self.path / "missing-labels.npz"
 
     @property
+    def cost_file(self) -> Path:
+        """Seconds and peak memory."""
+        return self.path / "cost.json"
+
+    @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return self.result_file.is_file()
 
     def begin(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> None:
         """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked."""
+        if self.goes_on(config, about, resume=resume, force=force):
+            return
+        if force and self.path.exists():
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "run.json", about)
+        configuration.save(config, self.config_file)
+
+    def goes_on(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> bool:
+        """Whether there is a run to go on with; refuses what is in the way, and writes nothing."""
         if self.config_file.exists() and not force:
             if not resume:
                 state = "finished" if self.finished else "unfinished"
@@ -100,16 +115,12 @@ class RunFolder:
                     "replace it (--force), or choose another --out"
                 )
             self._refuse_other(config, about)
-            return
+            return True
         if self.path.exists() and not self._replaceable(force):
             raise RunError(
                 f"{self.path} exists and is not a run: choose another --out, or remove it yourself"
             )
-        if force and self.path.exists():
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / "run.json", about)
-        configuration.save(config, self.config_file)
+        return False
 
     def _replaceable(self, force: bool) -> bool:
         """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
@@ -165,6 +176,10 @@ class RunFolder:
         """The data it was trained on, for a message: its folder, and how one of its splits begins."""
         about = self.about()
         return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
+
+    def cost(self) -> dict[str, Any]:
+        """Seconds and bytes of peak memory; empty for a run of an older version."""
+        return read_json(self.cost_file) if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""

@@ -184,5 +184,22 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
     _written(out, draw_sweep(tables, split, checked_out(out, [table_in(path) for path in tables])))
 
 
+@app.command
+def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
+    """How the test mAP grows with the number of labels: points from comparisons on more and more data.
+
+    Parameters
+    ----------
+    tables
+        table.csv of each comparison, as of data prepared with `--keep-train .1`, `--keep-train .2` and so on.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.label_numbers import draw_label_numbers
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_label_numbers(tables, checked_out(out, tables)))
+
+
 def _written(figure: Path, numbers: Path) -> None:
     plain_console().print(f"written: {figure}, {numbers}")

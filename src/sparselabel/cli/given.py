@@ -14,6 +14,8 @@ from sparselabel.errors import ConfigError
 if TYPE_CHECKING:
     from cyclopts import App, Argument, ArgumentCollection
 
+    from sparselabel.config import Recipe
+
 
 @dataclass(frozen=True)
 class FromFile:
@@ -44,25 +46,33 @@ class FromFileOrRecipe(FromFile):
 FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a file with a recipe tells beside the flags: the recipe, and its settings of the method."""
+
+    recipe: "Recipe"
+    settings: dict[str, Any]
+
+
+def told_by(given: FromFile) -> Told | None:
+    """What the file or the recipe that a command was given tells; None where it is no recipe."""
+    config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
+    found = _read(None if config is None else str(config), recipe)
+    if found is None:
+        return None
+    values, about, _ = found
+    return None if about is None else Told(about, values.get("settings", {}))
+
+
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """Fill what no flag has set from the file or the recipe that --config or --recipe names."""
-    config, recipe = (_word_of(arguments, flag) for flag in ("--config", "--recipe"))
-    if config is not None and recipe is not None:
-        raise ConfigError(
-            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
-        )
-    if recipe is not None:
-        from sparselabel.recipes import text_of
+    found = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
+    if found is None:
+        return
+    from cyclopts.config import Dict
 
-        _fill(app, commands, arguments, text_of(recipe), f"recipe {recipe}")
-    elif config is not None:
-        if not Path(config).is_file():
-            raise ConfigError(f"there is no configuration file {config}")
-        try:
-            text = Path(config).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{config} is not TOML: {error}") from error
-        _fill(app, commands, arguments, text, config)
+    values, _, source = found
+    Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
 
 
 def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
@@ -80,23 +90,31 @@ def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
     return found[0].tokens[-1].value if found and found[0].tokens else None
 
 
-def _fill(
-    app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection", text: str, source: str
-) -> None:
+def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Recipe | None, str] | None":
+    """The settings of a file or a recipe, what it says as a recipe, and its name."""
     import tomllib
 
-    from cyclopts.config import Dict
-
     from sparselabel.config import take_recipe
+    from sparselabel.recipes import text_of
 
+    if config is not None and recipe is not None:
+        raise ConfigError(
+            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
+        )
+    if config is None and recipe is None:
+        return None
+    source = f"recipe {recipe}" if config is None else config
+    if config is not None and not Path(config).is_file():
+        raise ConfigError(f"there is no configuration file {config}")
     try:
+        text = text_of(str(recipe)) if config is None else Path(config).read_text(encoding="utf-8")
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{source} is not TOML: {error}") from error
-    take_recipe(values, source)
+    about = take_recipe(values, source)
     if "config" in values:
         raise ConfigError(f"{source} names another file (config): one file has all settings")
-    Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
+    return values, about, source
 
 
 def _is_whole(hint: Any) -> bool:

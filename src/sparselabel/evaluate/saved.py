@@ -18,7 +18,7 @@ from sparselabel.run_folder import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Scores (N, L) of a split's pictures, as ``sparselabel evaluate`` kept them."""
+    """Scores (N, L) of a split's pictures, as training (of the test split) or evaluation kept them."""
 
     run: RunFolder
     split: PreparedSplit

@@ -54,8 +54,8 @@ class Inputs:
         return phase == "head" and self.config.frozen
 
     def check(self) -> None:
-        """Make the backbone if it will be needed at once, so that one that cannot be had is found now."""
-        if not (self.config.frozen and self._file("train").exists()):
+        """Make the backbone if it will be needed, so that one that cannot be had is found now."""
+        if self.config.full.epochs or not (self.config.frozen and self._file("train").exists()):
             _ = self.learner.backbone
 
         if self.config.frozen and not self._file("train").exists():

@@ -22,7 +22,7 @@ from sparselabel.method.across import total
 from sparselabel.method.base import Method, Needs, Progress
 from sparselabel.method.layout import Layout
 from sparselabel.method.readings import NO_NEGATIVES
-from sparselabel.model.backbone import NONE, PRETRAINED
+from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
@@ -59,14 +59,7 @@ def train_run(
     if handling.resume:
         RunFolder(out).refuse_other_data(_about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
-    fabric = start(machine, config.precision)
-    if len(data.train) < fabric.world_size:
-        raise ConfigError(
-            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
-            "use fewer"
-        )
-    for phase in config.phases.values():
-        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+    fabric = _started(data, config, machine)
     run = RunFolder(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
@@ -98,12 +91,47 @@ def train_run(
         return finish(session, train(session))
 
 
+def check_run(
+    data: Prepared, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
+) -> Backbone | None:
+    """Refuse now what would be refused when the run begins, or goes on; nothing is written.
+
+    ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
+    to be estimated are not.
+    """
+    config, method = checked(data, config)
+    run = RunFolder(out)
+    if run.goes_on(config, _about(data, ()), resume=True, force=False):
+        return backbone
+    fabric = _started(data, config, machine)
+    learner = Learner(config, len(data.classes))
+    if backbone is not None:
+        learner.backbone = backbone
+    with default_precision(config.precision):
+        Inputs(data, config, learner, fabric, 0, Log(run, speaks=False)).check()
+        tell_method(method, config, data, run, fabric, machine, learner)
+    return vars(learner).get("backbone")  # as far as it was needed
+
+
 def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
     config = with_expected_positives(config, data)
     method = method_of(config)
     _refuse_early(config, data, method.needs)
     return config, method
+
+
+def _started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+    """Join the other processes; refuses data and batches that they cannot share."""
+    fabric = start(machine, config.precision)
+    if len(data.train) < fabric.world_size:
+        raise ConfigError(
+            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
+            "use fewer"
+        )
+    for phase in config.phases.values():
+        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+    return fabric
 
 
 def finish(session: Session, state: TrainingState) -> dict[str, Any]:
@@ -137,6 +165,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         partial = run.model_file.with_suffix(".partial")
         save_file({name: value.cpu().contiguous() for name, value in whole.items()}, partial)
         partial.replace(run.model_file)
+        session.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
     fabric.barrier()
