@@ -44,7 +44,10 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
                 color=COLOURS[number % len(COLOURS)],
                 marker=MARKERS[number % len(MARKERS)],
             )
-        axes.set_xscale("log")
+        axes.set_xscale("log", subs=[2, 5])
+        for axis_format in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            axis_format(lambda value, _: f"{value:,.0f}")
+        axes.tick_params(axis="x", which="minor", labelsize=7)
         axes.set_xlabel("labels in training")
         axes.set_ylabel("test mAP, %")
         figure.legend(loc="outside upper center", ncols=4)
