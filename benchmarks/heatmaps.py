@@ -16,8 +16,9 @@ from torch import Tensor
 
 from sparselabel.data.frame import Frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.catalog import make_method
+from sparselabel.method.layout import Layout
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import make_backbone
 from sparselabel.model.classifier import Classifier, LinearHead

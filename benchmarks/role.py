@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.estimates import LabelEstimates
+from sparselabel.method.layout import Layout
 from sparselabel.method.role import EstimatesLoss, RoleReading
 from sparselabel.method.rows import RowsInRam
 from sparselabel.method.rows_file import RowsInFile

@@ -33,3 +33,8 @@ class Golden:
 @pytest.fixture(scope="session")
 def cole() -> Golden:
     return Golden("cole")
+
+
+@pytest.fixture(scope="session")
+def reweighting() -> Golden:
+    return Golden("reweighting")

@@ -54,11 +54,23 @@ CHANGED = TrainConfig(
         top_maps=7,
         positive_weight=math.inf,
         threshold=0.55,
+        positive_focus=1.5,
+        negative_focus=3.0,
+        margin=0.2,
+        share=0.003,
+        entropy_weight=0.05,
+        soft_weight=0.3,
+        warm_up=2,
+        belief_slope=4.0,
+        belief_offset=-3.0,
+        preset="cub",
     ),
     backbone="resnet18",
     weights='a "quoted" \\ path/Übung 漢字.pth',
     partial_weights=True,
     output_stride=16,
+    classifier="tscam",
+    boost=5.0,
     frozen=True,
     views=Views(size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0),
     head=HeadPhase(**PHASE),
@@ -190,33 +202,33 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         ),
         (Preparation, {"validation": 1.0}, r"validation must be a share in \[0, 1\), not 1.0"),
         (Preparation, {"validation": -0.1}, r"validation must be a share in \[0, 1\), not -0.1"),
-        (Preparation, {"keep_train": 0.0}, r"keep_train must be a share in \(0, 1\], not 0.0"),
-        (Preparation, {"keep_validation": 1.5}, r"keep_validation must be a share in \(0, 1\], not 1.5"),
+        (Preparation, {"keep_train": 0.0}, r"keep-train must be a share in \(0, 1\], not 0.0"),
+        (Preparation, {"keep_validation": 1.5}, r"keep-validation must be a share in \(0, 1\], not 1.5"),
         (Phase, {"epochs": -1}, "phase.epochs must not be negative, but is -1"),
         (HeadPhase, {"epochs": -1}, "head.epochs must not be negative, but is -1"),
-        (FullPhase, {"weight_decay": -0.1}, "full.weight_decay must not be negative, but is -0.1"),
-        (FullPhase, {"weight_decay": math.nan}, "full.weight_decay must not be negative, but is nan"),
+        (FullPhase, {"weight_decay": -0.1}, "full.weight-decay must not be negative, but is -0.1"),
+        (FullPhase, {"weight_decay": math.nan}, "full.weight-decay must not be negative, but is nan"),
         (HeadPhase, {"clip": -1.0}, "head.clip must not be negative, but is -1.0"),
         (HeadPhase, {"patience": -1}, "head.patience must not be negative, but is -1"),
-        (HeadPhase, {"learning_rate": 0.0}, "head.learning_rate must be above 0, not 0.0"),
-        (HeadPhase, {"learning_rate": math.nan}, "head.learning_rate must be above 0, not nan"),
-        (HeadPhase, {"learning_rate": math.inf}, "head.learning_rate must be above 0, not inf"),
+        (HeadPhase, {"learning_rate": 0.0}, "head.learning-rate must be above 0, not 0.0"),
+        (HeadPhase, {"learning_rate": math.nan}, "head.learning-rate must be above 0, not nan"),
+        (HeadPhase, {"learning_rate": math.inf}, "head.learning-rate must be above 0, not inf"),
         (FullPhase, {"batch": 0}, "full.batch must be at least 1, not 0"),
-        (FullPhase, {"weight_average": 1.0}, r"full.weight_average must be in \[0, 1\), not 1.0"),
+        (FullPhase, {"weight_average": 1.0}, r"full.weight-average must be in \[0, 1\), not 1.0"),
         (Views, {"size": 15}, "views.size must be at least 16 pixels, not 15"),
-        (Views, {"smallest_crop": 0.0}, r"views.smallest_crop must be in \(0, 1\], not 0.0"),
+        (Views, {"smallest_crop": 0.0}, r"views.smallest-crop must be in \(0, 1\], not 0.0"),
         (Views, {"flip": 1.5}, r"views.flip must be in \[0, 1\], not 1.5"),
         (
             TrainConfig,
             {"head": HeadPhase(epochs=0)},
-            "nothing to train: head.epochs and full.epochs are both 0",
+            "nothing to train: --head.epochs and --full.epochs are both 0",
         ),
         (TrainConfig, {"seed": -1}, "seed must not be negative, but is -1"),
         (TrainConfig, {"watch": -1}, "watch must not be negative, but is -1"),
         (
             TrainConfig,
             {"frozen": True, "head": HeadPhase(epochs=0), "full": FullPhase(epochs=1)},
-            "frozen trains the head on stored features: give head.epochs",
+            "--frozen trains the head on stored features: give --head.epochs",
         ),
         (Machine, {"devices": 0}, "devices must be at least 1, not 0"),
         (Machine, {"workers": -1}, "workers must not be negative, but is -1"),
@@ -243,14 +255,15 @@ def documented(kind: type[Any]) -> dict[str, str]:
 @pytest.mark.parametrize("setting", [field.name for field in fields(Settings)])
 def test_every_setting_names_its_methods(setting: str) -> None:
     """In its first parentheses, where ``*+scl`` stands for all methods that end so."""
-    from sparselabel.method.catalog import METHODS, settings_of
+    from sparselabel.method.catalog import METHODS, combinations, settings_of
 
+    names = [*METHODS, *combinations()]
     named = re.search(r"\(([^()]*)\)", documented(Settings)[setting])
     assert named is not None
     patterns = re.split(r",\s+", named[1])
-    found = {name for name in METHODS if any(fnmatch(name, pattern) for pattern in patterns)}
-    assert found == {name for name in METHODS if setting in settings_of(name)}
-    assert all(any(fnmatch(name, pattern) for name in METHODS) for pattern in patterns)  # no unknown name
+    found = {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+    assert found == {name for name in names if setting in settings_of(name)}
+    assert all(any(fnmatch(name, pattern) for name in names) for pattern in patterns)  # no unknown name
 
 
 def test_given_settings() -> None:

@@ -14,16 +14,17 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
     "data", "model", "method", "train", "evaluate", "report", "compare", "vary", "recipes", "run_folder",
-    "json_file", "bar", "config", "errors",
+    "json_file", "bar", "place", "config", "errors",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
     "bar": set[str](),
+    "place": {"errors"},
     "json_file": {"errors"},
     "config": {"config", "errors"},
     "run_folder": {"json_file", "config", "errors"},
     "recipes": {"config", "errors"},
-    "data": {"data", "config", "errors"},
+    "data": {"data", "place", "config", "errors"},
     "model": {"data", "model", "config", "errors"},
     "method": {"data", "model", "method", "json_file", "config", "errors"},
     "evaluate": {"data", "model", "evaluate", "run_folder", "json_file", "config", "errors"},
@@ -36,10 +37,11 @@ MAY_SEE = {
         "run_folder",
         "json_file",
         "bar",
+        "place",
         "config",
         "errors",
     },
-    "report": {"data", "evaluate", "report", "run_folder", "config", "errors"},
+    "report": {"data", "evaluate", "report", "run_folder", "json_file", "place", "config", "errors"},
     "vary": {"config", "errors"},
     "compare": EVERYTHING - {"report"},
     "cli": {*EVERYTHING, "cli", ""},

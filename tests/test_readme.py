@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and its commands and those of the analyses exist."""
+"""The README's Python examples run as they stand, and its commands and those of other pages exist."""
 
 import re
 import shlex
@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from sparselabel.cli import app
-from sparselabel.compare import plan
+from sparselabel.compare.plan import plan
 from sparselabel.config import TrainConfig
 from sparselabel.method.catalog import METHODS
 from sparselabel.vary import Varied
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ANALYSES = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+ANALYSES, DATA = PAGES["analyses.md"], PAGES["data.md"]
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -35,7 +36,7 @@ def test_the_loop_of_your_own_runs() -> None:
 
 COMMANDS = [
     line
-    for page in (README, ANALYSES)
+    for page in (README, *PAGES.values())
     for block in blocks("", page)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("sparselabel ")
@@ -46,7 +47,7 @@ COMMANDS = [
 def test_commands_are_understood(command: str) -> None:
     words = shlex.split(command, comments=True)[1:]
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
-    assert bound.arguments
+    assert bound.arguments or len(words) == 1  # a verb alone, such as `sparselabel recipes`
 
 
 SWEEPS = re.findall(r"`(--methods [^`]+--vary [^`]+)`", ANALYSES)
@@ -57,7 +58,7 @@ def test_sweeps_can_be_planned(flags: str) -> None:
     words = shlex.split(f"compare prepared {flags} --out k")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     vary, methods = bound.arguments["vary"], bound.arguments["methods"]
-    runs = plan(TrainConfig(), methods, (), (0,), Path("k"), Varied.of(vary))
+    runs = plan(TrainConfig(), methods, (0,), Path("k"), varied=Varied.of(vary))
     assert len(runs) > len(methods)
 
 
@@ -68,17 +69,31 @@ def test_every_method_is_listed() -> None:
     assert set(METHODS) <= set(listed)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/results.md",
-        "docs/recipes.md",
-        "docs/analyses.md",
-        "docs/architecture.md",
-        "CONTRIBUTING.md",
-    ],
-)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES)])
 def test_no_placeholder_is_left(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert re.findall(r"\b[A-Z]+_(?:TABLE|WORDS)\b", text) == []
+
+
+def test_every_problem_is_explained() -> None:
+    source = "".join(
+        (ROOT / "src" / "sparselabel" / "data" / name).read_text(encoding="utf-8")
+        for name in ("problems.py", "picture_problems.py")
+    )
+    names = re.findall(
+        r"^ +(?:Problem\()?f?\"(?:\{near\})?([a-z]+(?:-[a-z]+)*)\",$", source, flags=re.MULTILINE
+    )
+    explained = re.findall(
+        r"`([a-z-]+)`", "".join(line for line in DATA.splitlines() if line.startswith("| `"))
+    )
+    assert len(names) == 18
+    assert set(names) <= set(explained)
+
+
+@pytest.mark.parametrize(
+    "how", re.findall(r"^\| `([a-z-]+(?: --[^`]+)?)` \|", DATA.split("## Hiding labels")[1], re.MULTILINE)
+)
+def test_ways_of_hiding_are_understood(how: str) -> None:
+    words = shlex.split(f"prepare voc VOC2012 --out prepared --sparsify {how}")
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments["how"].sparsify == how.split(maxsplit=1)[0]

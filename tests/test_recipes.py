@@ -1,7 +1,9 @@
 """Every recipe is a configuration that works, its commands are understood, its numbers are the papers'."""
 
 import csv
+import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 
 from sparselabel import cli
-from sparselabel.compare import plan
+from sparselabel.cli.compare import asked_for, compare
+from sparselabel.cli.given import told_by
+from sparselabel.compare.plan import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
 from sparselabel.errors import ConfigError
-from sparselabel.method.catalog import METHODS, make_method
+from sparselabel.method.catalog import METHODS, combinations, make_method
 from sparselabel.recipes import file_of, load, names, text_of
 
 ROOT = Path(__file__).parent.parent
@@ -30,13 +34,13 @@ def words_of(command: str) -> list[str]:
 @cache
 def understood(command: str) -> tuple[Any, dict[str, Any]]:
     """The function that a command would run, and its arguments, the recipe's settings included."""
-    _, outer, _ = cli.app.meta.parse_args(words_of(command), exit_on_error=False, print_error=False)
-    cli.app.config = cli._settings(outer.kwargs.get("config"), outer.kwargs.get("recipe"))
-    try:
-        verb, bound, _ = cli.app.parse_args(outer.args, exit_on_error=False, print_error=False)
-    finally:
-        cli.app.config = ()
-    return verb, bound.arguments
+    verb, bound, _ = cli.app.parse_args(words_of(command), exit_on_error=False, print_error=False)
+    arguments = dict(bound.arguments)
+    if verb is compare:  # what it does with them, in so far as it is not training
+        given = arguments.get("methods"), arguments.get("choose"), arguments.get("vary")
+        told = told_by(arguments["given"]) if "given" in arguments else None
+        arguments |= {"asked": asked_for(arguments["config"], *given, told), "told": told}
+    return verb, arguments
 
 
 def commands(part: str) -> list[Any]:
@@ -54,22 +58,43 @@ def recipe(request: pytest.FixtureRequest) -> tuple[str, TrainConfig, Recipe]:
 
 def test_a_recipe_is_a_configuration_of_its_method(recipe: tuple[str, TrainConfig, Recipe]) -> None:
     name, config, about = recipe
-    make_method(config.method, **config.settings.given())
-    assert config.method in next(iter(about.published.values()))  # the number that the list shows
+    assert config.method in about.compare.methods
+    if config.settings.expected_positives != "auto":
+        make_method(config.method, **config.settings.given())
     _, arguments = understood(f"sparselabel train data --recipe {name} --out run")
     assert arguments["config"] == config
     assert arguments["out"] == Path("run")
 
 
+def methods_of(values: Iterable[str]) -> set[str]:
+    """The methods of published numbers: "an", or "an 0.8" at a value of what is varied."""
+    return {name.partition(" ")[0] for name in values}
+
+
 def test_methods_are_ours_and_numbers_are_per_cent(recipe: tuple[str, TrainConfig, Recipe]) -> None:
     about = recipe[2]
-    assert about.published
     for values in about.published.values():
-        assert set(values) <= set(METHODS)
+        assert methods_of(values) <= {*METHODS, *combinations()}
         assert all(10 < value < 100 for value in values.values())
     for measured in about.ours:
-        assert set(measured.values) <= set(METHODS)
+        assert set(measured.values) <= {*METHODS, *combinations()}
         assert measured.measure in about.published
+    if not about.published:
+        assert recipe[0] in ("p1/coco-distances", "other/openimages")
+
+
+def test_published_numbers_belong_to_rows(recipe: tuple[str, TrainConfig, Recipe]) -> None:
+    about = recipe[2]
+    rows = set()
+    for command in about.train:
+        arguments = understood(command)[1]
+        methods, chosen, varied, config = arguments["asked"]
+        rows |= {
+            f"{run.method} {run.value}".strip()
+            for run in plan(config, methods, (0,), arguments["out"], chosen, varied)
+        }
+    own = [values for measure, values in about.published.items() if "reported by" not in measure]
+    assert {name for values in own for name in values} <= rows
 
 
 def test_everything_is_said(recipe: tuple[str, TrainConfig, Recipe]) -> None:
@@ -90,30 +115,65 @@ def test_prepare_commands_are_understood(name: str, command: str) -> None:
 @pytest.mark.parametrize(("name", "command"), commands("train"))
 def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None:
     config, about = RECIPES[name]
-    _, arguments = understood(command)
+    verb, arguments = understood(command)
+    assert verb is compare
     prepared = {understood(prepare)[1]["out"] for prepare in about.prepare}
     assert arguments["data"] in prepared
-    given, phase = arguments["config"], next(iter(config.phases))
-    # Batch, fine-tuning rate and settings are what commands choose from; the rest is the recipe's.
-    chosen = {key: replace(getattr(given, key), batch=getattr(config, key).batch) for key in ("head", "full")}
-    if len(config.phases) == 2:
-        chosen["full"] = replace(chosen["full"], learning_rate=config.full.learning_rate)
-    rates = arguments.get("learning_rates") or ()
-    if "--recipe" not in command:  # flags alone: what is off does not matter
-        off = "full" if phase == "head" else "head"
-        chosen[off] = getattr(config, off)
-        chosen[phase] = replace(chosen[phase], learning_rate=getattr(config, phase).learning_rate)
-    assert replace(given, method=config.method, settings=config.settings, **chosen) == config
-    planned = plan(given, arguments["methods"], rates, arguments.get("seeds") or (0,), arguments["out"])
+    assert f"--recipe {name} " in command
+    given = arguments["config"]
+    # Batches and settings are what commands choose from; the rest is the recipe's.
+    batches = {
+        key: replace(getattr(given, key), batch=getattr(config, key).batch) for key in ("head", "full")
+    }
+    assert replace(given, settings=config.settings, **batches) == config
+    methods, chosen, varied, config = arguments["asked"]
+    planned = plan(
+        config, methods, arguments.get("seeds") or about.compare.seeds, arguments["out"], chosen, varied
+    )
     assert planned
     for run in planned:
-        make_method(run.method, **run.config.settings.given())
+        if run.config.settings.expected_positives != "auto":
+            make_method(run.method, **run.config.settings.given())
+
+
+@pytest.mark.parametrize(("name", "command"), commands("draw"))
+def test_figures_are_drawn_of_what_was_trained(name: str, command: str) -> None:
+    about = RECIPES[name][1]
+    _, arguments = understood(command)
+    trained = set()
+    for line in about.train:
+        made = understood(line)[1]
+        methods, chosen, varied, config = made["asked"]
+        trained |= {made["out"] / "table.csv", made["out"] / "table-by-labels.csv"}
+        trained |= {run.path for run in plan(config, methods, (0,), made["out"], chosen, varied)}
+    read = [value for key, value in arguments.items() if key in ("run", "runs", "baseline", "tables")]
+    assert {
+        path for paths in read for path in (paths if isinstance(paths, tuple | list) else [paths])
+    } <= trained
+
+
+def test_how_many_runs_a_recipe_has() -> None:
+    counts = {}
+    for name, (_, about) in RECIPES.items():
+        planned = 0
+        for command in about.train:
+            arguments = understood(command)[1]
+            methods, chosen, varied, config = arguments["asked"]
+            seeds = arguments.get("seeds") or about.compare.seeds
+            planned += len(plan(config, methods, seeds, arguments["out"], chosen, varied))
+        counts[name] = planned
+        said = re.search(r"(\d+) (?:short )?runs", about.cost)
+        assert said is not None
+        assert int(said[1]) == planned, name
+    assert counts["p1/voc"] == 11
+    assert counts["p3/voc-linear"] == 72
 
 
 def test_every_published_method_is_trained() -> None:
     for name, (_, about) in RECIPES.items():
-        trained = {method for command in about.train for method in understood(command)[1]["methods"]}
-        assert set(next(iter(about.published.values()))) <= trained, name
+        trained = {method for command in about.train for method in understood(command)[1]["asked"][0]}
+        measures = [values for measure, values in about.published.items() if "reported by" not in measure]
+        assert {method for values in measures for method in methods_of(values)} <= trained, name
 
 
 def test_no_two_commands_write_to_one_place() -> None:
@@ -153,6 +213,10 @@ def test_backbones_exist() -> None:
         ("p3/nus-end-to-end", "test mAP", "bce-ls", 53.5),
         ("p3/cub-end-to-end", "test mAP", "wan", 20.3),
         ("p3/cub-linear-init", "test mAP", "an-ls", 16.6),
+        ("p1/coco-momentum", "validation mAP", "en+scl 0.8", 73.7),
+        ("p1/coco-crops", "validation mAP", "en+cl 0.25", 72.4),
+        ("p3/voc-wrong-k", "test mAP", "epr 1.5", 83.8),
+        ("p3/voc-fewer-pictures", "test mAP, all pictures", "bce", 86.7),
     ],
 )
 def test_numbers_of_the_papers(name: str, measure: str, method: str, value: float) -> None:
@@ -162,6 +226,7 @@ def test_numbers_of_the_papers(name: str, measure: str, method: str, value: floa
 def test_settings_of_the_papers() -> None:
     expected = {name: config.settings.expected_positives for name, (config, _) in RECIPES.items()}
     assert {name: k for name, k in expected.items() if name.count("-") == 0} == {
+        "other/openimages": "auto",
         "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
     }  # fmt: skip
     assert expected["p3/cub-linear"] == 31.4
@@ -200,7 +265,7 @@ def test_our_values_are_those_of_the_results() -> None:
 
 
 def test_files_are_found_by_name() -> None:
-    assert len(NAMES) == 23
+    assert len(NAMES) == 32
     assert text_of("p1/voc") == file_of("p1/voc").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="there is no recipe 'p1/vocc': did you mean 'p1/voc'"):
         text_of("p1/vocc")
@@ -217,5 +282,7 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     )
     assert len(list((ROOT / "src/sparselabel").glob(pattern))) == len(NAMES)
     page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
-    listed = [line.split("`")[1] for line in page.splitlines() if line.startswith(("| `p1/", "| `p3/"))]
+    listed = [
+        line.split("`")[1] for line in page.splitlines() if line.startswith(("| `p1/", "| `p3/", "| `other/"))
+    ]
     assert sorted(listed) == NAMES

@@ -81,8 +81,15 @@ def test_resume_refuses_another_configuration(run: RunFolder) -> None:
 
 
 def test_resume_refuses_other_data(run: RunFolder) -> None:
-    with pytest.raises(RunError, match="was begun on other data: resume it on that, or choose another --out"):
-        run.begin(CONFIG, ABOUT | {"data_digest": {"train": "xyz"}}, resume=True, force=False)
+    changed = ABOUT | {"data_digest": {"train": "xyz", "test": "new"}}
+    with pytest.raises(
+        RunError, match=r"\(somewhere has changed since; different: test, train\): resume it on"
+    ):
+        run.begin(CONFIG, changed, resume=True, force=False)
+    # Other data make another configuration too (K is counted in it): the data is what to name.
+    elsewhere = changed | {"data": "elsewhere"}
+    with pytest.raises(RunError, match=r"begun on other data \(somewhere, not elsewhere; different: test"):
+        run.begin(replace(CONFIG, seed=3), elsewhere, resume=True, force=False)
 
 
 @pytest.mark.parametrize("resume", [False, True])

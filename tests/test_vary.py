@@ -4,7 +4,7 @@ import pytest
 
 from sparselabel.config import HeadPhase, Settings, TrainConfig, Views
 from sparselabel.errors import ConfigError
-from sparselabel.vary import Varied
+from sparselabel.vary import CHOOSE, Varied, choices
 
 BASE = TrainConfig(settings=Settings(weight=2.0), head=HeadPhase(epochs=3))
 
@@ -75,9 +75,53 @@ def test_what_cannot_be_varied(words: list[str], said: str) -> None:
         ("views.size", "0.5", "size must be a whole number, not 0.5"),
         ("settings.weight", "much", "weight must be a number, not 'much'"),
         ("settings.distance", "l3", "distance cannot be 'l3'"),
-        ("views.smallest-crop", "2", r"views.smallest_crop must be in \(0, 1\], not 2.0"),
+        ("views.smallest-crop", "2", r"views.smallest-crop must be in \(0, 1\], not 2.0"),
     ],
 )
 def test_values_that_do_not_fit(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Varied.of([name, value]).config(BASE, value)
+
+
+def test_several_choices_come_as_one_list() -> None:
+    words = [
+        "head.learning-rate",
+        "1e-2",
+        "1e-3",
+        "*cl:settings.weight",
+        ".1",
+        "1",
+        "--settings.distance",
+        "l1",
+    ]
+    assert choices(words) == [
+        Varied("head.learning-rate", ("0.01", "0.001"), CHOOSE),
+        Varied("settings.weight", ("0.1", "1"), CHOOSE, "*cl"),
+        Varied("settings.distance", ("l1",), CHOOSE),
+    ]
+    assert choices([]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["head.bach", "8"], "--choose head.bach: there is no such setting: did you mean 'head.batch'"),
+        (["head.batch"], "--choose needs a name and its values, as in `--choose head.learning-rate"),
+        ([":head.batch", "8"], "--choose needs a name and its values"),
+        (["head.batch", "8", "8"], "--choose head.batch has a value twice: 8"),
+    ],
+)
+def test_what_cannot_be_chosen_from(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        choices(words)
+
+
+def test_values_of_a_toml_file() -> None:
+    assert Varied.of(["head.batch", 8, 16.0, True, "l1"]).values == ("8", "16", "true", "l1")
+
+
+def test_which_methods_it_is_for() -> None:
+    one = Varied("settings.weight", ("1",), CHOOSE, "*cl")
+    assert [one.concerns(method, {"weight"}) for method in ("en+cl", "an+scl", "role")] == [True, True, False]
+    assert not one.concerns("en+cl", {"momentum"})
+    assert Varied("head.batch", ("8",)).concerns("an", {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class Bar:
     def __init__(self, progress: "Progress | None", total: int, what: str) -> None:
         self._progress = progress
         self._task = progress.add_task(what, total=total) if progress else None
+        self.skip(0)
 
     def advance(self, count: int = 1) -> None:
         """So many more are done."""
@@ -24,7 +26,21 @@ class Bar:
     def skip(self, count: int) -> None:
         """So many were done before; they do not count for the time left."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=count)
+            self._progress.reset(self._task, completed=count)
+            self._progress.advance(self._task, 0)  # the clock runs from here
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if self._progress is not None:
+            self._progress.console.print(text, markup=False, highlight=False)
+
+    def remove(self) -> None:
+        """Show it no longer."""
+        if self._progress is not None and self._task is not None:
+            self._progress.remove_task(self._task)
+
+
+_shown: list["Progress"] = []  # a terminal has room for one display: a bar inside another one joins it
 
 
 @contextmanager
@@ -34,8 +50,20 @@ def progress_bar(console: "Console", total: int, what: str) -> Iterator[Bar]:
         console.print(f"{what} ...", markup=False, highlight=False)
         yield Bar(None, total, what)
         return
+    if _shown and not console.quiet:
+        bar = Bar(_shown[-1], total, what)
+        try:
+            yield bar
+        finally:
+            bar.remove()
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield Bar(progress, total, what)
+    # The speed is that of the last thousand steps: a run of many may take hours.
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=inf) as progress:
+        _shown.append(progress)
+        try:
+            yield Bar(progress, total, what)
+        finally:
+            _shown.pop()

@@ -11,7 +11,12 @@ A message names the thing, the rule, the value and the way out. The command prin
 traceback and exits with 1 (2 for wrong usage).
 """
 
+import errno
 from collections.abc import Iterable
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAKE_ROOM = "make room on the disk, then go on with --resume, or take a folder on a larger disk"
+"""What to do when the disk is full, wherever it is noticed."""
 
 
 class SparselabelError(Exception):
@@ -50,11 +55,19 @@ def listing(items: Iterable[object], most: int = 10) -> str:
     return ", ".join(names[:most]) + f" and {len(names) - most:,} more"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped name: the nearest known one, if any is near, and all of them."""
+def counted(number: int, thing: str) -> str:
+    """How many there are of a thing: 1 picture, 2,000 pictures."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
+    """A hint for a mistyped name: the nearest known one, if any is near, and all of them.
+
+    Names in ``also`` are known too, but too many to be listed.
+    """
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, [*names, *also], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {listing(names, 30)}"

@@ -5,7 +5,8 @@
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
-    RUN/scores-SPLIT.npz, evaluation-SPLIT.json              written by evaluate
+    RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
+    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
 
 A run with result.json is finished.
 """
@@ -67,6 +68,28 @@ class RunFolder:
         """The final numbers; there once the run is finished."""
         return self.path / "result.json"
 
+    def scores_file(self, split: str) -> Path:
+        """The scores of every picture of a split."""
+        return self.path / f"scores-{split}.npz"
+
+    def evaluation_file(self, split: str) -> Path:
+        """The measures of a split."""
+        return self.path / f"evaluation-{split}.json"
+
+    def maps_file(self, split: str) -> Path:
+        """Where the model sees classes in a few pictures of a split, for reports."""
+        return self.path / f"maps-{split}.npz"
+
+    @property
+    def missing_file(self) -> Path:
+        """Training labels that are likely missing, for reports."""
+        return self.path / "missing-labels.npz"
+
+    @property
+    def cost_file(self) -> Path:
+        """Seconds and peak memory."""
+        return self.path / "cost.json"
+
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
@@ -74,6 +97,16 @@ class RunFolder:
 
     def begin(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> None:
         """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked."""
+        if self.goes_on(config, about, resume=resume, force=force):
+            return
+        if force and self.path.exists():
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "run.json", about)
+        configuration.save(config, self.config_file)
+
+    def goes_on(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> bool:
+        """Whether there is a run to go on with; refuses what is in the way, and writes nothing."""
         if self.config_file.exists() and not force:
             if not resume:
                 state = "finished" if self.finished else "unfinished"
@@ -82,16 +115,12 @@ class RunFolder:
                     "replace it (--force), or choose another --out"
                 )
             self._refuse_other(config, about)
-            return
+            return True
         if self.path.exists() and not self._replaceable(force):
             raise RunError(
                 f"{self.path} exists and is not a run: choose another --out, or remove it yourself"
             )
-        if force and self.path.exists():
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / "run.json", about)
-        configuration.save(config, self.config_file)
+        return False
 
     def _replaceable(self, force: bool) -> bool:
         """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
@@ -101,15 +130,31 @@ class RunFolder:
         just_begun = names <= {"run.json", "run.json.partial", "config.toml.partial"}  # killed at once
         return just_begun or (force and "run.json" in names)
 
+    def refuse_other_data(self, about: dict[str, Any]) -> None:
+        """Raise if a run that is there was begun on other data than ``about`` names."""
+        if not self.config_file.exists():
+            return
+        before = self.about()
+        old, new = before["data_digest"], about["data_digest"]
+        other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
+        if other:
+            moved = before["data"] != about["data"]
+            where = (
+                f"{before['data']}, not {about['data']}" if moved else f"{about['data']} has changed since"
+            )
+            raise RunError(
+                f"{self.path} was begun on other data ({where}; different: {', '.join(other)}): "
+                "resume it on the data it was begun on, replace it (--force), or choose another --out"
+            )
+
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
+        self.refuse_other_data(about)  # first: other data may well make another configuration
         before = self.config()
         if before != config:
             raise RunError(
                 f"{self.path} was begun with another configuration ({_difference(before, config)}): "
                 "resume it with the flags it was begun with, replace it (--force), or choose another --out"
             )
-        if self.about()["data_digest"] != about["data_digest"]:
-            raise RunError(f"{self.path} was begun on other data: resume it on that, or choose another --out")
 
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
@@ -126,6 +171,15 @@ class RunFolder:
                 f"{self.path} is not a run (it has no run.json): make one with `sparselabel train`"
             )
         return read_json(self.path / "run.json")
+
+    def data_name(self, split: str) -> str:
+        """The data it was trained on, for a message: its folder, and how one of its splits begins."""
+        about = self.about()
+        return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
+
+    def cost(self) -> dict[str, Any]:
+        """Seconds and bytes of peak memory; empty for a run of an older version."""
+        return read_json(self.cost_file) if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""
@@ -144,5 +198,6 @@ def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
     """Nested settings by the names their flags have, as ``head.epochs``."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{table}{name}.") if isinstance(value, dict) else {f"{table}{name}": value}
+        flag = f"{table}{name.replace('_', '-')}"
+        flat |= _flat(value, f"{flag}.") if isinstance(value, dict) else {flag: value}
     return flat

@@ -1,34 +1,46 @@
-"""One setting of a configuration, named as its flag is, with several values."""
+"""Settings of a configuration, named as their flags are, with several values: to vary, or to choose from."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from fnmatch import fnmatchcase
+from typing import Any, get_type_hints
 
 from sparselabel.config import TrainConfig, from_dict
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, nearest
 
 SETTINGS = "settings"
+VARY, CHOOSE = "--vary", "--choose"
+EXAMPLES = {
+    VARY: "--vary settings.momentum .6 .8 .9",
+    CHOOSE: "--choose head.learning-rate 1e-2 1e-3 --choose head.batch 8 16",
+}
 
 
 @dataclass(frozen=True)
 class Varied:
-    """A setting by its flag's name without dashes (``settings.momentum``, ``views.smallest-crop``)."""
+    """A setting by its flag's name without dashes (``settings.momentum``, ``views.smallest-crop``).
+
+    ``methods`` is a pattern of the methods that it is for (``*cl`` in ``*cl:settings.weight``).
+    """
 
     name: str
     values: tuple[str, ...]
+    flag: str = VARY
+    methods: str = "*"
 
     @staticmethod
-    def of(words: Sequence[str]) -> "Varied":
-        """From ``--vary NAME V1 V2 ...``."""
-        name, *values = words or [""]
+    def of(words: Sequence[object], flag: str = VARY) -> "Varied":
+        """From ``NAME V1 V2 ...`` or ``METHODS:NAME V1 V2 ...``; words are texts, or values of TOML."""
+        name, *values = [_text(word) for word in words] or [""]
+        methods, colon, name = name.rpartition(":")
         name = name.removeprefix("--")
-        if not name or not values:
-            raise ConfigError("--vary needs a name and its values, as in `--vary settings.momentum .6 .8 .9`")
+        if not name or not values or (colon and not methods):
+            raise ConfigError(f"{flag} needs a name and its values, as in `{EXAMPLES[flag]}`")
         texts = [_text(_parsed(value)) for value in values]
         twice = [text for text in texts if texts.count(text) > 1]
         if twice:
-            raise ConfigError(f"--vary {name} has a value twice: {twice[0]}")
-        return Varied(name, tuple(texts))
+            raise ConfigError(f"{flag} {name} has a value twice: {twice[0]}")
+        return Varied(name, tuple(texts), flag, methods or "*")
 
     @property
     def keys(self) -> list[str]:
@@ -40,6 +52,10 @@ class Varied:
         """The setting of a method that it is, if it is one: not every method has it."""
         return self.keys[1] if self.keys[0] == SETTINGS and len(self.keys) == 2 else None
 
+    def concerns(self, method: str, known: Collection[str]) -> bool:
+        """Whether a method with these settings takes it; one that does not runs without it."""
+        return fnmatchcase(method, self.methods) and (self.setting is None or self.setting in known)
+
     def config(self, base: TrainConfig, value: str) -> TrainConfig:
         """The configuration with this value."""
         values = _without_none(asdict(base))
@@ -47,13 +63,42 @@ class Varied:
         for key in self.keys[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"--vary {self.name}: {key} is not a table of settings")
+                raise ConfigError(f"{self.flag} {self.name}: {key} is not a table of settings")
         table[self.keys[-1]] = _parsed(value)
-        return from_dict(TrainConfig, values, "--vary")
+        return from_dict(TrainConfig, values, self.flag)
 
-    def folder(self, value: str) -> str:
-        """What a run with this value is called, in part."""
-        return f"{self.keys[-1].replace('_', '-')}={value.replace('/', '_')}"
+    def folder(self, value: str, others: Iterable["Varied"] = ()) -> str:
+        """What a run with this value is called, in part; by its whole name where another one ends alike."""
+        short = self.keys[-1]
+        alike = any(other.keys[-1] == short and other.name != self.name for other in others)
+        name = self.name if alike else short.replace("_", "-")
+        return f"{name}={value.replace('/', '_')}"
+
+
+def choices(words: Sequence[str]) -> list[Varied]:
+    """From the words of all ``--choose NAME V1 V2 ...`` in one list: a setting's name begins a new one."""
+    names = set(_names(TrainConfig))
+    groups: list[list[str]] = []
+    for word in words:
+        if word.rpartition(":")[2].removeprefix("--").replace("-", "_") in names:
+            groups.append([word])
+        elif groups:
+            groups[-1].append(word)
+        else:
+            known = [name.replace("_", "-") for name in names]
+            raise ConfigError(f"{CHOOSE} {word}: there is no such setting: {nearest(word, known)}")
+    return [Varied.of(group, CHOOSE) for group in groups]
+
+
+def _names(kind: type[Any], table: str = "") -> Iterable[str]:
+    """All settings of a configuration, nested ones as ``head.epochs``."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        hint = hints[field.name]
+        if is_dataclass(hint) and isinstance(hint, type):
+            yield from _names(hint, f"{table}{field.name}.")
+        else:
+            yield table + field.name
 
 
 def _parsed(word: str) -> Any:

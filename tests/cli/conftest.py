@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -71,6 +73,10 @@ class Opened(str):
 
     __slots__ = ()
     splits = ("train", "val")
+    train = SimpleNamespace(
+        observed=SimpleNamespace(values=np.array([[1, -1, -1]])),
+        truth=SimpleNamespace(values=np.zeros((1, 3))),
+    )
 
 
 @pytest.fixture
@@ -83,7 +89,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
         return RESULT
 
     monkeypatch.setattr("sparselabel.train.run.train_run", take)
-    monkeypatch.setattr("sparselabel.train.run.checked", lambda data, config: None)
+    monkeypatch.setattr("sparselabel.train.run.check_run", lambda *given: None)
     monkeypatch.setattr("sparselabel.data.dataset.open_prepared", Opened)
     return calls
 

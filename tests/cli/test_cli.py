@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 
 import sparselabel
-from sparselabel.errors import DataError
+from sparselabel.errors import MAKE_ROOM, DataError
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
-    "prepare", "data", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ", "figure",
-    "demo",
+    "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
+    "figure", "report", "demo",
 )  # fmt: skip
+
+EXPORTS = ("label-studio", "cvat", "fiftyone")
 
 
 def test_help_lists_the_verbs(command: Command) -> None:
     done = command("--help")
     assert done == 0
-    for word in (*VERBS, "--config", "--version"):
+    for word in (*VERBS, "--version"):
         assert word in done.out
     assert command().out == done.out  # without a word, too
 
@@ -33,7 +35,10 @@ def test_every_verb_has_help(command: Command, verb: str) -> None:
     assert f"Usage: sparselabel {verb}" in done.out
 
 
-@pytest.mark.parametrize("reader", ["voc", "coco", "table", "folder", "scenes"])
+READERS = ("voc", "coco", "nuswide", "cub", "imagenet", "table", "folder", "scenes", *EXPORTS)
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_every_reader_has_help(command: Command, reader: str) -> None:
     done = command("prepare", reader, "--help")
     assert done == 0
@@ -60,7 +65,7 @@ def test_version(command: Command) -> None:
 def test_help_is_quick(arguments: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from sparselabel.cli import app\n"
-        "try: app.meta(sys.argv[1:])\n"
+        "try: app(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'timm', 'torchvision', 'numpy', 'PIL', 'lightning_fabric'} & set(sys.modules)\n"
         "print(sorted(heavy), file=sys.stderr)"
@@ -97,6 +102,18 @@ def test_methods_explains_one(command: Command) -> None:
     assert "Needs: expected_positives." in done.out
     assert "--settings.positive-weight" in done.out
     assert "nothing but the labels" in command("methods", "an").out
+
+
+def test_methods_says_what_combines(command: Command) -> None:
+    done = command("methods")
+    assert "METHOD+ELEMENT+CONSISTENCY" in done.out
+    assert "CONSISTENCY cl, scl: on all but role." in done.out
+    done = command("methods", "em+apl+scl")
+    assert done == 0
+    assert "Entropy maximisation with asymmetric pseudo-labels" in done.out
+    assert "Spatial consistency: γ times" in done.out
+    assert "scale of the mean" in done.out
+    assert "preset voc: entropy_weight 0.2, soft_weight 0.02, warm_up 5" in done.out
 
 
 def test_methods_names_the_nearest(command: Command) -> None:
@@ -172,7 +189,7 @@ def test_a_full_disk(command: Command, failing: Any, number: int, words: str) ->
     failing(OSError(number, words, "run/model.safetensors"))
     done = command("data", "prepared")
     assert done == 1
-    said = f"run/model.safetensors could not be written: {words}; make room and resume"
+    said = f"run/model.safetensors could not be written: {words}; {MAKE_ROOM}"
     assert done.err == f"sparselabel: error: {said}\n"
     failing(OSError(number, words))
     assert f"error: a file could not be written: {words}" in command("data", "prepared").err
@@ -184,6 +201,21 @@ def test_a_file_that_may_not_be_touched(command: Command, failing: Any) -> None:
     assert done == 1
     said = "prepared/dataset.json could not be used: Permission denied; check its name and permissions"
     assert done.err == f"sparselabel: error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("run/config.toml.partial", "run/config.toml"),
+        ("run/checkpoints/0003.partial/state.json", "run/checkpoints/0003/state.json"),
+        ("data/.partial/new/train/ids.npy", "data/train/ids.npy"),
+        ("data/features/train-1a2b.here-4711.partial.npy", "data/features/train-1a2b.npy"),
+        ("photos/no.partial.view.jpg", "photos/no.partial.view.jpg"),
+    ],
+)
+def test_a_file_is_named_as_it_will_be_called(command: Command, failing: Any, file: str, name: str) -> None:
+    failing(PermissionError(13, "Permission denied", file))
+    assert command("data", "prepared").err.startswith(f"sparselabel: error: {name} could not be used")
 
 
 def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> None:

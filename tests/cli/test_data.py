@@ -1,39 +1,103 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparselabel.config import Preparation
+from sparselabel.data.readers import READERS
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
 
 
+def cells(out: str) -> list[list[str]]:
+    """What stands in the rows of tables."""
+    return [
+        [cell.strip() for cell in line.strip("│┃").split("│" if "│" in line else "┃")]
+        for line in out.splitlines()
+    ]
+
+
 def test_prepare_and_describe(command: Command) -> None:
-    pictures(Path("photos"), cat=4, dog=2)
+    pictures(Path("photos"), cat=7, dog=5)
     done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
     assert done == 0
-    assert done.err == "checking 6 pictures ...\n"
+    assert done.err == "checking 12 pictures ...\n"
     assert "photos: 2 classes" in done.out
     again = command("data", "prepared")
     assert (again, again.out) == (0, done.out)
-    row = next(line for line in done.out.splitlines() if line.startswith("│ cat"))
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["cat", "4", "4", "0"]
+    assert ["cat", "7", "7", "5"] in cells(done.out)
 
 
 def test_the_tables_say_what_they_count(command: Command) -> None:
     pictures(Path("photos"), cat=4, dog=2)
     done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
-    rows = [
-        [cell.strip() for cell in line.strip("│┃").split("│" if "│" in line else "┃")]
-        for line in done.out.splitlines()
-    ]
+    rows = cells(done.out)
     assert rows[2:4] == [
         ["", "", "positives", "observed positives", "observed negatives", "unknown, of"],
         ["split", "pictures", "a picture", "a picture", "a picture", "all labels"],
     ]
-    assert ["train", "6", "not known", "1.00", "0.00", "50.0%"] in rows
+    assert ["train", "6", "not known", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
+    assert ["split", "0", "1"] in rows
+    assert ["train, observed", "–", "100.0%"] in rows
     assert "observed: training sees it" in done.out
-    assert "classes in training: number of pictures where it is ..." in done.out
+    assert "classes in train: number of pictures where it is ..." in done.out
+
+
+def hidden_labels(**counts: int) -> None:
+    """A table of pictures that all show ants, the second half bees too, and picture 79 bees alone."""
+    lines = ["image,ant,bee,split"]
+    for split, count in counts.items():
+        pictures(Path("photos"), **{split: count})
+        lines += [
+            f"photos/{split}/{number}.png,{int(number != 79)},{int(2 * number >= count)},{split}"
+            for number in range(count)
+        ]
+    Path("labels.csv").write_text("\n".join(lines))
+
+
+def test_splits_and_classes_where_labels_are_hidden(command: Command) -> None:
+    hidden_labels(train=80, test=2)
+    sparse = ("--sparsify", "single-positive", "--prefer", "frequent", "--validation", "0")
+    done = command("prepare", "table", "labels.csv", "--out", "data", *sparse)
+    assert done == 0
+    rows = cells(done.out)
+    assert ["train", "80", "1.49 (1–2)", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
+    assert ["test", "2", "1.50 (1–2)", "1.50 (1–2)", "0.50 (0–1)", "0.0%"] in rows
+    assert ["split", "0", "1", "2"] in rows
+    assert ["train", "–", "51.2%", "48.8%"] in rows
+    assert ["train, observed", "–", "100.0%", "–"] in rows
+    assert ["test", "–", "50.0%", "50.0%"] in rows
+    # At random, a class keeps 40 or 1 sure ones and half of the 39 that both are on.
+    assert ["ant", "79", "79", "100.0%", "75.3%", "1", "2"] in rows
+    assert ["bee", "40", "1", "2.5%", "51.2%", "79", "1"] in rows
+    found = [line.split(":")[0] for line in done.out.splitlines() if line.startswith("- ")]
+    assert found == ["- few-positives", "- preference", "- leak", "- contradiction"]
+    assert "4 problems found" in done.out
+    assert "bee 2% instead of 51%, ant 100% instead of 75%" in done.out
+    done = command("data", "data", "--split", "test")
+    assert "classes in test" in done.out
+    assert ["bee", "1", "1", "1", "0", "40"] in cells(done.out)
+
+
+def test_the_extremes_of_many_classes_unless_all_are_asked_for(command: Command) -> None:
+    lines = ["image,label"]
+    pictures(Path("photos"), all=50)
+    lines += [f"photos/all/{row}.png,class {number:02}" for number in range(50) for row in range(number + 1)]
+    Path("labels.csv").write_text("\n".join(lines))
+    assert command("prepare", "table", "labels.csv", "--out", "data", "--validation", "0") == 0
+    names = [row[0] for row in cells(command("data", "data").out) if row[0].startswith(("class ", "…"))]
+    assert names[:15] == [f"class {number:02}" for number in range(49, 34, -1)]
+    assert names[15] == "… 20 more (--all)"
+    assert names[16:] == [f"class {number:02}" for number in range(14, -1, -1)]
+    out = command("data", "data", "--all").out
+    assert [row[0] for row in cells(out) if row[0].startswith("class ")] == [
+        f"class {n:02}" for n in range(50)
+    ]
+    ranges = next(row for row in cells(out) if row[0] == "train, observed")
+    assert ranges == ["train, observed", "10.0%", *["12.0%"] * 7, "6.0%"]  # 1 to 50 labels, by six
 
 
 def test_data_as_json(command: Command) -> None:
@@ -41,25 +105,84 @@ def test_data_as_json(command: Command) -> None:
     pictures(Path("photos/test"), cat=1, dog=1)
     assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
     done = command("data", "prepared", "--json")
+    assert (done, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert [*told] == ["name", "splits", "problems"]
+    train, test = told["splits"]["train"], told["splits"]["test"]
+    assert (train["images"], test["images"]) == (6, 2)
+    assert train["classes"] == [
+        {"name": "cat", "positive": 4, "observed_positive": 4, "observed_negative": 0},
+        {"name": "dog", "positive": 2, "observed_positive": 2, "observed_negative": 0},
+    ]
+    assert test["classes"] == [
+        {"name": "cat", "positive": 1, "observed_positive": 1, "observed_negative": 0},
+        {"name": "dog", "positive": 1, "observed_positive": 1, "observed_negative": 0},
+    ]
+    assert train["per_image"]["observed_positive"]["histogram"] == [0, 6]
+    assert train["observed"] == {"positive": 0.5, "negative": 0.0, "unknown": 0.5}
+    problems = {problem["name"]: problem for problem in told["problems"]}
+    assert problems["few-positives"]["items"] == ["cat (4)", "dog (2)"]
+    assert [len(group) for group in problems["leak"]["items"]] == [4]
+    assert problems["leak"]["what"].startswith(
+        "2 of 2 pictures of test that train has too: train train/cat/0.png = "
+    )
+
+
+def test_pictures_are_opened_when_asked_for(command: Command) -> None:
+    pictures(Path("photos"), cat=5, dog=5)
+    assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
+    assert "(--pictures opens every picture to find more)" in command("data", "prepared").out
+    Path("photos/cat/3.png").unlink()
+    done = command("data", "prepared", "--pictures")
+    assert (done, done.err) == (0, "looking at 10 pictures ...\n")
+    assert "--pictures" not in done.out
+    assert "median width and height: 8 and 8 pixels" in done.out
+    assert (
+        "- broken-pictures: 1 of 10 pictures that cannot be decoded (any more): train cat/3.png → "
+        in done.out
+    )
+    told = json.loads(command("data", "prepared", "--pictures", "--json").out)
+    assert told["sizes"] == {"min": [8, 8], "median": [8, 8], "max": [8, 8]}
+    assert "tiny-pictures" in [problem["name"] for problem in told["problems"]]
+
+
+def test_a_sheet_of_pictures(command: Command) -> None:
+    pictures(Path("photos/train"), cat=2, dog=1)
+    pictures(Path("photos/test"), cat=2)
+    assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
+    done = command("data", "prepared", "--sheet", "sheet.png")
     assert done == 0
-    assert json.loads(done.out) == {
-        "splits": {
-            "train": {
-                "images": 6,
-                "classes": [
-                    {"name": "cat", "positive": 4, "observed_positive": 4, "observed_negative": 0},
-                    {"name": "dog", "positive": 2, "observed_positive": 2, "observed_negative": 0},
-                ],
-            },
-            "test": {
-                "images": 2,
-                "classes": [
-                    {"name": "cat", "positive": 1, "observed_positive": 1, "observed_negative": 0},
-                    {"name": "dog", "positive": 1, "observed_positive": 1, "observed_negative": 0},
-                ],
-            },
-        }
-    }
+    assert done.out.endswith("written: sheet.png, sheet.csv\n")
+    assert len(Path("sheet.csv").read_text().splitlines()) == 4
+    assert command("data", "prepared", "--sheet", "sheet.png", "--split", "test", "--json") == 0
+    assert Path("sheet.csv").read_text().splitlines() == [
+        "row,picture,class,kind",
+        "0,test/cat/0.png,cat,annotated",
+        "1,test/cat/1.png,cat,annotated",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--sheet", "sheet.jpg"], 2, "--sheet must end in .png, but is sheet.jpg"),
+        (
+            ["--sheet", "labels.png"],
+            2,
+            "labels.csv is there and not of a sheet: choose another name for --sheet",
+        ),
+        (["--sheet", "sheet.png", "--seed", "-1"], 2, "seed must not be negative, and is -1"),
+        (["--split", "tset"], 1, "prepared has no split 'tset': known: train; name one with --split"),
+    ],
+)
+def test_wrong_wishes(command: Command, flags: list[str], code: int, message: str) -> None:
+    pictures(Path("photos"), cat=5, dog=5)
+    Path("labels.csv").write_text("image,label\n")
+    assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
+    done = command("data", "prepared", *flags)
+    assert (done, done.out) == (code, "")
+    assert message in done.err
+    assert Path("labels.csv").read_text() == "image,label\n"
 
 
 def wide_table(folder: Path) -> None:
@@ -90,3 +213,46 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     done = in_a_subprocess("data", "data", "--json", cwd=tmp_path, COLUMNS="40")
     assert (done.returncode, done.stderr) == (0, "")
     assert WIDE in [row["name"] for row in json.loads(done.stdout)["splits"]["train"]["classes"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (
+            ["coco", "--labels", "list.txt", "--images", "jpg"],
+            {"labels": "list.txt", "images": "jpg", "keep_empty": False, "skip_missing": False},
+        ),
+        (["nuswide", "--images", "jpg"], {"images": "jpg"}),
+        (["cub"], {"images": None}),
+        (["imagenet"], {"labels": None, "synsets": None, "real": None}),
+        (
+            ["imagenet", "--labels", "a.csv", "--synsets", "b.txt", "--real", "c.json"],
+            {"labels": "a.csv", "synsets": "b.txt", "real": "c.json"},
+        ),
+    ],
+)
+def test_readers_get_their_flags(
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], given: dict[str, Any]
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setitem(READERS, words[0], lambda source, **options: calls.append((source, options)))
+
+    def write(read: Callable[[], None], out: Path, force: bool, how: Preparation) -> None:
+        read()
+        calls.append((out, force, how))
+
+    for module in ("prepare", "prepare_published"):
+        monkeypatch.setattr(f"sparselabel.cli.{module}.write", write)
+    assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
+    paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
+    assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]
+
+
+def test_real_labels_are_mentioned(command: Command) -> None:
+    pictures(Path("photos/train"), n01440764=2, n01530575=1)
+    pictures(Path("photos/val"), n01440764=1)
+    Path("photos/val/n01440764/0.png").rename("photos/val/n01440764/ILSVRC2012_val_00000001.JPEG")
+    Path("photos/real.json").write_text("[[0, 1]]")
+    done = command("prepare", "imagenet", "photos", "--out", "prepared", "--validation", "0")
+    assert done == 0
+    assert "test: 1 pictures have ReaL's labels too" in done.out

@@ -7,6 +7,7 @@ import pytest
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.real import real_measures
 from tests.cli.conftest import Command
 
 CLASSES = ("cat [red]", "dog", "never")
@@ -51,7 +52,7 @@ def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> No
     assert "mAP of the estimates" not in done.out
     by_number = [row for row in rows if row[0].startswith("mAP, pictures with")]
     assert by_number == [
-        ["mAP, pictures with 1 labels (3; 2 classes)", "100.00"],
+        ["mAP, pictures with 1 label (3; 2 classes)", "100.00"],
         ["mAP, pictures with 2 labels (1; 2 classes)", "100.00"],
     ]
     assert done.out.splitlines()[-1] == "without positives, counted as 0: never"
@@ -74,3 +75,48 @@ def test_evaluate_what_is_no_run(command: Command) -> None:
     assert done == 1
     assert done.err.startswith("sparselabel: error: nothing")
     assert done.err.count("\n") == 1
+
+
+def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    part = np.array([[1, 0, 0], [1, 1, 0], [-1, -1, -1], [0, 0, 1]], dtype=np.int8)
+
+    def published(name: str, data: Path, split: str, **others: Any) -> dict[str, Any]:
+        calls.append({"name": name, "data": data, "split": split, **others})
+        measured = {"run": name, "split": split, "recovery": None} | measures(SCORES, LABELS, 0.5)
+        real = real_measures(SCORES, LABELS.values, part)
+        return measured | {"real": real, "real_by_logits": real}
+
+    class Opened:
+        def split(self, name: str) -> str:
+            return "four"
+
+    monkeypatch.setattr("sparselabel.evaluate.published.evaluate_published", published)
+    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda folder: Opened())
+    done = command("evaluate", "--pretrained", "resnet50.tv_in1k", "--data", "imagenet", "--weights", "w.pth")
+    assert done == 0
+    assert {key: calls[0][key] for key in ("name", "data", "split", "weights")} == {
+        "name": "resnet50.tv_in1k",
+        "data": Path("imagenet"),
+        "split": "test",
+        "weights": "w.pth",
+    }
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
+    assert ["top-1, the original label", "100.00"] in rows
+    assert done.out.count("the original label") == 1
+    assert ["ReaL: top-1 (3 pictures)", "66.67"] in rows
+    assert ["ReaL: mAP, pictures with 2 labels (1; 2 classes)", "100.00"] in rows
+    assert ["ReaL, ranked by logits: top-1 (3 pictures)", "66.67"] in rows
+
+
+@pytest.mark.parametrize("words", [("run", "--pretrained", "resnet50"), ()])
+def test_evaluate_measures_one_thing(command: Command, words: tuple[str, ...]) -> None:
+    done = command("evaluate", *words)
+    assert done == 2
+    assert "one thing is measured: name a run" in done.err
+
+
+def test_evaluate_a_network_without_data(command: Command) -> None:
+    done = command("evaluate", "--pretrained", "resnet50")
+    assert done == 2
+    assert "--pretrained resnet50 needs data to be measured on: name it with --data DIR" in done.err

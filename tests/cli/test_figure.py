@@ -40,8 +40,19 @@ def test_a_table_is_never_overwritten(command: Command) -> None:
     done = command("figure", "sweep", "table.csv", "--out", "table.png")
     assert done == 2
     assert "the figure's numbers would replace table.csv" in done.err
-    assert command("figure", "sweep", "table.csv") == 0
+    assert command("figure", "sweep", ".", "--out", "table.png") == 2  # the same table, by its folder
+    assert command("figure", "sweep", ".") == 0
     assert Path("sweep.csv").read_text().splitlines()[1] == "an,settings.weight,1,,50,"
+
+
+def test_where_nothing_can_be_written_is_found_first(command: Command) -> None:
+    Path("file").write_text("")
+    for name in FIGURES:
+        words = ["nothing"] * (2 if name in ("beside", "sizes") else 1)
+        done = command("figure", name, *words, "--out", "file/a.png")
+        assert done == 1
+        assert "file/a.png cannot be written (" in done.err
+        assert "is a file, not a folder): choose another --out" in done.err
 
 
 def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
@@ -52,14 +63,14 @@ def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
     assert (done, done.out) == (0, "written: maps.png, maps.csv\n")
     assert {line.split(",")[0] for line in Path("maps.csv").read_text().splitlines()[1:]} == {"0", "15"}
     assert command("figure", "growth", "run", "--row", "15") == 0
-    assert {line.split(",")[2] for line in Path("growth.csv").read_text().splitlines()[1:]} == set("0123")
+    assert {line.split(",")[2] for line in Path("growth.csv").read_text().splitlines()[1:]} == set("1234")
     assert command("figure", "beside", "run", "run", "--count", "1") == 0
     assert len(Path("beside.csv").read_text().splitlines()) == 1 + 2 * 5
     assert command("figure", "scores", "run", "--split", "test") == 0
     assert command("figure", "sizes", "run", "run", "--bins", "2") == 0
-    done = command("figure", "scores", "run")
+    done = command("figure", "scores", "run", "--split", "train")
     assert done == 1
-    assert "`sparselabel evaluate run --split val` writes it" in done.err
+    assert "`sparselabel evaluate run --split train` writes it" in done.err
     for name in ("maps", "growth", "beside", "scores", "sizes"):
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
     done = command("differ", "run", "run", "--samples", "50")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.recipes import load, names, text_of
+from sparselabel.run_folder import RunFolder
 from tests.cli.conftest import Captured, Command
 
 
@@ -27,6 +28,8 @@ def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
     _, recipe = load("p3/voc-linear-mobilenet")
     for line in (*recipe.prepare, *recipe.train):
         assert f"  {line}\n" in done.out
+    assert "  methods: bce bce-ls iun an an-ls wan epr role pseudo; seeds: 0, 1, 2\n" in done.out
+    assert "  chosen by validation: head.learning-rate: 0.01, 0.001, 0.0001\n" in done.out
     rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
     assert ["role", "86.5", "77.56 ± 0.09"] in rows
     assert ["iu", "82.6", "75.36 ± 0.04"] in rows
@@ -60,7 +63,7 @@ def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captur
     assert captured == []
 
 
-RECIPE = '[recipe]\npaper = "P9"\nprepare = []\ntrain = []\ncost = "?"\n'
+RECIPE = '[recipe]\npaper = "P9"\nprepare = []\ntrain = []\ncost = "?"\ncompare = {methods = ["an"]}\n'
 PUBLISHED = "[recipe.published.mAP]\nan = 50\n"
 OURS = '[[recipe.ours]]\ncommand = ""\ndate = ""\nseeds = [0, 1]\nvalues = {an = [50]}\n'
 WHOLE = RECIPE + PUBLISHED
@@ -70,7 +73,18 @@ WHOLE = RECIPE + PUBLISHED
     ("toml", "said"),
     [
         (WHOLE.replace("cost", "costs"), "[recipe] has an unknown key 'costs': did you mean 'cost'?"),
-        (RECIPE, "c.toml[recipe] has no 'published': it must be given"),
+        (
+            RECIPE.replace("compare = {methods", "# {methods"),
+            "c.toml[recipe] has no 'compare': it must be given",
+        ),
+        (
+            RECIPE.replace("}", ", vary = {seed = [1], watch = [2]}}"),
+            "a recipe varies one setting, not seed, watch: write a file for each",
+        ),
+        (
+            RECIPE.replace("}", ", choose = {seed = [[1]]}}"),
+            "c.toml[recipe][compare][choose]: seed 1 must be a number or a text in quotes or true or false",
+        ),
         ("recipe = 3", "c.toml: recipe must be a table ([recipe]), not 3"),
         (WHOLE.replace("train = []", "train = 5"), "[recipe]: train must be a list ([...]), not 5"),
         (WHOLE.replace("train = []", "train = [5]"), "[recipe]: train 1 must be a text in quotes, not 5"),
@@ -87,3 +101,26 @@ def test_a_wrong_recipe_is_refused(command: Command, captured: Captured, toml: s
     assert captured == []
     Path("c.toml").write_text(WHOLE, encoding="utf-8")
     assert command("train", "prepared", "--out", "run", "--config", "c.toml") == 0
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # classes of which nothing is seen
+def test_a_recipe_is_really_run(command: Command) -> None:
+    """P3's linear protocol by its recipe, on a few scenes and a tiny network."""
+    flags = ["--train", 30, "--test", 15, "--size", 32, "--sparsify", "single-positive", "--out", "scenes"]
+    assert command("prepare", "scenes", *flags) == 0
+    small = ["--backbone", "test_resnet", "--weights", "none", "--views.size", 32, "--head.epochs", 1]
+    fewer = ["--methods", "an", "role", "--choose", "head.learning-rate", "1e-2", "1e-3", "--workers", 0]
+    again = ["compare", "scenes", "--recipe", "p3/voc-linear", *small, *fewer, "--out", "table-1"]
+    done = command(*again)
+    assert (done, len(list(Path("table-1").glob("*/result.json")))) == (0, 4)
+    head, _, an, role = Path("table-1/table.md").read_text(encoding="utf-8").splitlines()
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "method", "learning-rate", "validation mAP", "test mAP", "over an", "hidden training labels, mAP",
+        "published test mAP", "published hidden training labels, mAP", "time", "memory",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in an.split("|")[1:-1]][6:8] == ["84.2", "85.8"]
+    assert [cell.strip() for cell in role.split("|")[1:-1]][6:8] == ["86.5", "90.3"]
+    config = RunFolder(next(Path("table-1").glob("role-*seed0"))).config()
+    assert (config.settings.expected_positives, config.frozen, config.head.batch) == (1.5, True, 16)
+    done = command(*again)
+    assert "4 of 4 runs were finished before" in done.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
-from tests.cli.conftest import Captured, Command
+from tests.cli.conftest import RESULT, Captured, Command
 
 
 def test_train_without_flags_takes_the_defaults(command: Command, captured: Captured) -> None:
@@ -28,7 +28,7 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         "validation mAP: 50.00",
         "test mAP: 25.00",
         "hidden training labels, mAP: model 75.00, estimates 87.50",
-        "next: sparselabel evaluate runs/one --split test",
+        "next: sparselabel report runs/one",
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_long_path_with_brackets_is_printed_as_it_is(command: Command, capture
     out = "runs/[bold]" + "x" * 300
     assert (
         command("train", "prepared", "--out", out).out.splitlines()[-1]
-        == f"next: sparselabel evaluate {out} --split test"
+        == f"next: sparselabel report '{out}'"  # ready for a shell
     )
 
 
@@ -88,7 +88,7 @@ def test_a_flag_beats_the_file(command: Command, captured: Captured) -> None:
     flags = shlex.split(
         "--seed 9 --head.epochs 3 --settings.weight 2 --views.flip 0 --full.epochs 1 --workers 3"
     )
-    assert command("--config", "c.toml", "train", "prepared", "--out", "run", *flags) == 0
+    assert command("train", "prepared", "--out", "run", "--config", "c.toml", *flags) == 0
     assert captured.config == replace(
         OF_FILE,
         seed=9,
@@ -181,33 +181,118 @@ def test_other_wrong_usage(command: Command) -> None:
 
 
 def test_compare(command: Command, captured: Captured) -> None:
-    Path("comparison").mkdir()
     Path("c.toml").write_text("[head]\nepochs = 2\n")
     flags = shlex.split(
-        "--methods an bce --seeds 0 1 --learning-rates 0.1 0.01 --out comparison --config c.toml"
+        "--methods an bce --seeds 0 1 --choose head.learning-rate 0.1 0.01 --choose an:head.batch 8 "
+        "--out comparison --config c.toml"
     )
     done = command("compare", "prepared", *flags)
     assert done == 0
     assert len(captured) == 8
     assert captured.config == TrainConfig(method="bce", seed=1, head=HeadPhase(epochs=2, learning_rate=0.01))
-    assert done.err.splitlines()[0] == "[1/8] an, learning rate 0.1, seed 0"
-    assert done.out.splitlines()[-1] == "written to comparison/table.csv"
+    assert captured[0]["config"].head == HeadPhase(epochs=2, learning_rate=0.1, batch=8)
+    assert done.err.splitlines()[0] == "[1/8] an, head.learning-rate 0.1, head.batch 8, seed 0"
+    assert (
+        done.err.splitlines()[1] == "[1/8] done: an, head.learning-rate 0.1, head.batch 8, seed 0: mAP 25.0"
+    )
+    assert done.out.splitlines()[-2:] == [
+        "written to comparison/table.csv, table.md and table.tex",
+        "next: sparselabel report comparison/an-learning-rate=0.1-batch=8-seed0 "
+        "comparison/bce-learning-rate=0.1-seed0 --out comparison/report.html",
+    ]
     lines = Path("comparison/table.csv").read_text().splitlines()
-    assert lines[1:] == ["an,0.1,50.00,25.00,0.00,,25.00,25.00", "bce,0.1,50.00,25.00,0.00,,25.00,25.00"]
+    assert lines[1:] == [
+        "an,0.1,8,50.00,25.00,0.00,,,,,75.00,87.50,1,,,0,25.00,25.00",
+        "bce,0.1,,50.00,25.00,0.00,,,,,75.00,87.50,3,,,0,25.00,25.00",
+    ]
+    assert Path("comparison/table.md").read_text(encoding="utf-8").splitlines()[2] == (
+        "| an | 0.1 | 8 | 50.0 | 25.0 ± 0.0 |"
+    )
+    assert r"bce & 0.1 &  & 50.0 & 25.0 $\pm$ 0.0 \\" in Path("comparison/table.tex").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_compare_takes_what_a_recipe_says(command: Command, captured: Captured) -> None:
+    done = command("compare", "voc", "--recipe", "p1/voc", "--out", "comparison")
+    assert done == 0
+    runs = [(call["config"].method, call["config"].settings.weight) for call in captured]
+    assert runs == [
+        ("bce", None), ("an", None), ("an-ls", None), ("an-ls", None), ("wan", None), ("role", None),
+        ("en", None), ("en+cl", 0.1), ("en+cl", 1.0), ("en+scl", 0.1), ("en+scl", 1.0),
+    ]  # fmt: skip
+    assert captured.config.settings.expected_positives == 1.5
+    rows = [line.split(",") for line in Path("comparison/table.csv").read_text().splitlines()]
+    published = rows[0].index("published test mAP")
+    assert {row[0]: row[published] for row in rows[1:]}["en+scl"] == "88.80"
+    captured.clear()
+    flags = ["--methods", "an", "iu", "--seeds", 4, "--choose", "head.batch", 4, "--out", "other"]
+    assert command("compare", "voc", "--recipe", "p1/voc", *flags) == 0  # neither has a K
+    assert [(call["config"].method, call["config"].seed) for call in captured] == [("an", 4), ("iu", 4)]
+    assert captured.config.head.batch == 4
+    done = command("compare", "voc", "--recipe", "p1/voc", *flags, "--settings.threshold", ".5")
+    assert (done, "none of the methods an, iu has a setting 'threshold'" in done.err) == (2, True)
+
+
+def test_compare_goes_on_after_a_failure(
+    command: Command, captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.errors import RunError
+
+    def train(data: object, config: TrainConfig, *given: object) -> object:
+        if config.method == "an":
+            raise RunError("training diverged")
+        if config.seed == 1:
+            raise ZeroDivisionError("division by zero")
+        return RESULT
+
+    monkeypatch.setattr("sparselabel.train.run.train_run", train)
+    flags = shlex.split("--methods an bce --seeds 0 1 --out comparison")
+    done = command("compare", "prepared", *flags)
+    assert done == 1
+    assert "failed: an, seed 0: training diverged" in done.err.splitlines()
+    assert done.err.splitlines()[-2:] == [
+        "sparselabel: failed: bce, seed 1: ZeroDivisionError: division by zero",
+        "sparselabel: error: 3 of 4 runs failed (see RUN.error.txt beside each): mend the cause and give the "
+        "same command again; finished runs are skipped",
+    ]
+    assert Path("comparison/an-seed0.error.txt").read_text() == "training diverged\n"
+    assert Path("comparison/bce-seed1.error.txt").read_text().startswith("Traceback (most recent call last)")
+    lines = Path("comparison/table.md").read_text(encoding="utf-8").splitlines()
+    assert lines[2:] == ["| an |  |  | 2 |", "| bce | 50.0 | 25.0 | 1 |"]
+    monkeypatch.setattr("sparselabel.train.run.train_run", lambda *given: RESULT)
+    assert command("compare", "prepared", *flags) == 0
+    assert not Path("comparison/an-seed0.error.txt").exists()
+
+
+def test_compare_is_stopped_by_the_user(
+    command: Command, captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparselabel.train.run.train_run", stop)
+    assert command("compare", "prepared", "--methods", "an", "bce", "--out", "comparison") == 130
+
+
+def test_compare_needs_methods(command: Command, captured: Captured) -> None:
+    done = command("compare", "prepared", "--methods", "an", "bce", "--against", "wan", "--out", "comparison")
+    assert (done, "--against wan is none of the methods: an, bce" in done.err) == (2, True)
+    done = command("compare", "prepared", "--out", "comparison")
+    assert (done, "nothing to compare: give --methods" in done.err) == (2, True)
 
 
 def test_compare_varies_a_setting(command: Command, captured: Captured) -> None:
-    Path("comparison").mkdir()
     flags = shlex.split("--methods an en --vary settings.expected-positives 1.0 2 --out comparison")
     done = command("compare", "prepared", *flags)
     assert done == 0
     assert [call["config"].settings.expected_positives for call in captured] == [None, 1, 2]
-    assert done.err.splitlines()[1] == "[2/3] en with 1, learning rate 0.001, seed 0"
+    assert done.err.splitlines()[2].startswith("[2/3] en with 1, seed 0 (about ")
     assert "settings.expected-positives" in done.out
     lines = Path("comparison/table.csv").read_text().splitlines()
-    assert lines[1:3] == [
-        "an,settings.expected-positives,,0.001,50.00,25.00,,,25.00",
-        "en,settings.expected-positives,1,0.001,50.00,25.00,,,25.00",
+    assert [line.split(",")[:5] for line in lines[1:3]] == [
+        ["an", "settings.expected-positives", "", "50.00", "25.00"],
+        ["en", "settings.expected-positives", "1", "50.00", "25.00"],
     ]
     header = "method,varied,value,split,labels,mAP,spread"
     assert Path("comparison/table-by-labels.csv").read_text().splitlines() == [header]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError
-from tests.data.pictures import CLASSES, random_labels, read_table
+from tests.data.pictures import CLASSES, read_table
 
 VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 ARRAYS = ("ids", "paths", "truth", "observed", "digests")
@@ -53,33 +52,6 @@ def test_writing_to_an_array_leaves_the_file_as_it_is(prepared: Prepared, folder
     prepared.train.truth.values[:] = 0
     assert (folder / "train" / "truth.npy").read_bytes() == before
     assert open_prepared(folder).train.truth.values.tolist() == VALUES[:4]
-
-
-def test_description(prepared: Prepared) -> None:
-    splits = prepared.description()["splits"]
-    assert list(splits) == ["train", "test"]
-    kept = (prepared.train.observed.values == POSITIVE).sum(axis=0).tolist()
-    assert sum(kept) == 4
-    assert splits["train"] == {
-        "images": 4,
-        "classes": [
-            {"name": "ant", "positive": 2, "observed_positive": kept[0], "observed_negative": 0},
-            {"name": "bee", "positive": 2, "observed_positive": kept[1], "observed_negative": 0},
-            {"name": "cow", "positive": 2, "observed_positive": kept[2], "observed_negative": 0},
-        ],
-    }
-    assert splits["test"]["images"] == 1
-    assert [about["observed_positive"] for about in splits["test"]["classes"]] == [1, 1, 1]
-    assert json.loads(json.dumps(splits)) == splits
-
-
-def test_description_counts_observed_negatives(tmp_path: Path) -> None:
-    source = read_table(tmp_path / "photos", random_labels(12))
-    truth = source.splits["train"].labels
-    prepared = prepare(source, tmp_path / "out", Preparation(validation=0))
-    classes = prepared.description()["splits"]["train"]["classes"]
-    assert [about["observed_positive"] for about in classes] == truth.counts(1).tolist()
-    assert [about["observed_negative"] for about in classes] == truth.counts(0).tolist()
 
 
 def test_an_unknown_split_is_named(prepared: Prepared) -> None:

@@ -20,6 +20,28 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from tests.data.pictures import CLASSES, paint, random_labels, read_table
 
 SINGLE = Preparation("single-positive")
+TABLE_K3 = """\
+person 1584 59 410 66 2093
+dog 504 83 128 82 654
+car 474 68 116 60 571
+chair 459 49 107 39 553
+cat 436 90 103 87 541
+bird 310 93 85 98 370
+bottle 294 51 71 52 341
+aeroplane 264 95 63 95 343
+tvmonitor 233 61 57 63 285
+diningtable 221 45 48 43 269
+train 220 85 53 83 271
+pottedplant 214 47 55 61 258
+boat 210 82 50 72 248
+motorbike 206 65 59 50 261
+sofa 201 53 56 58 250
+bicycle 200 64 68 66 284
+horse 195 69 42 66 245
+bus 176 67 37 64 208
+sheep 135 90 36 86 154
+cow 129 86 22 90 152"""
+"""P1s: a class's labels in train and the per cent of them that are kept, the same in val, and in test."""
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2012"
 
 
@@ -75,6 +97,15 @@ def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) ->
         prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
     with pytest.raises(DataError, match="there is no validation split to keep a part of"):
         prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
+
+
+def test_labels_that_cannot_be_hidden_are_refused_before_pictures_are_decoded(tmp_path: Path) -> None:
+    values = random_labels(4)
+    values[2, 1] = UNKNOWN
+    source = read_table(tmp_path / "photos", values)
+    (tmp_path / "photos/000.jpg").write_bytes(b"broken")
+    with pytest.raises(DataError, match="1 labels are unknown already: leave --sparsify out"):
+        prepare(source, tmp_path / "out", SINGLE)
 
 
 def test_tests_keep_all_labels(source: Source, tmp_path: Path) -> None:
@@ -289,7 +320,7 @@ def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
 def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = prepare(source, out, SINGLE)
-    with pytest.raises(RunError, match=r"out exists and is not empty: .*--force"):
+    with pytest.raises(RunError, match=r"out holds prepared data already: .*--force"):
         prepare(source, out, Preparation())
     assert open_prepared(out).train.digest == before.train.digest
     (tmp_path / "mine").mkdir()
@@ -494,6 +525,9 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "keep_train": 1.0,
         "keep_validation": 1.0,
         "skip_broken": False,
+        "scores": None,
+        "score_positive": None,
+        "score_negative": None,
     }
 
 
@@ -515,21 +549,20 @@ def test_pictures_with_odd_metadata_and_modes_are_fine(tmp_path: Path) -> None:
 def test_the_published_labels_of_voc(tmp_path: Path) -> None:
     for name in ("ImageSets", "JPEGImages"):  # without the boxes, which take most of the time
         (tmp_path / name).symlink_to(VOC / name)
-    labels = voc.read(tmp_path).splits["train"].labels
+    splits = voc.read(tmp_path).splits
+    labels = splits["train"].labels
     assert labels.values.shape == (5717, 20)
     train, val = split_rows(len(labels), 0.2)
     assert (len(train), len(val), val[:5].tolist(), val.sum()) == (4574, 1143, [5, 6, 11, 15, 22], 3_242_061)
-    observed = sparsify(labels.values, SINGLE)[train]
+    observed = sparsify(labels.values, SINGLE)
     assert ((observed == POSITIVE).sum(axis=1) == 1).all()
-    kept = (observed == POSITIVE).sum(axis=0) / labels.take(train).counts()
-    share = dict(zip(labels.classes, np.floor(100 * kept).astype(int).tolist(), strict=True))
-    published = {
-        "person": 59,
-        "dog": 83,
-        "car": 68,
-        "chair": 49,
-        "aeroplane": 95,
-        "diningtable": 45,
-        "cow": 86,
+    columns = []
+    for rows in (train, val):
+        total = labels.take(rows).counts()
+        columns += [total, np.floor(100 * (observed[rows] == POSITIVE).sum(axis=0) / total).astype(int)]
+    columns.append(splits["test"].labels.counts())
+    found = dict(zip(labels.classes, np.stack(columns, axis=1).tolist(), strict=True))
+    assert found == {
+        row.split()[0]: [int(number) for number in row.split()[1:]] for row in TABLE_K3.split("\n")
     }
-    assert {name: share[name] for name in published} == published
+    assert [int(column.sum()) for column in columns[::2]] == [6665, 1666, 8351]

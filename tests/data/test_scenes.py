@@ -184,9 +184,12 @@ def test_other_settings_and_other_pictures_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(DataError, match="at least 32 pixels wide, not 16"):
+    with pytest.raises(DataError, match="must be 32 to 4096 pixels wide, not 16: take a larger size"):
         make_scene(0, 0, 16)
     with pytest.raises(DataError, match="no split 'tset': did you mean 'test'"):
         make_scene(0, 0, split="tset")
     with pytest.raises(DataError, match="at least one picture"):
         make(Path("unused"), train=0)
+    with pytest.raises(DataError, match="wide, not 100000: a few hundred will do"):
+        make(Path("unused"), size=100_000)
+    assert not Path("unused").exists()

@@ -1,9 +1,13 @@
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import DataError, RunError
+from sparselabel.evaluate.real import real_measures
 from sparselabel.evaluate.run import evaluate_run, pictures_in
 from sparselabel.train.run import train_run
 from tests.train.conftest import small_scenes, tiny
@@ -29,3 +33,23 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
         evaluate_run(run, "test", data=other)
     with pytest.raises(DataError, match="nowhere is not prepared data"):
         evaluate_run(run, "test", data=tmp_path / "nowhere")
+
+
+def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 8, SINGLE)
+    run = tmp_path / "run"
+    config = tiny(frozen=True, head=HeadPhase(epochs=1), full=FullPhase(epochs=0))
+    train_run(data, config, run, HERE, Handling(quiet=True))
+    assert evaluate_run(run, "test")["real"] is None
+    index = data.folder / "dataset.json"
+    made = json.loads(index.read_text())
+    made["splits"]["test"]["real"] = True
+    index.write_text(json.dumps(made))
+    real = np.array(data.split("test").truth.values)
+    real[0] = UNKNOWN
+    np.save(data.folder / "test" / "real.npy", real)
+    measured = evaluate_run(run, "test")
+    assert json.loads((run / "evaluation-test.json").read_text()) == measured
+    scores = np.load(run / "scores-test.npz")["scores"]
+    assert measured["real"] == real_measures(scores, data.split("test").truth.values, real)
+    assert measured["real"]["images"] == 7

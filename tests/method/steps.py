@@ -1,5 +1,7 @@
 """Making a Step of given logits, for tests."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from sparselabel.data.frame import Frame
 from sparselabel.method.base import Method, Progress, Step
 from sparselabel.model.output import Output
 
-PROGRESS = Progress(epoch=1, epochs=2, warm_up=0, learning_rate=1e-3)  # consistency has joined
+PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, learning_rate=1e-3)  # consistency has joined
 
 
 def make_step(
@@ -21,6 +23,15 @@ def make_step(
     frames = (Frame.whole(len(logits)),)
     maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the picture says
     return Step(rows, observed, (Output(logits, maps),), frames, progress, truth=truth)
+
+
+def after_one_epoch(method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None) -> Method:
+    """The method at the start of the second epoch, when the first one said these logits."""
+    first = make_step(logits, observed, truth, progress=replace(PROGRESS, epoch=0))
+    method.begin_epoch(first.progress)
+    method.observe(first, method(first)[1])
+    method.begin_epoch(PROGRESS)
+    return method
 
 
 def value_and_gradient(

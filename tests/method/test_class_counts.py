@@ -7,7 +7,8 @@ import pytest
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.data.sparsify import keep_per_picture
 from sparselabel.errors import DataError
-from sparselabel.method.class_counts import ClassCounts, counted_positives, read_expected
+from sparselabel.method import class_counts
+from sparselabel.method.class_counts import ClassCounts, counted_positives, read_expected, wilson
 
 CLASSES = ("cat", "dog", "bird", "fish")
 
@@ -49,6 +50,34 @@ def test_few_counted_pictures_share_k_by_annotated_labels() -> None:
     assert np.allclose(few.expected, by_labels + (own - by_labels) * 10 / 90)
     assert not few.trusted
     assert "fewer than 30" in few.why
+
+
+def test_a_class_that_was_never_seen_has_an_interval_too() -> None:
+    low, high = wilson(np.array([0.0, 5.0, 50.0]), 50)
+    assert low == pytest.approx([0.0, 0.04347, 0.92865], abs=1e-5)
+    assert high == pytest.approx([0.07135, 0.21360, 1.0], abs=1e-5)
+    observed = np.full((1000, 4), UNKNOWN, dtype=np.int8)
+    observed[np.arange(1000), np.arange(1000) % 3] = POSITIVE
+    observed[:3] = np.eye(4, dtype=np.int8)[3] * 2 - 1  # fish is annotated three times, and never counted
+    sample = np.tile(np.array([1, 1, 1, 0], dtype=np.int8), (50, 1))
+    found = counted_positives(table(sample), table(observed))
+    assert found.low[3] == 3
+    assert found.high[3] == pytest.approx(71.35, abs=0.01)
+
+
+def test_the_intervals_of_classes_hold_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_counts, "DRAWS", 2)  # of K's interval
+    truth = full(4000)
+    truth[:, 2] &= np.arange(4000) % 10 == 0  # a rare class, in about 2 % of the pictures
+    truth[~truth.any(1), 0] = 1
+    observed = table(keep_per_picture(truth, 1, 0, 0))
+    inside = []
+    for seed in range(40):
+        rows = np.random.default_rng(seed).choice(4000, 50, replace=False)
+        found = counted_positives(table(truth[rows]), observed)
+        inside.append((found.low <= truth.sum(0)) & (truth.sum(0) <= found.high))
+    assert np.mean(inside) > 0.92
+    assert np.mean(inside, axis=0).min() >= 0.85
 
 
 def test_expected_positives_have_their_bounds() -> None:
@@ -102,11 +131,26 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="missing: cow; unknown: fish"):
         read_expected(file, (*CLASSES[:3], "cow"))
     good = json.loads(file.read_text())
+    first = good["classes"][0]
+
+    def changed(**numbers: float) -> str:
+        return json.dumps(good | {"classes": [first | numbers, *good["classes"][1:]]})
+
     for text, match in (
         ("{", "is not a file of expected positives"),
         ("[]", "is not a file of expected positives"),
         (json.dumps({key: value for key, value in good.items() if key != "why"}), "it lacks 'why'"),
-        (json.dumps(good | {"how": "guessed"}), "counts that cannot be"),
+        (json.dumps({key: value for key, value in good.items() if key != "K"}), "it lacks 'K'"),
+        (json.dumps(good | {"how": "guessed"}), "counts that cannot be: `how` must be auto or counted"),
+        (json.dumps(good | {"pictures": 0}), "`pictures` must be at least 1, not 0"),
+        (json.dumps(good | {"interval": [2, 1]}), r"`interval` must be two numbers .* not \[2\.0, 1\.0\]"),
+        (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ a picture"),
+        (json.dumps(good | {"classes": [*good["classes"], first]}), "counts cat more than once"),
+        (changed(annotated=1.5), "cat must have 0 to 200 annotated pictures, not 1.5"),
+        (changed(expected=201.0), "cat must be expected in .* at most all 200, not in 201"),
+        (changed(expected=first["annotated"] - 1), f"at least its {first['annotated']} annotated pictures"),
+        (changed(high=-1.0), "cat must have 0 <= low <= high <= 200"),
+        (changed(expected=float("nan")), "not in nan"),
         (json.dumps(good | {"interval": [1]}), "is not a file of expected positives"),
         (json.dumps(good).replace('"expected": ', '"expected": -'), "counts that cannot be"),
     ):

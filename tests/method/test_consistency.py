@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Progress
@@ -22,12 +23,16 @@ def plain_jsd(p: float, q: float) -> float:
 PLAIN = {"l1": lambda p, q: abs(p - q), "l2": lambda p, q: (p - q) ** 2, "jsd": plain_jsd}
 
 
+def distance(name: str, logits: Tensor, target: Tensor) -> Tensor:
+    return DISTANCES[name](logits, torch.sigmoid(logits), target)
+
+
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_equal_their_formulas(name: str) -> None:
     for score in (0.02, 0.3, 0.5, 0.97):
         for target in (0.0, 0.1, 0.5, 0.9, 1.0):
             logits = torch.tensor(score, dtype=torch.float64).logit()
-            found = DISTANCES[name](logits, torch.tensor(target, dtype=torch.float64))
+            found = distance(name, logits, torch.tensor(target, dtype=torch.float64))
             assert float(found) == pytest.approx(PLAIN[name](score, target), abs=1e-12)
 
 
@@ -35,15 +40,22 @@ def test_distances_equal_their_formulas(name: str) -> None:
 def test_gradients_are_right_and_finite_everywhere(name: str) -> None:
     logits = torch.randn(40, dtype=torch.float64, generator=torch.manual_seed(0)).requires_grad_()
     targets = torch.rand(40, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: DISTANCES[name](x, targets), logits)
+    assert torch.autograd.gradcheck(lambda x: distance(name, x, targets), logits)
     for value in (100.0, -100.0, 1e4, -1e4):
         for target in (0.0, 0.5, 1.0):
             for dtype in (torch.float32, torch.float64):
                 far = torch.tensor(value, dtype=dtype, requires_grad=True)
-                distance = DISTANCES[name](far, torch.tensor(target, dtype=dtype))
-                (gradient,) = torch.autograd.grad(distance, far)
-                assert torch.isfinite(distance)
+                found = distance(name, far, torch.tensor(target, dtype=dtype))
+                (gradient,) = torch.autograd.grad(found, far)
+                assert torch.isfinite(found)
                 assert torch.isfinite(gradient)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_a_target_that_rounding_carried_beyond_1_counts_as_1(name: str) -> None:
+    beyond = torch.tensor(1 + 2**-23)  # as a weighted sum of full cells may end
+    found = distance(name, torch.tensor(0.0), beyond)
+    assert float(found) == pytest.approx(PLAIN[name](0.5, 1.0), abs=1e-6)
 
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
@@ -107,5 +119,5 @@ def test_wrong_settings_are_refused() -> None:
         make_method("an+cl", distance="l3")
     with pytest.raises(ConfigError, match="weight must be a number that is not negative, not -1"):
         make_method("an+scl", weight=-1)
-    with pytest.raises(ConfigError, match=r"no method 'role\+cl'"):
+    with pytest.raises(ConfigError, match=r"role does not combine with cl, as its label estimates"):
         make_method("role+cl")

@@ -14,7 +14,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
 from sparselabel.method import keeping
-from sparselabel.method.base import Layout, Method, Part, Progress, Step, Targets
+from sparselabel.method.base import Method, Part, Progress, Step, Targets
 from sparselabel.method.estimates import (
     LabelEstimates,
     carried_logits,
@@ -22,6 +22,7 @@ from sparselabel.method.estimates import (
     initial_logits,
     uniform_draws,
 )
+from sparselabel.method.layout import Layout
 from sparselabel.method.role import EstimatesLoss, RoleReading
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.output import Output

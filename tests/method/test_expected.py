@@ -41,6 +41,8 @@ def test_at_least_the_annotated_at_most_all_but_the_negatives() -> None:
 # class 1 has 1·1.5 → 2, so one place beside the annotated row.
 OBSERVED = torch.tensor([[1, -1], [1, -1], [1, -1], [0, 1]], dtype=torch.int8)
 
+FIRST = Progress(0, 2, 0, 1e-3)
+
 
 def seen(method: Method, scores: list[list[float]], epoch: int) -> None:
     """One epoch in which the model says these scores."""
@@ -51,9 +53,9 @@ def seen(method: Method, scores: list[list[float]], epoch: int) -> None:
     method.observe(step, targets)
 
 
-def losses_of(method: Method, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def losses_of(method: Method, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
-    losses, targets = method(make_step(logits, OBSERVED))
+    losses, targets = method(make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3)))
     (gradient,) = torch.autograd.grad(losses["labels"], logits)
     return losses["labels"].detach(), gradient, targets.weight
 
@@ -68,7 +70,7 @@ def test_en_by_hand() -> None:
     wanted = torch.tensor([[0.98, 0.04], [0.96, 0.1], [0.94, 0.06], [0.0, 0.98]])
     torch.testing.assert_close(running, wanted)
     logits = torch.tensor([[0.9, 0.2], [0.8, 0.5], [0.7, 0.3], [0.6, 0.9]], dtype=torch.float64).logit()
-    _, _, weight = losses_of(method, logits)
+    _, _, weight = losses_of(method, logits, epoch=0)
     assert weight.tolist() == [[1, 1]] * 4  # in the first epoch all unknown ones are negative
     method.begin_epoch(Progress(1, 9, 0, 1e-3))
     loss, gradient, weight = losses_of(method, logits)
@@ -96,10 +98,23 @@ def test_ties_go_to_the_lower_row_and_observed_negatives_are_never_chosen() -> N
     observed = torch.tensor([[-1], [0], [-1], [-1], [1]], dtype=torch.int8)
     method = build_method("en", observed, expected_positives=0.4)  # 2 of 5, one beside the annotated
     logits = torch.zeros(5, 1)
-    method.observe(make_step(logits, observed), method(make_step(logits, observed))[1])
+    first = make_step(logits, observed, progress=FIRST)
+    method.observe(first, method(first)[1])
     method.begin_epoch(Progress(1, 2, 0, 1e-3))
     _, targets = method(make_step(logits, observed))
     assert targets.weight[:, 0].tolist() == [0, 1, 1, 1, 1]
+
+
+def test_an_epoch_that_nobody_began_is_refused() -> None:
+    method = build_method("en", OBSERVED, expected_positives=1.5)
+    logits = torch.zeros(4, 2)
+    for begun, stepped in ((None, 1), (0, 1), (1, 2)):
+        if begun is not None:
+            method.begin_epoch(Progress(begun, 9, 0, 1e-3))
+        method(make_step(logits, OBSERVED, progress=Progress(stepped - 1, 9, 0, 1e-3)))
+        late = make_step(logits, OBSERVED, progress=Progress(stepped, 9, 0, 1e-3))
+        with pytest.raises(ConfigError, match=rf"epoch {stepped} came before .*begin_epoch\(Progress\(epoch"):
+            method(late)
 
 
 def test_the_choice_is_in_the_methods_state() -> None:
@@ -139,7 +154,19 @@ def test_numbers_beyond_all_pictures() -> None:
             build_method("en", OBSERVED, expected_positives=words)
 
 
+@pytest.mark.parametrize("name", ["en", "ep", "epr", "role"])
+def test_more_classes_in_a_picture_than_there_are(name: str) -> None:
+    build_method(name, OBSERVED, expected_positives=2.0)
+    with pytest.raises(ConfigError, match=r"so at most the 2 there are, not 2\.5: count them in a few dozen"):
+        build_method(name, OBSERVED, expected_positives=2.5)
+
+
+def test_more_pictures_of_a_class_than_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"its number of pictures, so at most the 4 there are, not 5\.5"):
+        build_method("en", OBSERVED, expected_positives=[1.0, 5.5])
+
+
 def test_rows_that_are_not_in_the_labels_are_refused() -> None:
     method = build_method("en", OBSERVED, expected_positives=1.5)
     with pytest.raises(DataError, match="row 9 is none of the 4 rows that the method was prepared for"):
-        method(make_step(torch.zeros(2, 2), OBSERVED[:2], rows=torch.tensor([1, 9])))
+        method(make_step(torch.zeros(2, 2), OBSERVED[:2], rows=torch.tensor([1, 9]), progress=FIRST))

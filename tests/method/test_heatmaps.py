@@ -12,10 +12,11 @@ from torch import Tensor
 from sparselabel.data.frame import Frame
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.method import heatmaps
-from sparselabel.method.base import Layout, Method, Progress, Step
+from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.catalog import build_method, make_method
 from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.model.output import Output
 from tests.method import spatial_reference as slow
@@ -212,6 +213,14 @@ def test_only_the_best_classes_have_maps_and_the_others_count_as_zero() -> None:
     assert state["terms.consistency.heat_maps.maps"]["values"].shape == (1, 2 * 6 * 6)
 
 
+def test_an_epoch_that_nobody_began_is_refused_where_classes_are_chosen() -> None:
+    observed = torch.tensor([[1, -1]], dtype=torch.int8)
+    method, _ = make(observed, top_maps=1)
+    step = step_of(torch.zeros(1, 2, 2, 2), observed, Frame.whole(1), torch.tensor([0]))
+    with pytest.raises(ConfigError, match=r"a step of epoch 1 came .* call method.begin_epoch"):
+        method(step)
+
+
 def test_maps_that_do_not_fit_are_refused_before_training_with_the_ways_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -251,8 +260,11 @@ def test_in_a_file_they_are_the_same(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="map_scale must be at least 1, not 0"):
-        make_method("an+scl", map_scale=0)
+    for scale in (0, 65, 100_000):
+        with pytest.raises(ConfigError, match=f"map_scale must be 1 to 64, .* not {scale}"):
+            make_method("an+scl", map_scale=scale)
+    with pytest.raises(ConfigError, match=r"momentum must be in \[0, 1\], not 1\.5"):
+        make_method("an+scl", momentum=1.5)
     with pytest.raises(ConfigError, match="top_maps must be at least 1, not 0"):
         make_method("an+scl", top_maps=0)
     observed = torch.tensor([[1, -1]], dtype=torch.int8)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.method.base import Layout
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout
 from sparselabel.method.rows import RowMemory, RowsInRam
 from sparselabel.method.rows_file import HEADER_BYTES, RowsInFile
 from tests.method.test_rows import ROWS, WIDTH, contents, initial
@@ -68,6 +68,24 @@ def test_rows_that_fit_nowhere_are_refused_with_the_ways_out(tmp_path: Path) -> 
         make(None)
 
 
+def test_memories_of_one_method_share_the_room(tmp_path: Path) -> None:
+    layout = layout_of(ROWS, folder=tmp_path)
+
+    def make(name: str, room: int = 10**9) -> RowMemory:
+        return make_memory(name, layout, WIDTH, initial, memory=lambda: 4 * NEEDED, disk=lambda _: room)
+
+    first, second = make("first"), make("second")
+    assert [type(made) for made in (first, second)] == [RowsInRam, RowsInRam]
+    third = make("third")  # half of the room is promised, though nothing is taken yet
+    assert isinstance(third, RowsInFile)
+    with pytest.raises(ResourceError, match=r"together with the method's other memories, 0\.00 MB"):
+        make("fourth", room=third.bytes * 2 - 1)
+    third.read(torch.tensor([0]))  # its file is there, and the disk knows
+    assert isinstance(make("fourth", room=third.bytes), RowsInFile)
+    first.read(torch.tensor([0]))  # filled: what is available (here: told) is less by that
+    assert isinstance(make("fifth"), RowsInRam)
+
+
 def test_a_layout_may_say_where(tmp_path: Path) -> None:
     in_file = make_memory("some", layout_of(ROWS, folder=tmp_path, keep="file"), WIDTH, initial)
     assert isinstance(in_file, RowsInFile)
@@ -75,7 +93,7 @@ def test_a_layout_may_say_where(tmp_path: Path) -> None:
     assert isinstance(barely, RowsInRam)
     with pytest.raises(ResourceError, match="there is no run folder"):
         make_memory("some", layout_of(ROWS, keep="file"), WIDTH, initial)
-    with pytest.raises(ResourceError, match=r"needs 0\.00 GB of memory"):
+    with pytest.raises(ResourceError, match=r"needs [\d.]+ MB of memory"):
         make_memory("some", layout_of(ROWS, tmp_path, keep="ram"), WIDTH, initial, memory=lambda: NEEDED - 1)
 
 

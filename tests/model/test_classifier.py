@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone, make_backbone
 from sparselabel.model.classifier import Classifier, LinearHead
+from tests.conftest import Golden
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +72,41 @@ def test_smaller_cells_by_output_stride() -> None:
     backbone = make_backbone("mobilenetv2_035", "none", size=64, output_stride=16).eval()
     with torch.no_grad():
         assert backbone(views(1)).shape == (1, 1280, 4, 4)
+
+
+def identity_head(classes: int, boost: float) -> LinearHead:
+    """A head whose cell logits are the features themselves."""
+    head = LinearHead(classes, classes, boost).double()
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.eye(classes))
+        head.linear.bias.zero_()
+    return head
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_boosted_head_has_the_authors_numbers(reweighting: Golden, number: int) -> None:
+    case = reweighting.cases[f"boost/boostlu{number}"]
+    cells = torch.from_numpy(case["inputs"]["cam"]).double().requires_grad_()
+    output = identity_head(cells.shape[1], case["hyper"]["alpha"])(cells, maps=True)
+    assert output.maps is not None
+    for logits in (output.logits, output.maps.mean(dim=(2, 3))):
+        torch.testing.assert_close(
+            logits, torch.from_numpy(case["outputs"]["logits64"]), rtol=1e-9, atol=1e-12
+        )
+    total = (torch.from_numpy(case["inputs"]["upstream"]) * output.logits).sum()
+    (gradient,) = torch.autograd.grad(total, cells)
+    wanted = torch.from_numpy(case["outputs"]["grad_cam64"])
+    torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_boosted_head_never_pools_first(backbone: Backbone) -> None:
+    torch.manual_seed(0)
+    model = Classifier(backbone, LinearHead(backbone.width, 5, boost=5.0)).eval()
+    with torch.no_grad():
+        plain, with_maps = model(views()), model(views(), maps=True)
+    assert plain.maps is None
+    torch.testing.assert_close(plain.logits, with_maps.logits, rtol=0, atol=0)
+    with pytest.raises(
+        ConfigError, match="multiplies the logits of cells, which pooled features do not have"
+    ):
+        model.head(torch.zeros(2, backbone.width))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.config import Views
+from sparselabel.config import Settings, TrainConfig, Views, save
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.beside import draw_beside
@@ -41,7 +41,7 @@ def run(tmp_path: Path, data: Prepared) -> RunFolder:
         heat = constant_maps(np.full((3, 5), 51 * min(epoch, 5)), 4, np.uint8)
         levels = SCORES[rows] * (epoch + 1) / 9
         maps = constant_maps(levels, 2)
-        watch(run, epoch, rows, levels, maps=maps, running_scores=levels / 2, heat_maps=heat)
+        watch(run, epoch + 1, rows, levels, maps=maps, running_scores=levels / 2, heat_maps=heat)
     return run
 
 
@@ -104,13 +104,13 @@ def test_growth(run: RunFolder, tmp_path: Path) -> None:
     found = numbers(draw_growth(run.path, None, tmp_path / "a.png"))
     assert is_picture(tmp_path / "a.png")
     assert [line["epoch"] for line in found if line["kind"] == "present"] == [
-        "0",
         "1",
-        "3",
+        "2",
         "4",
         "5",
-        "7",
+        "6",
         "8",
+        "9",
     ]
     assert {line["row"] for line in found} == {"0"}
     line = found[1]
@@ -178,6 +178,31 @@ def test_what_cannot_be_set_beside(run: RunFolder, tmp_path: Path, data: Prepare
     (other.watched / "0000.npz").write_bytes(b"PK\x03\x04 nothing more")
     with pytest.raises(RunError, match=r"0000.npz cannot be read"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
+
+
+def test_other_pictures_of_the_same_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
+    data = make_data(tmp_path / "other")
+    digests = data.folder / "train" / "digests.npy"
+    np.save(digests, np.load(digests) + 1)
+    other = make_run(tmp_path / "en", data)
+    watch(other, 1, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
+    said = r"trained on different pictures or classes \(.*data, train [0-9a-f]{8} and .*other/data, train "
+    with pytest.raises(RunError, match=said):
+        draw_beside(run.path, other.path, 1, tmp_path / "a.png")
+
+
+def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Prepared) -> None:
+    run = make_run(tmp_path / "run", data)
+    levels = np.array([[255, 0, 0, 9, 0]])
+    watch(run, 1, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2), heat_maps=constant_maps(levels, 4))
+    watched = Watched(run.path)
+    assert watched.kept("heat_maps", np.zeros((4, 4)))  # all classes have a map
+    save(TrainConfig(settings=Settings(top_maps=2)), run.config_file)
+    assert not watched.kept("heat_maps", np.zeros((4, 4)))
+    assert watched.kept("heat_maps", watched.last.map("heat_maps", 0, 3))
+    assert watched.kept("maps", np.zeros((4, 4)))
+    draw_heat_maps(run.path, [0], 1, tmp_path / "a.png")
+    assert is_picture(tmp_path / "a.png")
 
 
 def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Prepared) -> None:

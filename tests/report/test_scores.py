@@ -123,12 +123,19 @@ def test_sizes(runs: tuple[Path, Path], tmp_path: Path) -> None:
 def test_sizes_of_nothing(runs: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to compare with the baseline"):
         draw_sizes(runs[0], [], 3, "test", tmp_path / "a.png")
-    with pytest.raises(ConfigError, match="bins must be at least 1, not 0"):
+    with pytest.raises(ConfigError, match=r"--bins must be 1 to 20 \(more bars cannot be read\), not 0"):
         draw_sizes(runs[0], [runs[1]], 0, "test", tmp_path / "a.png")
-    with pytest.raises(DataError, match="has 6 positives with a box, too few for 7 bins"):
+    with pytest.raises(ConfigError, match=r"--bins must be 1 to 20 .*not 1000"):
+        draw_sizes(runs[0], [runs[1]], 1000, "test", tmp_path / "a.png")
+    with pytest.raises(DataError, match="6 positives with a box, too few for 7 bins: give --bins 6 or fewer"):
         draw_sizes(runs[0], [runs[1]], 7, "test", tmp_path / "a.png")
     data = make_data(tmp_path / "other", LABELS[::-1].copy())
     other = make_run(tmp_path / "other-run", data)
     score(other, data, "test", SCORES)
-    with pytest.raises(RunError, match="have other data in split 'test'"):
+    said = r"are of different data \(.*data, test [0-9a-f]{8} and .*other/data, test [0-9a-f]{8}\)"
+    with pytest.raises(RunError, match=said):
         draw_sizes(runs[0], [other.path], 3, "test", tmp_path / "a.png")
+    with pytest.raises(RunError, match=said):
+        draw_scores([runs[0], other.path], "test", tmp_path / "a.png")
+    with pytest.raises(DataError, match="'test' has no positive with a box: prepare data whose boxes"):
+        draw_sizes(other.path, [other.path], 3, "test", tmp_path / "a.png")

@@ -1,18 +1,23 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.compare import Row, write_by_labels, write_table
-from sparselabel.errors import ConfigError, DataError
-from sparselabel.report.sweep import _in_order, _numbers, draw_sweep
+from sparselabel.compare.rows import Row
+from sparselabel.compare.tables import write_by_labels, write_table
+from sparselabel.errors import ConfigError, DataError, RunError
+from sparselabel.report.sweep import _in_order, _places, draw_sweep
+from tests.report.made_up import make_data, make_run
 
+LABELS = np.eye(5, dtype=np.int8)
 MU = "settings.momentum"
 ROWS = [
-    Row("an", 0.1, [0.3], [0.4]),
-    Row("en", 0.1, [0.5, 0.6], [0.6, 0.8], value="0.8", by_labels={("test", "1"): [0.5, 0.7]}),
-    Row("en", 0.1, [0.4, 0.4], [0.5, 0.5], value="0.5", by_labels={("validation", "4+"): [0.25]}),
+    Row("an", {0: 0.3}, {0: 0.4}),
+    Row("en", {0: 0.5, 1: 0.6}, {0: 0.6, 1: 0.8}, "0.8", by_labels={("test", "1"): [0.5, 0.7]}),
+    Row("en", {0: 0.4, 1: 0.4}, {0: 0.5, 1: 0.5}, "0.5", by_labels={("validation", "4+"): [0.25]}),
 ]
 
 
@@ -58,7 +63,7 @@ def test_by_the_number_of_labels(tmp_path: Path) -> None:
 def test_a_picture_is_in_one_panel_only(tmp_path: Path) -> None:
     names = ("1", "2", "3", "4", "5", "7+", "4+")
     subsets = {("test", name): [0.1 * number] for number, name in enumerate(names)}
-    write_by_labels([Row("en", 0.1, [], [0.5], value="1", by_labels=subsets)], tmp_path / "labels.csv", MU)
+    write_by_labels([Row("en", {}, {0: 0.5}, "1", by_labels=subsets)], tmp_path / "labels.csv", MU)
     found = drawn([tmp_path / "labels.csv"], "test", tmp_path / "a.png")
     assert [line[3] for line in found] == ["1", "2", "3", "4", "5", "7+"]
     with Image.open(tmp_path / "a.png") as image:
@@ -67,13 +72,16 @@ def test_a_picture_is_in_one_panel_only(tmp_path: Path) -> None:
 
 def test_words_stand_side_by_side_and_numbers_where_they_belong(tmp_path: Path) -> None:
     assert _in_order(["10", "0.1", "1", "10"]) == ["0.1", "1", "10"]
-    assert _numbers(["0.1", "1", "10"]) == [0.1, 1, 10]
+    assert _places(["0.1", "1", "10"]) == {"0.1": 0.1, "1": 1, "10": 10}
     assert _in_order(["l2", "jsd", "l1"]) == ["l2", "jsd", "l1"]
-    assert _numbers(["l2", "jsd", "l1"]) == [0, 1, 2]
-    rows = [Row("en+scl", 0.1, [0.5], [0.5], value=value) for value in ("l2", "jsd")]
+    assert _places(["l2", "jsd", "l1"]) == {"l2": 0, "jsd": 1, "l1": 2}
+    assert _in_order(["auto", "2", "1"]) == ["1", "2", "auto"]
+    assert _places(["1", "2", "auto"]) == {"1": 1, "2": 2, "auto": 2.2}
+    assert _places(["1", "100", "auto"])["auto"] == pytest.approx(100 * 100**0.2)  # the axis is logarithmic
+    rows = [Row("en+scl", {0: 0.5}, {0: 0.5}, value) for value in ("l2", "jsd")]
     write_table(rows, tmp_path / "table.csv", "settings.distance")
     assert len(drawn([tmp_path / "table.csv"], "test", tmp_path / "a.png")) == 2
-    rows = [Row("en+scl", 0.1, [0.5], [0.5], value=value) for value in ("0.1", "10")]
+    rows = [Row("en+scl", {0: 0.5}, {0: 0.5}, value) for value in ("0.1", "10")]
     write_table(rows, tmp_path / "table.csv", "settings.weight")
     assert len(drawn([tmp_path / "table.csv"], "test", tmp_path / "a.png")) == 2
 
@@ -87,7 +95,7 @@ def test_what_is_no_table_of_a_sweep(tmp_path: Path) -> None:
     write_table(ROWS, table)
     with pytest.raises(DataError, match=r"table.csv is no table of a varied setting"):
         draw_sweep([table], "test", out)
-    write_table([Row("en", 0.1, [0.5], [], value="1")], table, MU)
+    write_table([Row("en", {0: 0.5}, {}, "1")], table, MU)
     with pytest.raises(DataError, match="the tables have no test mAP: name another --split"):
         draw_sweep([table], "test", out)
     with pytest.raises(ConfigError, match="there is no split 'train' in a table"):
@@ -98,3 +106,40 @@ def test_what_is_no_table_of_a_sweep(tmp_path: Path) -> None:
     for other in ("other.csv", "labels.csv"):
         with pytest.raises(DataError, match="do not fit into one figure"):
             draw_sweep([table, tmp_path / other], "test", out)
+
+
+def test_tables_of_other_data_are_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_table_of(tmp_path / name)
+        data = make_data(tmp_path / name, LABELS if name == "one" else LABELS[::-1].copy())
+        make_run(tmp_path / name / "en-seed0", data)
+    assert len(drawn([tmp_path / "one"], "test", tmp_path / "a.png")) == 3  # a folder means its table.csv
+    said = (
+        r"two/table.csv is of other data \(.*two/data, test [0-9a-f]{8}\) than .*one/table.csv \(.*one/data"
+    )
+    with pytest.raises(RunError, match=said):
+        draw_sweep([tmp_path / "one", tmp_path / "two"], "test", tmp_path / "a.png")
+
+
+def write_table_of(folder: Path) -> None:
+    folder.mkdir()
+    write_table(ROWS, folder / "table.csv", MU)
+
+
+def test_words_are_not_joined_by_a_line(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from sparselabel.report.sweep import Point, _panel
+
+    axes = Figure().subplots()
+    points = [Point("en", "k", value, "", mean, 0.5) for value, mean in (("1", 5), ("2", 6), ("auto", 7))]
+    _panel(axes, points, small=False)
+    joined = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "-"]
+    assert [np.asarray(places).tolist() for places in joined] == [[1, 2]]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "auto"]
+    assert axes.get_legend_handles_labels()[1] == ["en"]
+    axes = Figure().subplots()
+    _panel(axes, [replace(point, value=word) for point, word in zip(points, "abc", strict=True)], small=True)
+    assert [line for line in axes.lines if line.get_linestyle() == "-"] == []
+    assert axes.get_xlim() == (-0.5, 2.5)
+    assert axes.get_legend_handles_labels()[1] == ["en"]

@@ -22,7 +22,7 @@ from sparselabel.train import phases
 from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
 
-METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl")
+METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl", "ll-r", "ll-cp", "em+apl")
 
 
 def free_port() -> int:
@@ -43,7 +43,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (folder / "stderr").write_text(done.stderr)
@@ -77,9 +77,12 @@ def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared
     one, two = runs["one"] / method, runs["two"] / method
     for ours, theirs in zip(losses(one), losses(two), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-9)
+    if method == "en+scl":
+        assert [step["consistency"] > 0 for step in losses(one)] == [False, False, True, True]
     weights = [load_file(run / "model.safetensors") for run in (one, two)]
-    for key in ("head.linear.weight", "head.linear.bias"):
-        torch.testing.assert_close(weights[0][key], weights[1][key], rtol=0, atol=1e-9)
+    assert weights[0].keys() == weights[1].keys()
+    for key, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][key], rtol=0, atol=1e-9)
     whole = memory(one, 0)
     for process in (0, 1):
         for key, part in memory(two, process).items():
@@ -95,7 +98,7 @@ def test_torch_has_nothing_to_complain_of(runs: dict[str, Path]) -> None:
     assert "arning" not in runs["stderr"].read_text()
 
 
-@pytest.mark.parametrize("method", ["role", "pseudo", "en+scl"])
+@pytest.mark.parametrize("method", ["role", "pseudo", "en+scl", "ll-cp", "em+apl"])
 def test_a_run_of_two_goes_on_as_one(
     runs: dict[str, Path], small: Prepared, tmp_path: Path, method: str
 ) -> None:

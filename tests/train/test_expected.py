@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import FullPhase, Handling, Machine, Settings
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, DataWarning
 from sparselabel.method.class_counts import read_expected
 from sparselabel.method.expected import ExpectedLabels
 from sparselabel.train.expected import complete_labels, expected_positives, method_of
@@ -67,8 +67,19 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
     with pytest.raises(DataError, match="1 of 3 pictures have unknown labels"):
         complete_labels(file, small)
     file.write_text(text.replace(str(small.train.paths[0]), str(small.split("test").paths[0])))
-    with pytest.raises(DataError, match="1 pictures are not training pictures"):
+    with pytest.raises(DataError, match=r"1 of 3 pictures not in training of .*; pictures are named"):
         complete_labels(file, small)
+
+
+def test_a_picture_that_is_not_there_is_named_without_a_flag_of_another_command(
+    small: Prepared, tmp_path: Path
+) -> None:
+    (tmp_path / "full.csv").write_text("image,label\nnowhere.png,tree\n")
+    with pytest.raises(DataError, match=r"'nowhere.png' is not in .*; pictures are named relative to"):
+        complete_labels(tmp_path / "full.csv", small)
+    with pytest.raises(DataError) as error:
+        complete_labels(tmp_path / "full.csv", small)
+    assert "--images" not in str(error.value)
 
 
 def test_training_with_estimated_positives(
@@ -98,8 +109,21 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
     assert part.expected == tuple(counts.expected.tolist())
     config = tiny("epr", settings=Settings(expected_positives="auto"))
     assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_picture)
-    with pytest.raises(DataError, match="is not a file of expected positives"):
-        checked(small, tiny("en", settings=Settings(expected_positives="nowhere.json")))
+    for given, said in (
+        ("nowhere.json", "there is no file 'nowhere.json'$"),
+        ("AUTO", "there is no file 'AUTO'; auto is written in small letters$"),
+        (
+            "2,5",
+            "a number above 0, auto, or a file that `sparselabel expect` wrote, and there is no",
+        ),
+        (-3.0, r"the mean number of classes in a picture: above 0 and at most 12, .* not -3$"),
+        (13, "at most 12, the number of classes, not 13$"),
+        (float("nan"), "not nan$"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            checked(small, tiny("en", settings=Settings(expected_positives=given)))
+    with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels a picture are annotated"):
+        checked(small, tiny("en", settings=Settings(expected_positives=0.5)))
     with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
         checked(small, tiny("en", settings=Settings(expected_positives="counted")))
 

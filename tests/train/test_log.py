@@ -9,7 +9,7 @@ from sparselabel.run_folder import RunFolder
 from sparselabel.train import log as module
 from sparselabel.train.log import Log
 
-RECORD: dict[str, Any] = {"epoch": 0, "phase": "head", "losses": {"labels": 0.5}, "validation": None}
+RECORD: dict[str, Any] = {"epoch": 1, "phase": "head", "losses": {"labels": 0.5}, "validation": None}
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, *, terminal: bool, **options: Any) -> str:

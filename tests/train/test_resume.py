@@ -49,6 +49,24 @@ KINDS = {
         ),
         "auto",
     ),
+    "soft labels in a file": Kind(
+        tiny(
+            "em+apl",
+            settings=Settings(warm_up=2),
+            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+            full=FULL,
+        ),
+        "file",
+    ),
+    "corrected labels": Kind(
+        tiny(
+            "ll-cp",
+            settings=Settings(share=0.01),
+            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+            full=replace(FULL, start="best"),
+        ),
+        "auto",
+    ),
 }
 
 

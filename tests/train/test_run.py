@@ -47,7 +47,7 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     assert result["validation"]["name"] == "mAP"
     assert 0 < result["recovery"]["estimates"] <= 1
     assert not list((run / "checkpoints").glob("*.partial"))
-    watched = np.load(run / "watched" / "0003.npz")
+    watched = np.load(run / "watched" / "0004.npz")
     assert watched["rows"].tolist() == [0, 30, 60]
     assert watched["scores"].shape == (3, 12)
     assert watched["maps"].shape == (3, 12, 1, 1)
@@ -77,7 +77,7 @@ def test_frozen_training_equals_training_the_head_on_whole_pictures(small: Prepa
     assert [r["losses"]["labels"] for r in a] == pytest.approx([r["losses"]["labels"] for r in b], abs=1e-5)
     assert stored["test"]["value"] == pytest.approx(fresh["test"]["value"], abs=1e-3)
     assert len(list((small.folder / "features").glob("*.npy"))) == 3
-    assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0000.npz")
+    assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0001.npz")
 
 
 def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Path) -> None:

@@ -5,23 +5,30 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
 from sparselabel.method.estimates import LabelEstimates
 from sparselabel.method.memory import RunningScores
 from sparselabel.train.run import train_run
 
 HANDLING = Handling(quiet=True, resume=True)
+SETTINGS = {
+    "ll-r": Settings(share=0.05),
+    "ll-cp": Settings(share=0.02),
+    "em+apl": Settings(warm_up=1),
+}
 
 
 def config(method: str) -> TrainConfig:
-    """The head alone on fresh views, as batch norm would tell processes apart; "an" trains everything.
+    """The head alone on fresh views, as batch norm would tell processes apart; two methods train everything.
 
-    Its backbone has no batch norm, but parameters that its features do not depend on.
+    Their backbone has no batch norm, but parameters that its features do not depend on. en+scl compares
+    cells with heat maps there, for the head alone is its warm-up.
     """
-    everything = method == "an"
+    everything = method in ("an", "en+scl")
     return TrainConfig(
         method=method,
+        settings=SETTINGS.get(method, Settings()),
         backbone="test_convnext" if everything else "test_efficientnet",
         weights="none",
         views=Views(size=32),

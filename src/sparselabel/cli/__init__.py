@@ -3,11 +3,11 @@
 Modules of this package import torch only inside the functions that need it, so that help is instant.
 """
 
-import errno
+import os
+import re
 import sys
 import warnings
-from pathlib import Path
-from typing import Annotated, Any
+from os import PathLike
 
 from cyclopts import App, Parameter
 
@@ -19,23 +19,32 @@ from sparselabel.cli import (
     evaluate,
     expect,
     figure,
+    labels,
     methods,
-    prepare,
+    prepare_exports,
     recipes,
+    report,
     train,
 )
-from sparselabel.errors import ConfigError, DataWarning, SparselabelError
+from sparselabel.cli.given import refuse_fractions, take_file
+from sparselabel.cli.usage import explained
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
 app = App(
     name="sparselabel",
-    help="Train multi-label image classifiers from sparse annotations.",
-    help_epilogue="Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.",
+    help="""Train multi-label image classifiers from sparse annotations.
+
+    Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.
+    """,
     version_flags=["--version"],
     default_parameter=Parameter(negative=()),
+    config=(take_file, refuse_fractions),
+    error_formatter=explained,
 )
-app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare.app)
+app.suppress_keyboard_interrupt = False  # main says how to go on
+app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
+app.command(labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
@@ -44,68 +53,15 @@ app.command(evaluate.evaluate)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
+app.command(report.report)
 app.command(demo.demo)
-
-
-@app.meta.default
-def _launch(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    config: Path | None = None,
-    recipe: str | None = None,
-) -> Any:
-    """Run a command.
-
-    Parameters
-    ----------
-    config
-        TOML file with the command's settings, nested flags as tables; a flag beats the file.
-    recipe
-        The same from a published table's recipe (`sparselabel recipes` lists them).
-    """
-    app.config = _settings(config, recipe)
-    return app(tokens, result_action="return_value")
-
-
-def _settings(config: Path | None, recipe: str | None) -> Any:
-    """What a file or a recipe sets, in the form that the command line takes."""
-    if config is not None and recipe is not None:
-        raise ConfigError(
-            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
-        )
-    if recipe is not None:
-        from sparselabel.recipes import text_of
-
-        return _read(text_of(recipe), f"recipe {recipe}")
-    if config is None:
-        return ()
-    if not config.is_file():
-        raise ConfigError(f"there is no configuration file {config}")
-    try:
-        return _read(config.read_text(encoding="utf-8"), str(config))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{config} is not TOML: {error}") from error
-
-
-def _read(text: str, source: str) -> Any:
-    import tomllib
-
-    from cyclopts.config import Dict
-
-    from sparselabel.config import take_recipe
-
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not TOML: {error}") from error
-    take_recipe(values, source)
-    return Dict(values, use_commands_as_keys=False, source=source)
 
 
 def main() -> None:
     """Run the command; an error of ours is one clear message, not a traceback."""
     warnings.showwarning = _say_warning
     try:
-        app.meta(sys.argv[1:], result_action="return_value")
+        app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
         _say("error", str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
@@ -113,16 +69,20 @@ def main() -> None:
         _say("stopped", "a training run can go on with --resume")
         sys.exit(130)
     except OSError as error:
-        if error.filename is None and error.errno not in _DISK_FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise  # not about a file: a defect, whose traceback helps
-        where, full = error.filename or "a file", error.errno in _DISK_FULL
+        where, full = _name_for_users(error.filename), error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
-        hint = "make room and resume" if full else "check its name and permissions"
+        hint = MAKE_ROOM if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
 
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+def _name_for_users(file: object) -> str:
+    """A file by the name it will have: what is written is called .partial until it is complete."""
+    if not isinstance(file, str | bytes | PathLike):
+        return "a file"
+    return re.sub(r"/\.partial/(new|old)|\.partial(?=/|$)|\.[^/]+\.partial(?=\.npy$)", "", os.fsdecode(file))
 
 
 def _say(kind: str, text: str) -> None:

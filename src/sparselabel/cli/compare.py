@@ -1,100 +1,214 @@
 """``sparselabel compare``: several methods on one data set."""
 
-import statistics
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
+from sparselabel.cli.runs_shown import last_line, runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
-from sparselabel.config import Machine, TrainConfig
+from sparselabel.config import Machine, Recipe, Settings, TrainConfig
+from sparselabel.errors import ConfigError, listing
+from sparselabel.place import require_folder_to_write
 
 if TYPE_CHECKING:
-    from sparselabel.compare import Planned, Row
+    from sparselabel.compare.plan import Planned
+    from sparselabel.compare.rows import Row
+    from sparselabel.compare.sheet import Sheet
+    from sparselabel.vary import Varied
 
 Listed = Parameter(consume_multiple=True)
+BASELINE = "an"
+WIDE = 240
 
 
 def compare(
     data: Path,
     /,
     *,
-    methods: Annotated[list[str], Listed],
     out: Path,
-    learning_rates: Annotated[list[float] | None, Listed] = None,
+    methods: Annotated[list[str] | None, Listed] = None,
     seeds: Annotated[list[int] | None, Listed] = None,
+    choose: Annotated[list[str] | None, Listed] = None,
     vary: Annotated[list[str] | None, Listed] = None,
+    against: str | None = None,
+    cluster: str | None = None,
+    cluster_cores: int = 1,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
+    given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
-    """Train several methods and print a table: test mAP, its spread, the share of the oracle gap recovered.
+    """Train several methods and make a table: test mAP, spread, what is more than chance, what it costs.
 
-    Finished runs are skipped, so a comparison that was stopped goes on where it was.
+    Finished runs are skipped, so a comparison that was stopped goes on where it was. A run that fails does
+    not stop the others; then the exit code is 1.
 
     Example: `sparselabel compare prepared --methods an an-ls --seeds 0 1 2 --frozen --out comparison`
 
+    With `--choose head.learning-rate 1e-2 1e-3 --choose head.batch 8 16` every combination is trained, and
+    each method takes the one with the best mean validation mAP. `--choose '*cl:settings.weight' .1 1` is for
+    the methods whose names end in cl only.
+
     With `--vary settings.momentum .6 .8 .9` every method is trained with each value of that setting (once, if
     it does not have it); `sparselabel figure sweep comparison/table.csv` draws it.
+
+    With `--recipe p1/voc` methods, seeds and what is chosen or varied are those of a published table, unless
+    flags say otherwise, and the published numbers stand beside ours.
 
     Parameters
     ----------
     data
         Prepared data, as `sparselabel prepare` wrote it.
+    out
+        Folder of the runs, of table.csv, table.md and table.tex, and of table-by-labels.csv (mAP of pictures
+        with 1, 2, ... labels).
     methods
         The methods (--method is ignored); each takes those of the --settings that it has.
-    out
-        Folder of the runs, of table.csv, and of table-by-labels.csv (mAP of pictures with 1, 2, ... labels).
-    learning_rates
-        Learning rates of the first phase to choose from, by validation mAP.
     seeds
         Seeds; default 0.
+    choose
+        A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
+        be given several times.
     vary
-        A setting, named as its flag is without dashes, and its values.
+        A setting, named in the same way, and its values: a row of the table for each.
+    against
+        The method that the others are compared with, by a paired bootstrap over test pictures; default an.
+    cluster
+        Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
+        and --out must be on a disk that all its nodes share. Needs the extra `cluster`.
+    cluster_cores
+        Cores of a run on the cluster.
     """
-    from sparselabel.compare import compare as run_all
-    from sparselabel.compare import plan, write_by_labels, write_table
+    from sparselabel.compare.chance import with_differences
+    from sparselabel.compare.cluster import Cluster
+    from sparselabel.compare.plan import plan
+    from sparselabel.compare.running import compare as run_all
+    from sparselabel.compare.sheet import sheet_of
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.vary import Varied
 
-    varied = None if vary is None else Varied.of(vary)
-    planned = plan(config, methods, learning_rates or (), seeds or (0,), out, varied)
-    rows = run_all(open_prepared(data), planned, machine, say_run, sys.argv)
+    require_folder_to_write(out)
+    told = told_by(given)
+    recipe = None if told is None else told.recipe
+    named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
+    planned = plan(config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied)
+    if against is not None and against not in named:
+        raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
+    against = against or BASELINE
+    place = None if cluster is None else Cluster(cluster, cluster_cores)
+    with runs_shown(len(planned)) as shown:
+        rows = run_all(open_prepared(data), planned, machine, shown, sys.argv, place)
     if not first_process():
         return
+    console = plain_console()
+    rows = with_differences(rows, against, console.print)
     name = None if varied is None else varied.name
-    write_table(rows, out / "table.csv", name)
-    write_by_labels(rows, out / "table-by-labels.csv", name)
-    show(rows, name)
-    plain_console().print(f"written to {out / 'table.csv'}")
+    sheet = sheet_of(rows, name, against, recipe)
+    write_all(rows, sheet, out, name, recipe)
+    show(sheet)
+    console.print(f"written to {out / 'table.csv'}, table.md and table.tex")
+    if best := best_of_each(rows):
+        runs = " ".join(shlex.quote(str(path)) for path in best)
+        console.print(f"next: sparselabel report {runs} --out {shlex.quote(str(out / 'report.html'))}")
+    tell_failures(rows, planned)
 
 
-def say_run(run: "Planned", number: int, total: int) -> None:
-    """Which run comes now."""
-    state = " (finished before)" if (run.path / "result.json").exists() else ""
-    value = f" with {run.value}" if run.value else ""
-    which = f"{run.method}{value}, learning rate {run.learning_rate:g}, seed {run.seed}"
-    text = f"[{number + 1}/{total}] {which}{state}"
-    Console(stderr=True, highlight=False).print(text, markup=False)
+def asked_for(
+    config: TrainConfig,
+    methods: list[str] | None,
+    choose: list[str] | None,
+    vary: list[str] | None,
+    told: Told | None,
+) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
+    """What is to be compared: what the flags say, else the recipe."""
+    from sparselabel.vary import CHOOSE, VARY, Varied, choices
+
+    if told is None:
+        return methods or [], choices(choose or []), Varied.of(vary) if vary is not None else None, config
+    asked = told.recipe.compare
+    named = methods or list(asked.methods)
+    chosen = _of_recipe(asked.choose, named, CHOOSE) if choose is None else choices(choose)
+    varied = next(iter(_of_recipe(asked.vary, named, VARY)), None) if vary is None else Varied.of(vary)
+    return named, chosen, varied, _without_others_settings(config, named, told)
 
 
-def show(rows: "Sequence[Row]", varied: str | None = None) -> None:
-    """The comparison as a table: mean mAP over the seeds, with its spread."""
-    table = Table("method", *([varied] if varied else []))
-    for name in ("learning rate", "validation mAP", "test mAP"):
-        table.add_column(name, justify="right")
-    judged = any(row.recovered is not None for row in rows)
-    if judged:
-        table.add_column("an → bce gap recovered", justify="right")
-    for row in rows:
-        validation = f"{100 * statistics.fmean(row.validation):.1f}" if row.validation else "-"
-        spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
-        test = f"{100 * row.mean:.1f}{spread}" if row.test else "-"
-        share = [] if not judged else ["" if row.recovered is None else f"{row.recovered:.0%}"]
-        own = [row.method, row.value] if varied else [row.method]
-        table.add_row(*own, f"{row.learning_rate:g}", validation, test, *share)
-    plain_console().print(table)
+def best_of_each(rows: "Sequence[Row]") -> list[Path]:
+    """For each line of the table the run of its chosen settings with the first seed."""
+    return [row.paths[min(row.paths)] for row in rows if row.paths]
+
+
+def _of_recipe(
+    values: "dict[str, tuple[float | str | bool, ...]]", methods: Sequence[str], flag: str
+) -> "list[Varied]":
+    """A recipe's settings to vary or to choose from, those that one of the methods has."""
+    from sparselabel.compare.plan import settings_known
+    from sparselabel.vary import Varied
+
+    found = [Varied.of([name, *several], flag) for name, several in values.items()]
+    known = settings_known(methods)
+    return [one for one in found if any(one.concerns(method, known[method]) for method in methods)]
+
+
+def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
+    """Without a recipe's settings that none of the methods has: they are for others of its table."""
+    from sparselabel.compare.plan import settings_known
+
+    known = {name for settings in settings_known(methods).values() for name in settings}
+    kept = {
+        name: value
+        for name, value in config.settings.given().items()
+        if name in known or told.settings.get(name) != value
+    }
+    return replace(config, settings=Settings(**kept))
+
+
+def write_all(
+    rows: "Sequence[Row]",
+    sheet: "Sheet",
+    out: Path,
+    varied: str | None = None,
+    recipe: Recipe | None = None,
+) -> None:
+    """The tables of a comparison, as files."""
+    from sparselabel.compare.sheet import write_latex, write_markdown
+    from sparselabel.compare.tables import write_by_labels, write_table
+
+    write_table(rows, out / "table.csv", varied, recipe)
+    write_by_labels(rows, out / "table-by-labels.csv", varied)
+    write_markdown(sheet, out / "table.md")
+    write_latex(sheet, out / "table.tex")
+
+
+def show(sheet: "Sheet") -> None:
+    """The comparison on the screen."""
+    table = Table()
+    for number, name in enumerate(sheet.columns):
+        table.add_column(name, justify="left" if number < sheet.words else "right", overflow="fold")
+    for line in sheet.lines:
+        table.add_row(*line)
+    console = plain_console()
+    if not console.is_terminal:  # a file or a pipe has no width that the table must fit into
+        console.width = max(console.width, WIDE)
+    console.print(table)
+
+
+def tell_failures(rows: "Sequence[Row]", planned: "Sequence[Planned]") -> None:
+    """Say which runs failed and how to go on, and end with exit code 1 if any did."""
+    failed = [error for row in rows for error in row.failed]
+    if not failed:
+        return
+    for error in failed:
+        head, _, rest = error.partition(": ")
+        print(f"sparselabel: failed: {head}: {last_line(rest)}", file=sys.stderr)  # noqa: T201
+    print(  # noqa: T201
+        f"sparselabel: error: {len(failed)} of {len(planned)} runs failed (see RUN.error.txt beside each): "
+        "mend the cause and give the same command again; finished runs are skipped",
+        file=sys.stderr,
+    )
+    sys.exit(1)

@@ -1,16 +1,18 @@
-"""``sparselabel data``: what prepared data holds."""
+"""``sparselabel data``: what prepared data holds, and what may be wrong with it."""
 
 import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
+from cyclopts import Parameter
 
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import plain_console, progress
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
-
+    from sparselabel.data.describe import Counts
+    from sparselabel.data.looks import Looks
+    from sparselabel.data.problems import Problem
 
 EXPLAINED = """\
 positive: the class is there; negative: it is not. observed: training sees it (in val: validation, in
@@ -18,64 +20,110 @@ test: evaluation); unknown: hidden from that, or known to nobody.
 """
 
 
-def data(folder: Path, /, *, json: bool = False) -> None:
-    """Describe prepared data: pictures, classes, and how much of the labels training may see.
+def data(
+    folder: Path,
+    /,
+    *,
+    split: str = "train",
+    every_class: Annotated[bool, Parameter(name="--all")] = False,
+    pictures: bool = False,
+    sheet: Path | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Describe prepared data: pictures, classes, how much of the labels training may see, and problems.
 
-    Example: `sparselabel data prepared`
+    Example: `sparselabel data prepared --sheet sheet.png`
 
     Parameters
     ----------
     folder
         Prepared data, as `sparselabel prepare` wrote it.
+    split
+        Split whose classes are listed, and whose pictures are on the sheet.
+    every_class
+        List every class; without it, of more than 40 the most and the least frequent ones.
+    pictures
+        Open every picture too: broken, tiny and nearly identical ones are found. Takes as long as `prepare`.
+    sheet
+        PNG file to draw random pictures in, with their labels, points and boxes; its CSV is beside it.
+    seed
+        Of the choice of pictures on the sheet.
     json
-        Print JSON instead of tables.
+        Print JSON instead of tables; its lists are complete.
     """
     from sparselabel.data.dataset import open_prepared
 
     prepared = open_prepared(folder)
+    shown = prepared.split(split)
+    if sheet is not None:
+        from sparselabel.report.page import checked_out
+        from sparselabel.report.sheet import draw_sheet
+
+        numbers = draw_sheet(shown, seed, checked_out(sheet, flag="--sheet"))
+    looks = _looked_at(prepared) if pictures else None
     if json:
-        plain_console().print_json(json_format.dumps(prepared.description()))
-    else:
-        describe(prepared)
+        plain_console().print_json(json_format.dumps(_as_json(prepared, looks)))
+        return
+    describe(prepared, split=split, every_class=every_class, looks=looks)
+    if sheet is not None:
+        plain_console().print(f"written: {sheet}, {numbers}")
 
 
-def describe(prepared: "Prepared") -> None:
-    """Tables of the splits and of the classes."""
+def describe(
+    prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
+) -> None:
+    """Print tables of the splits, of labels a picture and of a split's classes, and the problems."""
+    from sparselabel.cli.data_tables import class_table, histogram_table, score_table, split_table
+    from sparselabel.data.describe import count_all
     from sparselabel.data.labels import UNKNOWN
+    from sparselabel.data.picture_problems import sizes_of
 
     console = plain_console()
-    splits = Table(title=f"{prepared.name}: {len(prepared.classes)} classes", title_justify="left")
-    splits.add_column("split")
-    counted = ("positives", "observed positives", "observed negatives")
-    for name in ("pictures", *(f"{what}\na picture" for what in counted), "unknown, of\nall labels"):
-        splits.add_column(name, justify="right")
-    for name, split in prepared.splits.items():
-        observed = split.observed
-        unknown = (observed.values == UNKNOWN).mean()
-        known = f"{split.truth.per_picture().mean():.2f}" if split.truth.complete else "not known"
-        splits.add_row(
-            name,
-            f"{len(split):,}",
-            known,
-            f"{observed.per_picture(1).mean():.2f}",
-            f"{observed.per_picture(0).mean():.2f}",
-            f"{unknown:.1%}",
-        )
-    console.print(splits)
+    counted = count_all(prepared)
+    console.print(split_table(prepared, counted))
+    for name, part in prepared.splits.items():
+        if part.real is not None:
+            console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} pictures have ReaL's labels too")
     console.print(EXPLAINED)
-    train = prepared.description()["splits"]["train"]["classes"]
-    classes = Table(title="classes in training: number of pictures where it is ...", title_justify="left")
-    classes.add_column("class")
-    for name in ("positive", "observed positive", "observed negative"):
-        classes.add_column(name, justify="right")
-    shown = train if len(train) <= 40 else train[:40]
-    for row in shown:
-        classes.add_row(
-            row["name"],
-            f"{row['positive']:,}",
-            f"{row['observed_positive']:,}",
-            f"{row['observed_negative']:,}",
-        )
-    console.print(classes)
-    if len(shown) < len(train):
-        console.print(f"... and {len(train) - len(shown):,} more classes (--json lists all)")
+    console.print(histogram_table(counted))
+    console.print()
+    console.print(class_table(prepared, counted, split, every_class))
+    console.print()
+    if "scored" in prepared.made:
+        console.print(score_table(prepared))
+        console.print()
+    for which, (width, height) in (sizes_of(looks) if looks else {}).items():
+        console.print(f"{which} width and height: {width:,} and {height:,} pixels")
+    problems = _problems(prepared, counted, looks)
+    number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problem"
+    console.print(f"{number} found{'' if looks else ' (--pictures opens every picture to find more)'}")
+    for problem in problems:
+        console.print(f"- {problem}")
+
+
+def _as_json(prepared: "Prepared", looks: "Looks | None") -> dict[str, Any]:
+    from sparselabel.data.describe import count_all, description
+    from sparselabel.data.picture_problems import sizes_of
+
+    counted = count_all(prepared)
+    sizes = {"sizes": sizes_of(looks)} if looks else {}
+    problems = [problem.as_json() for problem in _problems(prepared, counted, looks)]
+    scored = {"scored": prepared.made["scored"]} if "scored" in prepared.made else {}
+    return description(prepared, counted) | sizes | scored | {"problems": problems}
+
+
+def _problems(prepared: "Prepared", counted: "dict[str, Counts]", looks: "Looks | None") -> "list[Problem]":
+    from sparselabel.data.picture_problems import file_problems, look_problems
+    from sparselabel.data.problems import label_problems
+
+    found = [*label_problems(prepared, counted), *file_problems(prepared)]
+    return [*found, *look_problems(prepared, looks)] if looks else found
+
+
+def _looked_at(prepared: "Prepared") -> "Looks":
+    from sparselabel.data.looks import look_at
+
+    count = sum(len(split) for split in prepared.splits.values())
+    with progress(count, f"looking at {count:,} pictures") as advance:
+        return look_at(prepared, advance)

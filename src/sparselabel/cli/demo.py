@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from sparselabel.cli.compare import Listed, say_run, show
+from sparselabel.cli.compare import Listed, best_of_each, show, tell_failures, write_all
 from sparselabel.cli.prepare import scenes
+from sparselabel.cli.report import write
+from sparselabel.cli.runs_shown import runs_shown
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
@@ -42,9 +44,13 @@ def demo(
     force
         Begin anew.
     """
-    from sparselabel.compare import compare, plan, write_table
+    from sparselabel.compare.chance import with_differences
+    from sparselabel.compare.plan import plan
+    from sparselabel.compare.running import compare
+    from sparselabel.compare.sheet import sheet_of
     from sparselabel.data.dataset import open_prepared
     from sparselabel.report.heat_maps import draw_heat_maps
+    from sparselabel.report.html.runs import read_runs
 
     console = plain_console()
     data, runs = out / "data", out / "runs"
@@ -54,21 +60,29 @@ def demo(
     if not (data / "dataset.json").exists():
         how = Preparation(sparsify="single-positive")
         scenes(out=data, train=PICTURES, test=800, how=how)
-    planned = plan(CONFIG, METHODS, (), seeds or (0,), runs)
-    rows = compare(open_prepared(data), planned, Machine(), say_run, sys.argv)
-    write_table(rows, out / "table.csv")
+    planned = plan(CONFIG, METHODS, seeds or (0,), runs)
+    with runs_shown(len(planned)) as shown:
+        rows = compare(open_prepared(data), planned, Machine(), shown, sys.argv)
+    rows = with_differences(rows, "an", console.print)
+    sheet = sheet_of(rows, against="an")
+    write_all(rows, sheet, out)
     console.print()
-    show(rows)
+    show(sheet)
+    tell_failures(rows, planned)
     where = next(run.path for run in reversed(planned) if run.method == "en+scl")
     picture = out / "heat-maps.png"
     draw_heat_maps(where, (), 4, picture)
+    page = out / "report.html"
+    oracle, *others = best_of_each(rows)
+    write(read_runs([*others, oracle]), page, workers=0)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
         "an takes the rest for absent; en leaves out what is likely there; en+cl and en+scl also hold the\n"
         "model to what it said of a picture before, the latter place by place.\n"
         "These networks start from random numbers, and en needs a model that has learnt something: here it\n"
         "loses to an. On photographs, from a pretrained network, it wins (docs/results.md).\n\n"
-        f"Where en+scl sees things in some training pictures: {picture}\n\n"
+        f"Where en+scl sees things in some training pictures: {picture}\n"
+        f"All about these runs, for your browser: {page}\n\n"
         "What to try next:\n"
         f"  sparselabel evaluate {where}     all measures of a run, class by class\n"
         f"  sparselabel figure growth {where}     how its heat maps grew\n"

@@ -23,6 +23,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     samples
         How often the pictures are drawn.
     """
+    from sparselabel.errors import counted
     from sparselabel.evaluate.bootstrap import paired_bootstrap
     from sparselabel.evaluate.measures import name_of_map
     from sparselabel.evaluate.saved import saved_pair
@@ -30,7 +31,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     first, second = saved_pair(run, other, split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
     console = plain_console()
-    console.print(f"{split}: {len(first.labels):,} pictures, {name_of_map(first.labels)}")
+    console.print(f"{split}: {counted(len(first.labels), 'picture')}, {name_of_map(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")

@@ -1,4 +1,4 @@
-"""``sparselabel evaluate``: measure a finished run."""
+"""``sparselabel evaluate``: measure a finished run, or a published network."""
 
 import json as json_format
 from pathlib import Path
@@ -6,16 +6,20 @@ from typing import Any
 
 from rich.table import Table
 
-from sparselabel.cli.terminal import plain_console, progress
-from sparselabel.config import Machine
+from sparselabel.cli.terminal import names_first, plain_console, progress
+from sparselabel.config import Machine, TrainConfig
+from sparselabel.errors import ConfigError, counted
+from sparselabel.place import require_folder_to_write
 
 
 def evaluate(
-    run: Path,
+    run: Path | None = None,
     /,
     *,
     split: str = "test",
     data: Path | None = None,
+    pretrained: str | None = None,
+    weights: str = TrainConfig().weights,
     threshold: float = 0.5,
     json: bool = False,
     workers: int = Machine().workers,
@@ -31,7 +35,11 @@ def evaluate(
     split
         Which split of the data: test, val or train.
     data
-        The run's prepared data, if it is no longer where it was.
+        The run's prepared data, if it is no longer where it was; the data to measure --pretrained on.
+    pretrained
+        Instead of a run: a timm network with its own head, by softmax, as `resnet50.tv_in1k` on ImageNet.
+    weights
+        Weights of --pretrained: downloaded (pretrained), or those of a file.
     threshold
         Score from which a class counts as predicted.
     json
@@ -39,20 +47,48 @@ def evaluate(
     workers
         Processes that load pictures.
     """
-    from sparselabel.evaluate.run import evaluate_run, pictures_in
+    if (run is None) == (pretrained is None):
+        raise ConfigError(
+            "one thing is measured: name a run (`sparselabel evaluate RUN`), "
+            "or a network (`sparselabel evaluate --pretrained NAME --data DIR`)"
+        )
+    if run is not None:
+        from sparselabel.evaluate.run import evaluate_run, pictures_in
 
-    with progress(pictures_in(run, split, data), f"scoring {split}") as advance:
-        measured = evaluate_run(run, split, data=data, threshold=threshold, workers=workers, report=advance)
+        pictures = pictures_in(run, split, data)
+        require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
+        with progress(pictures, f"scoring {split}") as advance:
+            measured = evaluate_run(
+                run, split, data=data, threshold=threshold, workers=workers, report=advance
+            )
+    else:
+        measured = _evaluate_published(str(pretrained), split, data, weights, threshold, workers)
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:
         show(measured)
 
 
+def _evaluate_published(
+    name: str, split: str, data: Path | None, weights: str, threshold: float, workers: int
+) -> dict[str, Any]:
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.evaluate.published import evaluate_published
+
+    if data is None:
+        raise ConfigError(f"--pretrained {name} needs data to be measured on: name it with --data DIR")
+    with progress(len(open_prepared(data).split(split)), f"scoring {split}") as advance:
+        return evaluate_published(
+            name, data, split, weights=weights, threshold=threshold, workers=workers, report=advance
+        )
+
+
 def show(measured: dict[str, Any]) -> None:
     """Tables of the measures."""
     console = plain_console()
-    table = Table(title=f"{measured['split']}: {measured['images']:,} pictures, labels {measured['labels']}")
+    table = Table(
+        title=f"{measured['split']}: {counted(measured['images'], 'picture')}, labels {measured['labels']}"
+    )
     table.add_column("measure")
     table.add_column("value", justify="right")
     for rule, value in measured["mean_average_precision"].items():
@@ -67,16 +103,34 @@ def show(measured: dict[str, Any]) -> None:
     for count, subset in (measured["by_number_of_labels"] or {}).items():
         mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
         if mean is not None:
-            what = f"mAP, pictures with {count} labels ({subset['images']:,}; {present} classes)"
+            what = f"mAP, pictures with {count} label{'' if count == '1' else 's'} "
+            what += f"({subset['images']:,}; {present} class{'' if present == 1 else 'es'})"
             table.add_row(what, f"{100 * mean:.2f}")
+    if measured.get("real"):
+        table.add_row("top-1, the original label", f"{100 * measured['real']['top_1_single']:.2f}")
+    _add_real(table, measured.get("real"), "ReaL")
+    _add_real(table, measured.get("real_by_logits"), "ReaL, ranked by logits")
     for who, value in (measured["recovery"] or {}).items():
         if value is not None:
             table.add_row(f"hidden training labels: mAP of the {who}", f"{100 * value:.2f}")
     console.print(table)
-    classes = Table("class", "positives", "AP", "precision", "recall", "F1")
+    classes = names_first("class", "positives", "AP", "precision", "recall", "F1")
     for row in measured["classes"]:
         numbers = (row[key] for key in ("average_precision", "precision", "recall", "f1"))
         classes.add_row(row["name"], f"{row['positive']:,}", *(f"{100 * number:.1f}" for number in numbers))
     console.print(classes)
     if measured["classes_without_positives"]:
         console.print(f"without positives, counted as 0: {', '.join(measured['classes_without_positives'])}")
+
+
+def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:
+    """Rows of P1 table 3, where the data has ReaL labels."""
+    if real is None:
+        return
+    table.add_row(f"{name}: top-1 ({real['images']:,} pictures)", f"{100 * real['top_1']:.2f}")
+    table.add_row(f"{name}: mAP", f"{100 * real['mean_average_precision']['mean']:.2f}")
+    for number, subset in real["by_number_of_labels"].items():
+        mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
+        if mean is not None:
+            what = f"{name}: mAP, pictures with {number} labels ({subset['images']:,}; {present} classes)"
+            table.add_row(what, f"{100 * mean:.2f}")

@@ -1,18 +1,27 @@
 """``sparselabel expect``: how many positives each class has, without full labels."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
 from rich.table import Table
 
+from sparselabel.cli.given import FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Machine, TrainConfig, Views
+from sparselabel.errors import counted
+from sparselabel.place import require_file_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
-    from sparselabel.method.class_counts import ClassCounts
+    from sparselabel.method.class_counts import ClassCounts, How
 
 CONFIG, VIEWS = TrainConfig(), Views()
+WAY_OUT: "dict[How, str]" = {
+    "auto": "label a few dozen random training pictures completely and count in them (--how counted --labels "
+    "TABLE); or give a number of your own to training (--settings.expected-positives 2.5)",
+    "counted": "label more random training pictures completely, until the interval is narrow enough for you",
+}
 
 
 def expect(
@@ -27,6 +36,7 @@ def expect(
     views: Views = VIEWS,
     seed: int = 0,
     workers: int = Machine().workers,
+    given: Annotated[FromFile, Parameter(name="*")] = FROM_FILE,
 ) -> None:
     """Estimate the expected positives of every class, and K, their number a picture.
 
@@ -41,7 +51,8 @@ def expect(
     how
         auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
     labels
-        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it.
+        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it;
+        pictures are named as in the prepared data, relative to the folder that its pictures are in.
     backbone
         Any timm network.
     weights
@@ -54,6 +65,7 @@ def expect(
     from sparselabel.data.dataset import open_prepared
     from sparselabel.train.expected import expected_positives
 
+    require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)
     prepared = open_prepared(data)
     found = expected_positives(prepared, config, how, labels, Machine(workers=workers))
@@ -68,8 +80,8 @@ def show(found: "ClassCounts", data: "Prepared") -> None:
     """The classes' expected positives; beside the truth, where it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
-    table = Table(title=f"{data.name}: {found.pictures:,} training pictures", title_justify="left")
-    table.add_column("class")
+    table = Table(title=f"{data.name}: {counted(found.pictures, 'training picture')}", title_justify="left")
+    table.add_column("class", overflow="fold")
     for name in ("annotated", "expected", "interval", *(() if truth is None else ("truth", "error"))):
         table.add_column(name, justify="right")
     real = None if truth is None else truth.counts()
@@ -88,6 +100,8 @@ def show(found: "ClassCounts", data: "Prepared") -> None:
         known = f"; truth {k:.3f}, error {_error(found.per_picture, k)}"
     console.print(f"K, classes a picture: {found.per_picture:.3f} ({low:.2f} – {high:.2f}){known}")
     console.print(f"{'trusted' if found.trusted else 'not to be trusted'}: {found.why}")
+    if not found.trusted:
+        console.print(f"what to do: {WAY_OUT[found.how]}")
 
 
 def _error(expected: float, real: float) -> str:

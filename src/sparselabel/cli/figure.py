@@ -9,8 +9,10 @@ from sparselabel.cli.terminal import plain_console
 
 app = App(
     name="figure",
-    help="Draw a figure from runs: a PNG, and beside it the numbers shown as CSV.",
-    help_epilogue="Example: `sparselabel figure heat-maps runs/scl --out heat-maps.png`",
+    help="""Draw a figure from runs: a PNG in the current folder or where --out says, and its numbers as CSV.
+
+    Example: `sparselabel figure heat-maps runs/scl --out heat-maps.png`
+    """,
 )
 
 Listed = Parameter(consume_multiple=True)
@@ -30,6 +32,8 @@ def heat_maps(
     Of each picture the highest-scored class that is annotated, that is there but not annotated, and that is
     absent. Heat maps where the method keeps them (+scl), else the model's score of each cell.
 
+    Example: `sparselabel figure heat-maps runs/scl --rows 0 12 --out heat-maps.png`
+
     Parameters
     ----------
     run
@@ -39,7 +43,7 @@ def heat_maps(
     count
         How many pictures, where --rows does not say which.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.heat_maps import draw_heat_maps
     from sparselabel.report.page import checked_out
@@ -53,6 +57,8 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
 
     The highest-scored class that is annotated, that is there but not annotated, and that is absent.
 
+    Example: `sparselabel figure growth runs/scl --row 0 --out growth.png`
+
     Parameters
     ----------
     run
@@ -60,7 +66,7 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
     row
         Row of the training picture; default: the first watched one with a class of each kind.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.growth import draw_growth
     from sparselabel.report.page import checked_out
@@ -69,12 +75,14 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
 
 
 @app.command
-def beside(run: Path, other: Path, /, *, count: int = 6, out: Path = Path("beside.png")) -> None:
+def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("beside.png")) -> None:
     """The maps of two runs beside each other: the first watched pictures, and the first run's top 5 classes.
 
     Heat maps if both runs keep them, else the score of each cell of both. To see what the spatial loss alone
     does, let the other run be the same method with `--settings.weight 0`: it keeps heat maps without using
     them.
+
+    Example: `sparselabel figure beside runs/scl runs/no-scl --out beside.png`
 
     Parameters
     ----------
@@ -85,7 +93,7 @@ def beside(run: Path, other: Path, /, *, count: int = 6, out: Path = Path("besid
     count
         How many pictures.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.beside import draw_beside
     from sparselabel.report.page import checked_out
@@ -99,6 +107,8 @@ def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> N
 
     Reads what `sparselabel evaluate RUN --split val` wrote.
 
+    Example: `sparselabel figure scores runs/an runs/scl --split val --out scores.png`
+
     Parameters
     ----------
     runs
@@ -106,7 +116,7 @@ def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> N
     split
         Which split of the data: val, test or train.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.page import checked_out
     from sparselabel.report.scores import draw_scores
@@ -128,6 +138,8 @@ def sizes(
     Reads what `sparselabel evaluate RUN --split test` wrote. The positives are sorted by the area of their
     largest box into bins of the same number; a bin's mAP is that of its positives against all negatives.
 
+    Example: `sparselabel figure sizes runs/an runs/scl --bins 5 --out sizes.png`
+
     Parameters
     ----------
     baseline
@@ -139,7 +151,7 @@ def sizes(
     split
         Which split of the data: test, val or train.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.page import checked_out
     from sparselabel.report.sizes import draw_sizes
@@ -154,19 +166,39 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
     Several tables become curves of one figure, as of three comparisons with another `--settings.distance`
     each. A table-by-labels.csv becomes a panel for each number of labels.
 
+    Example: `sparselabel figure sweep comparison --split val --out sweep.png`
+
     Parameters
     ----------
     tables
-        table.csv or table-by-labels.csv, as `sparselabel compare ... --vary NAME V1 V2` writes them.
+        What `sparselabel compare ... --vary NAME V1 V2` wrote: its folder (for the table.csv in it),
+        table.csv or table-by-labels.csv.
     split
         Whose mAP: test or val.
     out
-        PNG file to write.
+        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.page import checked_out
-    from sparselabel.report.sweep import draw_sweep
+    from sparselabel.report.sweep import draw_sweep, table_in
 
-    _written(out, draw_sweep(tables, split, checked_out(out, tables)))
+    _written(out, draw_sweep(tables, split, checked_out(out, [table_in(path) for path in tables])))
+
+
+@app.command
+def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
+    """How the test mAP grows with the number of labels: points from comparisons on more and more data.
+
+    Parameters
+    ----------
+    tables
+        table.csv of each comparison, as of data prepared with `--keep-train .1`, `--keep-train .2` and so on.
+    out
+        PNG file to write.
+    """
+    from sparselabel.report.label_numbers import draw_label_numbers
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_label_numbers(tables, checked_out(out, tables)))
 
 
 def _written(figure: Path, numbers: Path) -> None:

@@ -4,12 +4,25 @@ import inspect
 
 from rich.table import Table
 
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import names_first, plain_console
 
 PAPERS = (
     "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
     "    Single-Label Annotations (P1s: its supplement).\n"
-    "P3: Cole et al. 2021, Multi-Label Learning from Single Positive Labels."
+    "P3: Cole et al. 2021, Multi-Label Learning from Single Positive Labels.\n"
+    "P4: the reproduction of Query2Label and of P3.\n"
+    "Lin et al. 2017, Focal Loss for Dense Object Detection.\n"
+    "Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification.\n"
+    "Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels.\n"
+    "Kim et al. 2022, Large Loss Matters in Weakly Supervised Multi-Label Classification.\n"
+    "Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label\n"
+    "    Classification.\n"
+    "Zhou et al. 2022, Acknowledging the Unknown for Multi-label Learning with Single Positive Labels.\n"
+    "Chen et al. 2024, Boosting Single Positive Multi-label Classification with Generalized Robust Loss."
+)
+SCALE = (
+    "A combination is on the scale of the mean over entries, also where a part alone is a sum. Of a setting "
+    "that several parts have, the last part takes it; momentum is shared."
 )
 
 
@@ -23,30 +36,57 @@ def methods(name: str | None = None, /) -> None:
     name
         The method to explain.
     """
-    from sparselabel.method.catalog import METHODS, settings_of
+    from sparselabel.method.catalog import METHODS
 
     console = plain_console()
     if name is None:
-        table = Table("method", "what it does (paper, equation)", "needs")
+        table = names_first("method", "what it does (paper, equation)", "needs")
         for known, factory in METHODS.items():
             table.add_row(known, _first_line(factory), needs_of(known))
         console.print(table)
+        console.print(how_they_combine())
         console.print(PAPERS)
-        console.print("`sparselabel methods NAME` explains one.")
+        console.print("`sparselabel methods NAME` explains one, or a combination.")
         return
-    settings_of(name)
+    _explain(name)
+
+
+def how_they_combine() -> str:
+    """What can stand together in a name."""
+    from sparselabel.method.catalog import CONSISTENCY, ELEMENTS, METHODS, with_consistency, with_elements
+
+    alone = [name for name in METHODS if name not in with_consistency()]
+    return (
+        "They combine: METHOD+ELEMENT+CONSISTENCY, each of the two if you like, as en+asl+scl or hill+scl.\n"
+        f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy: on {', '.join(with_elements())}.\n"
+        f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"
+        "With --boost 5 the head of any of them is boosted (BoostLU)."
+    )
+
+
+def _explain(name: str) -> None:
+    from sparselabel.method.catalog import PRESETS, factories, parsed, settings_of
+
+    console, parts = plain_console(), factories(name)
     console.print(name, style="bold")
-    for paragraph in (inspect.getdoc(METHODS[name]) or "").split("\n\n"):
-        console.print(" ".join(paragraph.split()) + "\n", soft_wrap=False)
+    for part in parts:
+        for paragraph in (inspect.getdoc(part) or "").split("\n\n"):
+            console.print(" ".join(paragraph.split()) + "\n", soft_wrap=False)
+    if len(parts) > 1:
+        console.print(SCALE + "\n", soft_wrap=False)
     console.print(f"Needs: {needs_of(name) or 'nothing but the labels'}.")
-    settings = inspect.signature(METHODS[name]).parameters.values()
+    settings = settings_of(name)
     if settings:
         table = Table("setting", "flag", "default")
-        for setting in settings:
-            flag = f"--settings.{setting.name.replace('_', '-')}"
-            default = "" if setting.default is None else str(setting.default)
-            table.add_row(setting.name, flag, default)
+        for setting, default in settings.items():
+            table.add_row(
+                setting,
+                f"--settings.{setting.replace('_', '-')}",
+                "" if default is None else str(default),
+            )
         console.print(table)
+    for preset, values in PRESETS.get(parsed(name).base, {}).items():
+        console.print(f"preset {preset}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
 
 
 def needs_of(name: str) -> str:
@@ -60,6 +100,7 @@ def needs_of(name: str) -> str:
         "observed negatives": needs.negatives,
         "cell maps": needs.maps,
         "points or boxes": needs.marks,
+        "a pass over the pictures before epochs": needs.survey,
         "expected_positives": "expected_positives" in has,
     }
     return ", ".join(word for word, needed in words.items() if needed)

@@ -1,30 +1,30 @@
 """``sparselabel prepare``: read a data set, check it and write the prepared form."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
-from sparselabel.config import Preparation
-from sparselabel.errors import RunError
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
 
 app = App(
     name="prepare",
-    help="Read a data set, check every picture, and write it in the form that training opens at once.",
-    help_epilogue="Example: `sparselabel prepare table labels.csv --images photos --out prepared`",
-)
+    help="""Read a data set, check every picture, and write it in the form that training opens at once.
 
-How = Annotated[Preparation, Parameter(name="*")]
-DEFAULT = Preparation()
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
+    """,
+)
 
 
 @app.command
-def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN) -> None:
     """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
+
+    Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) 
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["voc"](source), out, force, how)
+    write(lambda: READERS["voc"](source), out, force, how)
 
 
 @app.command
@@ -48,10 +48,15 @@ def coco(
     out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
+    skip_missing: bool = False,
+    labels: Path | None = None,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """COCO: the folder with annotations/ and pictures, or one COCO-style JSON file.
+
+    Example: `sparselabel prepare coco coco --sparsify single-positive --out prepared`
 
     Parameters
     ----------
@@ -63,12 +68,20 @@ def coco(
         Folder of the pictures, if it is not where COCO has it.
     keep_empty
         Keep pictures without any object.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
+    labels
+        List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
     force
         Replace what is in --out.
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["coco"](source, images=images, keep_empty=keep_empty), out, force, how)
+    def read() -> "Source":
+        options = {"keep_empty": keep_empty, "skip_missing": skip_missing, "labels": labels}
+        return READERS["coco"](source, images=images, **options)
+
+    write(read, out, force, how)
 
 
 @app.command
@@ -83,10 +96,16 @@ def table(
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    suffix: str = "",
+    names: Path | None = None,
+    skip_missing: bool = False,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
+
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 
     Parameters
     ----------
@@ -106,20 +125,34 @@ def table(
         Column that says train, val or test.
     separator
         What separates several labels in one cell.
+    suffix
+        What the names of pictures lack to be files' names (.jpg).
+    names
+        Table of codes and names, if the labels are codes.
+    skip_missing
+        Leave out pictures whose file is not there, instead of stopping.
     force
         Replace what is in --out.
     """
     from sparselabel.data.readers import READERS
 
-    found = READERS["table"](
-        source, images=images, image=image, label=label, value=value, split=split, separator=separator
-    )
-    write(found, out, force, how)
+    columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
+
+    def read() -> "Source":
+        return READERS["table"](
+            source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
+        )
+
+    write(read, out, force, how)
 
 
 @app.command
-def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT) -> None:
+def folder(
+    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN
+) -> None:
     """Class folders: a picture's folder is its one known label.
+
+    Example: `sparselabel prepare folder photos --out prepared`
 
     Parameters
     ----------
@@ -132,7 +165,7 @@ def folder(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAUL
     """
     from sparselabel.data.readers import READERS
 
-    write(READERS["folder"](source), out, force, how)
+    write(lambda: READERS["folder"](source), out, force, how)
 
 
 @app.command
@@ -145,8 +178,11 @@ def scenes(
     seed: int = 0,
     force: bool = False,
     how: How = DEFAULT,
+    given: Given = GIVEN,
 ) -> None:
     """The embedded data: drawn pictures of small worlds with several things each, fully labelled.
+
+    Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
@@ -165,20 +201,8 @@ def scenes(
     """
     from sparselabel.data import scenes as maker
 
-    if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
-    with progress(train + test, "drawing scenes") as advance:
-        source = maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
-    write(source, out, force, how)
+    def draw() -> "Source":
+        with progress(train + test, "drawing scenes") as advance:
+            return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
 
-
-def write(source: "Source", out: Path, force: bool, how: Preparation) -> Any:
-    """Check and write what a reader found, and say what it was."""
-    from sparselabel.cli.data import describe
-    from sparselabel.data.prepare import prepare
-
-    everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {everything:,} pictures") as advance:
-        prepared = prepare(source, out, how, force=force, report=advance)
-    describe(prepared)
-    return prepared
+    write(draw, out, force, how)

@@ -1,13 +1,13 @@
 """``sparselabel recipes``: published tables, and the commands that repeat them."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from sparselabel.cli.methods import PAPERS
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import names_first, plain_console
 
 if TYPE_CHECKING:
     from sparselabel.config import Recipe
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def recipes(name: str | None = None, /) -> None:
     """List the recipes of published tables, or show one with its commands and numbers.
 
-    A recipe is a configuration: `sparselabel train DATA --recipe NAME --out RUN`.
+    `sparselabel compare DATA --recipe NAME --out DIR` trains its methods; as a recipe is a configuration too,
+    `sparselabel train DATA --recipe NAME --out RUN` trains the main one.
 
     Example: `sparselabel recipes p1/voc`
 
@@ -31,11 +32,10 @@ def recipes(name: str | None = None, /) -> None:
         _show(name)
         return
     console = plain_console()
-    table = Table("recipe", "paper", "its method", "published", "run here")
+    table = names_first("recipe", "paper", "its method", "published", "run here")
     for known in names():
         config, recipe = load(known)
-        measure, values = next(iter(recipe.published.items()))
-        number = f"{values[config.method]} {measure}"
+        number = next((f"{values[0]} {measure}" for measure, values in _of(recipe, config.method)), "")
         table.add_row(known, recipe.paper, config.method, number, "yes" if recipe.ours else "no")
     console.print(table)
     console.print(PAPERS)
@@ -48,16 +48,33 @@ def _show(name: str) -> None:
     _, recipe = load(name)
     console = plain_console()
     console.print(f"{name}: {recipe.paper}", style="bold")
-    for command in (*recipe.prepare, *recipe.train):
+    for command in (*recipe.prepare, *recipe.train, *recipe.draw):
         console.print(f"  {command}")
-    console.print(_numbers(recipe))
+    console.print(f"  methods: {' '.join(recipe.compare.methods)}; seeds: {_words(recipe.compare.seeds)}")
+    for what, settings in (("varied", recipe.compare.vary), ("chosen by validation", recipe.compare.choose)):
+        for setting, values in settings.items():
+            console.print(f"  {what}: {setting}: {_words(values)}")
+    if recipe.published or recipe.ours:
+        console.print(_numbers(recipe))
     console.print(f"Cost: {recipe.cost}")
     if recipe.remarks:
         console.print(recipe.remarks.strip())
     for measured in recipe.ours:
-        seeds = ", ".join(map(str, measured.seeds))
+        seeds = _words(measured.seeds)
         console.print(f"Ours ({measured.date}, seeds {seeds}): {measured.command}")
     console.print(f"All settings: {file_of(name)}")
+
+
+def _of(recipe: "Recipe", method: str) -> Iterator[tuple[str, list[float]]]:
+    """A method's published numbers by measure, at whatever value of what is varied."""
+    for measure, values in recipe.published.items():
+        own = [number for name, number in values.items() if name.partition(" ")[0] == method]
+        if own:
+            yield measure, own
+
+
+def _words(values: Sequence[object]) -> str:
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
 def _numbers(recipe: "Recipe") -> Table:
@@ -65,7 +82,7 @@ def _numbers(recipe: "Recipe") -> Table:
     ours: dict[str, dict[str, tuple[float, ...]]] = {}
     for measured in recipe.ours:
         ours.setdefault(measured.measure, {}).update(measured.values)
-    table = Table("method")
+    table = names_first("method")
     for title in (*recipe.published, *(f"ours, {measure}" for measure in ours)):
         table.add_column(title, justify="right")
     methods = [method for values in recipe.published.values() for method in values]

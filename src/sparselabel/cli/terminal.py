@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.table import Table
 
 from sparselabel.bar import progress_bar
 
@@ -12,6 +13,15 @@ from sparselabel.bar import progress_bar
 def plain_console() -> Console:
     """Where results go: words are printed as they are, also a class called ``[red] :cat:``."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def names_first(name: str, *others: str) -> Table:
+    """A table whose first column holds names that people type: never cut, and folded only if they must be."""
+    table = Table()
+    table.add_column(name, no_wrap=True, overflow="fold")
+    for other in others:
+        table.add_column(other)
+    return table
 
 
 def first_process() -> bool:

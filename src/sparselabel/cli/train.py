@@ -1,11 +1,13 @@
 """``sparselabel train``: one training run."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
 
@@ -21,6 +23,7 @@ def train(
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
     handling: Annotated[Handling, Flat] = HANDLING,
+    given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
     """Train a classifier on prepared data.
 
@@ -51,6 +54,4 @@ def train(
             "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
         )
         console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
-    splits = {"test": result["test"], "val": result["validation"], "train": result}
-    split = next(name for name, there in splits.items() if there is not None)
-    console.print(f"next: sparselabel evaluate {out} --split {split}")
+    console.print(f"next: sparselabel report {shlex.quote(str(out))}")

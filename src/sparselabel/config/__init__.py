@@ -6,7 +6,8 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 
 from sparselabel.config.files import from_dict, load, save
 from sparselabel.config.preparing import ALL, PAPER_SEED, SUBSET_SEED, Kind, Preparation, Sparsify
-from sparselabel.config.recipe import Measured, Recipe, take_recipe
+from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
+from sparselabel.config.settings import Settings
 from sparselabel.config.training import (
     WORKERS,
     FullPhase,
@@ -14,7 +15,6 @@ from sparselabel.config.training import (
     HeadPhase,
     Machine,
     Phase,
-    Settings,
     TrainConfig,
     Views,
 )
@@ -24,6 +24,7 @@ __all__ = [
     "PAPER_SEED",
     "SUBSET_SEED",
     "WORKERS",
+    "Comparison",
     "FullPhase",
     "Handling",
     "HeadPhase",

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -33,7 +34,7 @@ def load(kind: type[Config], path: Path) -> Config:
 
 def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
     """A configuration from nested dictionaries; an unknown key is an error that names the nearest."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy does not take a type variable for hashable
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for key in values:
         if key not in names:
@@ -42,6 +43,12 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
         if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise ConfigError(f"{where} has no {f.name!r}: it must be given")
     return kind(**{key: _checked(hints[key], value, key, where) for key, value in values.items()})
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """The types of a configuration's fields: slow to find, and the same for all runs of a comparison."""
+    return get_type_hints(kind)
 
 
 def _checked(hint: Any, value: Any, key: str, where: str) -> Any:

@@ -22,10 +22,10 @@ class Sparsify:
     sparsify
         none: hide nothing.
         single-positive: keep one positive a picture, by default a random one (the papers' setting).
-        per-picture: keep so many positives and negatives a picture.
-        positive-share: keep each positive with probability ``share``, no negative.
-        uniform: keep each label, positive or negative, with probability ``share``.
-        per-class: keep so many positives and negatives of every class.
+        per-picture: keep --positives and --negatives a picture.
+        positive-share: keep each positive with probability --share, no negative.
+        uniform: keep each label, positive or negative, with probability --share.
+        per-class: keep --positives and --negatives of every class.
     positives
         Positives kept by per-picture and per-class (-1: all).
     negatives
@@ -77,6 +77,13 @@ class Preparation(Sparsify):
         Share of the validation pictures to keep.
     skip_broken
         Leave out pictures that cannot be decoded, instead of stopping.
+    scores
+        File with another model's scores of pictures and classes (CSV, Parquet or .npz), to set labels of
+        training that are unknown; observed ones and other splits stay as they are.
+    score_positive
+        An unknown label with a score of at least this becomes positive.
+    score_negative
+        An unknown label with a score of at most this becomes negative.
     """
 
     validation: float = 0.2
@@ -84,6 +91,9 @@ class Preparation(Sparsify):
     keep_train: float = 1.0
     keep_validation: float = 1.0
     skip_broken: bool = False
+    scores: str | None = None
+    score_positive: float | None = None
+    score_negative: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,4 +101,20 @@ class Preparation(Sparsify):
             raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
         for name in ("keep_train", "keep_validation"):
             if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be a share in (0, 1], not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{name.replace('_', '-')} must be a share in (0, 1], not {getattr(self, name)}"
+                )
+        self._check_scores()
+
+    def _check_scores(self) -> None:
+        high, low = self.score_positive, self.score_negative
+        if self.scores is None and (high is not None or low is not None):
+            raise ConfigError(
+                "--score-positive and --score-negative are for scores: give their file (--scores)"
+            )
+        if self.scores is not None and high is None and low is None:
+            raise ConfigError(
+                f"scores {self.scores} need a rule: give --score-positive, --score-negative or both"
+            )
+        if high is not None and low is not None and not low < high:
+            raise ConfigError(f"score-negative must be below score-positive, not {low} and {high}")

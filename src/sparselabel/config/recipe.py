@@ -1,6 +1,6 @@
 """What a recipe says beside its configuration: which published numbers it is there to repeat, and how."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparselabel.config.files import from_dict
@@ -8,6 +8,36 @@ from sparselabel.errors import ConfigError
 
 TABLE = "recipe"
 """The table of a configuration file that holds it; training looks at nothing in it."""
+
+Values = tuple[float | str | bool, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `sparselabel compare` takes from a recipe where no flag says otherwise.
+
+    Parameters
+    ----------
+    methods
+        The methods, in the order of the paper's table.
+    seeds
+        The seeds.
+    choose
+        Settings that the paper chooses by validation, named as for --choose, and the values it tries.
+    vary
+        The setting that the paper's figure has on its axis, named as for --vary, and its values.
+    """
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    choose: dict[str, Values] = field(default_factory=dict)
+    vary: dict[str, Values] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.vary) > 1:
+            raise ConfigError(
+                f"a recipe varies one setting, not {', '.join(self.vary)}: write a file for each"
+            )
 
 
 @dataclass(frozen=True)
@@ -45,7 +75,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published table, or a part of one, and how to repeat it.
+    """A published table or figure, or a part of one, and how to repeat it.
 
     Parameters
     ----------
@@ -55,10 +85,15 @@ class Recipe:
         Commands that prepare the data.
     train
         Commands that train, with this recipe as their configuration.
-    published
-        The paper's numbers in per cent, by measure and method.
     cost
         What the runs cost, and whether that was measured.
+    compare
+        What is compared.
+    draw
+        Commands that draw a figure of what was trained.
+    published
+        The paper's numbers in per cent, by measure and method; of a figure, "METHOD VALUE" is a method at one
+        value of what it varies. Empty where the paper prints none.
     remarks
         What the paper leaves open, what we do otherwise, what is missing.
     ours
@@ -68,10 +103,16 @@ class Recipe:
     paper: str
     prepare: tuple[str, ...]
     train: tuple[str, ...]
-    published: dict[str, dict[str, float]]
     cost: str
+    compare: Comparison
+    draw: tuple[str, ...] = ()
+    published: dict[str, dict[str, float]] = field(default_factory=dict)
     remarks: str = ""
     ours: tuple[Measured, ...] = ()
+
+    def number(self, measure: str, method: str, value: str = "") -> float | None:
+        """What was published for a method (at a value of what is varied), if anything was."""
+        return self.published.get(measure, {}).get(f"{method} {value}" if value else method)
 
 
 def take_recipe(values: dict[str, Any], where: str) -> Recipe | None:

@@ -2,62 +2,14 @@
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
+from sparselabel.config.settings import Settings
 from sparselabel.errors import ConfigError
 
 CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the method; what is not given takes the method's own default (`sparselabel methods NAME`).
-
-    Parameters
-    ----------
-    smoothing
-        ε of label smoothing (bce-ls, an-ls).
-    negative_weight
-        Weight γ of assumed negatives (wan).
-    sampled_negatives
-        One random pseudo-negative a picture and step instead of a weight (wan).
-    expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
-        expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
-        labelled validation data.
-    momentum
-        μ of running averages (pseudo, en, ep, *+cl, *+scl).
-    weight
-        Weight of the method's further term (epr, role, *+cl, *+scl): λ of the count, or γ of consistency.
-    distance
-        Distance of consistency (*+cl, *+scl).
-    map_scale
-        Cells of a heat map for each cell of the model, along an axis (*+scl).
-    top_maps
-        Keep heat maps of so many classes of each picture (*+scl), the best; default: of all.
-    positive_weight
-        Weight of observed positives (epr*, role).
-    threshold
-        Score above which an unknown label counts as positive (pseudo).
-    """
-
-    smoothing: float | None = None
-    negative_weight: float | None = None
-    sampled_negatives: bool | None = None
-    expected_positives: float | str | None = None
-    momentum: float | None = None
-    weight: float | None = None
-    distance: Literal["l1", "l2", "jsd"] | None = None
-    map_scale: int | None = None
-    top_maps: int | None = None
-    positive_weight: float | None = None
-    threshold: float | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The settings that were given."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -105,11 +57,12 @@ class Phase:
         # Written so that not-a-number is refused too.
         for name in ("epochs", "weight_decay", "clip", "patience"):
             value = getattr(self, name)
-            _refuse(not value >= 0, f"{self.called}.{name} must not be negative, but is {value}")
+            flag = f"{self.called}.{name.replace('_', '-')}"
+            _refuse(not value >= 0, f"{flag} must not be negative, but is {value}")
         rate, average = self.learning_rate, self.weight_average
-        _refuse(not 0 < rate < math.inf, f"{self.called}.learning_rate must be above 0, not {rate}")
+        _refuse(not 0 < rate < math.inf, f"{self.called}.learning-rate must be above 0, not {rate}")
         _refuse(self.batch < 1, f"{self.called}.batch must be at least 1, not {self.batch}")
-        _refuse(not 0 <= average < 1, f"{self.called}.weight_average must be in [0, 1), not {average}")
+        _refuse(not 0 <= average < 1, f"{self.called}.weight-average must be in [0, 1), not {average}")
 
 
 @dataclass(frozen=True)
@@ -158,7 +111,7 @@ class Views:
         _refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
         _refuse(
             not 0 < self.smallest_crop <= 1,
-            f"views.smallest_crop must be in (0, 1], not {self.smallest_crop}",
+            f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
         )
         _refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
 
@@ -182,8 +135,11 @@ class TrainConfig:
     classifier
         What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
         convolution (TS-CAM); token, a linear layer on the class token of a transformer.
+    boost
+        Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
-        Compute the backbone's features once, keep them on disk, and train the head on them.
+        Compute the backbone's features once, keep them beside the data, and train the head on them; with
+        --full.epochs everything is trained afterwards, on pictures.
     seed
         Of the head's start, the order of pictures and their crops.
     precision
@@ -199,6 +155,7 @@ class TrainConfig:
     partial_weights: bool = False
     output_stride: int | None = None
     classifier: Literal["linear", "tscam", "token"] = "linear"
+    boost: float | None = None
     frozen: bool = False
     views: Views = field(default_factory=Views)
     head: HeadPhase = field(default_factory=HeadPhase)
@@ -210,18 +167,17 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _refuse(
             self.head.epochs + self.full.epochs == 0,
-            "there is nothing to train: head.epochs and full.epochs are both 0",
+            "there is nothing to train: --head.epochs and --full.epochs are both 0",
         )
         _refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
         _refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
         _refuse(
             self.frozen and self.head.epochs == 0,
-            "frozen trains the head on stored features: give head.epochs",
+            "--frozen trains the head on stored features: give --head.epochs",
         )
         _refuse(
-            self.frozen and self.classifier != "linear",
-            f"frozen stores pooled features, but classifier {self.classifier} needs more of a picture than "
-            "these: leave --frozen out, or take --classifier linear",
+            self.boost is not None and not 0 < self.boost < math.inf,
+            f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
         )
 
     @property

@@ -186,6 +186,12 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
         raise DataError(f"{path} cannot be read as a picture: {reason}; mend it or leave it out") from error
 
 
+def size_of(path: str | Path) -> tuple[int, int]:
+    """Width and height of a picture as stored, without decoding it; ``load`` says whether it can be."""
+    with _no_remarks(), Image.open(path) as image:
+        return image.size
+
+
 @contextmanager
 def _no_remarks() -> Iterator[None]:
     """Pillow's warnings on odd metadata are dropped, the one on a giant picture becomes an error."""

@@ -3,6 +3,7 @@
     DIR/dataset.json      name, root of the pictures, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
                /mark_rows.npy  mark_classes.npy  mark_centres.npy  mark_sizes.npy
+               /real.npy      ImageNet's reassessed labels, where the data has them
 
 ``truth`` is all that is known, ``observed`` what training may see of it; ``prepare.py`` writes both.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
+from sparselabel.data.labels import Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
 from sparselabel.errors import DataError, nearest
 
@@ -28,6 +29,7 @@ class PreparedSplit:
     """One split: N pictures with all that is known of their labels, and what training may see of it.
 
     ``digest`` identifies the split's pictures, labels and marks; ``digests`` (N,) its pictures' bytes.
+    ``real`` (N, L) are ImageNet's reassessed labels; the row of a picture without them is UNKNOWN.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PreparedSplit:
     marks: Marks
     digests: npt.NDArray[np.uint64]
     digest: str
+    real: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -69,10 +72,6 @@ class Prepared:
                 f"{self.folder} has no split {name!r}: {nearest(name, self.splits)}; name one with --split"
             )
         return self.splits[name]
-
-    def description(self) -> dict[str, Any]:
-        """Counts per split and class, as ``sparselabel data --json`` prints them."""
-        return {"splits": {name: _described(split) for name, split in self.splits.items()}}
 
 
 def open_prepared(folder: Path) -> Prepared:
@@ -124,16 +123,5 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         marks=Marks(**{column: array(f"mark_{column}") for column in MARK_COLUMNS}, check=False),
         digests=array("digests", count),
         digest=about["digest"],
+        real=array("real", count, len(classes)) if about.get("real") else None,
     )
-
-
-def _described(split: PreparedSplit) -> dict[str, Any]:
-    columns = zip(
-        split.truth.classes,
-        split.truth.counts(POSITIVE).tolist(),
-        split.observed.counts(POSITIVE).tolist(),
-        split.observed.counts(NEGATIVE).tolist(),
-        strict=True,
-    )
-    names = ("name", "positive", "observed_positive", "observed_negative")
-    return {"images": len(split), "classes": [dict(zip(names, column, strict=True)) for column in columns]}

@@ -152,24 +152,24 @@ class Frame:
         return _Map(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored.reshape(shape))
 
     @cached_property
-    def _axes(self) -> tuple[Axis, Axis]:
-        """The vertical and the horizontal axis."""
+    def _axes(self) -> Axis:
+        """The vertical axis of all frames, then the horizontal one of all."""
         box = self.box.cpu().double().numpy()
         flip = self.flip.cpu().numpy()
-        never = np.zeros_like(flip)
-        return Axis(box[:, 1], box[:, 3], never), Axis(box[:, 0], box[:, 2], flip)
+        mirrored = np.concatenate((np.zeros_like(flip), flip))
+        return Axis.of(
+            np.concatenate((box[:, 1], box[:, 0])), np.concatenate((box[:, 3], box[:, 2])), mirrored
+        )
 
     def _bags(
         self, made: Callable[[Axis, int, int], Bags], to: tuple[int, int], of: tuple[int, int]
     ) -> tuple[Bags, Bags]:
         """What cells are made of along the vertical and along the horizontal axis."""
-        down, across = self._axes
-        if to[0] != to[1] or of[0] != of[1]:
-            return made(down, to[0], of[0]), made(across, to[1], of[1])
-        # Squares: both axes at once. There are few numbers, and the time is that of the calls.
-        both = made(Axis(*(np.concatenate(pair) for pair in zip(down, across, strict=True))), to[0], of[0])
-        half = len(self)
-        return Bags(both.others[:half], both.weights[:half]), Bags(both.others[half:], both.weights[half:])
+        if to[0] == to[1] and of[0] == of[1]:
+            # Squares: both axes at once. There are few numbers, and the time is that of the calls.
+            return made(self._axes, to[0], of[0]).halves()
+        down, across = self._axes.halves()
+        return made(down, to[0], of[0]), made(across, to[1], of[1])
 
     def _refuse_other_grids(self, grids: Tensor) -> None:
         if grids.ndim != 4 or len(grids) != len(self) or not grids.is_floating_point():

@@ -19,16 +19,15 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
+from sparselabel.data.folder import PARTIAL, old_splits, refuse_in_the_way, refuse_taken
 from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
-from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
-from sparselabel.errors import DataError, DataWarning, RunError, listing
+from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
-
-PARTIAL = ".partial"
-"""Folder inside --out where data is written before it is moved to its place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,27 +39,29 @@ class _Part:
     digests: npt.NDArray[np.uint64]
 
     def take(self, rows: Indices) -> "_Part":
-        split = Split(self.split.labels.take(rows), self.split.paths[rows], self.split.marks.take(rows))
-        return _Part(split, self.observed[rows], self.digests[rows])
+        return _Part(self.split.take(rows), self.observed[rows], self.digests[rows])
 
 
 def prepare(
     source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
-    _refuse_to_overwrite(source, out, how, force)
+    refuse_taken(out, force)
+    refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
         raise DataError(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
             "call the one to train on 'train'"
         )
+    _refuse_to_hide(source, how)
+    if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
+        _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, _Part] = {}
     frequency = splits["train"][0].labels.counts()
     for name, (split, digests) in splits.items():
-        truth = split.labels.values
         # Tests are always judged by all that is known; hidden labels are for training and validation.
-        observed = truth if name == "test" else sparsify(truth, how, split.marks, frequency)
+        observed = split.labels.values if name == "test" else _observed(split, how, frequency)
         parts[name] = _Part(split, observed, digests)
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
@@ -68,7 +69,7 @@ def prepare(
         train, val = split_rows(count, how.validation)
         if not len(train) or not len(val):
             raise DataError(
-                f"a validation share of {how.validation} of {count:,} pictures leaves none for "
+                f"a validation share of {how.validation} of {counted(count, 'picture')} leaves none for "
                 f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
             )
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
@@ -78,31 +79,40 @@ def prepare(
     if "val" in parts and how.validation_labels == "full":
         val_part = parts["val"]
         parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
+    scored = None
+    if how.scores is not None:
+        train_part = parts["train"]
+        labels, scored = _with_scores(train_part.split, train_part.observed, how)
+        parts["train"] = _Part(train_part.split, labels, train_part.digests)
     _warn_of_useless_classes(parts["train"])
-    _write(source, parts, out, how)
+    _write(source, parts, out, how, scored)
     return open_prepared(out)
 
 
-def _refuse_to_overwrite(source: Source, out: Path, how: Preparation, force: bool) -> None:
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, and a folder is needed: choose another --out")
-    there = {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
-    # A source may have made its pictures there itself (scenes).
-    only_pictures = (out / "scenes.json").exists() and "dataset.json" not in there
-    if there and not force and not only_pictures:
-        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
-    needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
-    in_the_way = sorted((needed & there).difference(_old_splits(out)))
-    if in_the_way:
-        raise RunError(
-            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
-            "choose another --out"
-        )
+def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+    table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
+    file = Path(how.scores or "")
+    return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
 
 
-def _old_splits(out: Path) -> list[str]:
-    """The splits of data prepared before, also when its index is lost or damaged."""
-    return sorted(file.parent.name for file in out.glob("*/observed.npy"))
+def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+    """What training and validation may see: what was published, or what is left of all labels."""
+    if split.observed is not None:
+        return split.observed
+    return sparsify(split.labels.values, how, split.marks, frequency)
+
+
+def _refuse_to_hide(source: Source, how: Preparation) -> None:
+    """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
+    if how.sparsify == "none":
+        return
+    for split in (split for name, split in source.splits.items() if name != "test"):
+        if split.observed is not None:
+            raise ConfigError(
+                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
+                f"{how.sparsify}: leave --sparsify or the list out"
+            )
+        refuse_incomplete(split.labels.values)
 
 
 def _leave_out_broken(
@@ -123,12 +133,11 @@ def _leave_out_broken(
             if report is not None:
                 report(1)
         rows = np.nonzero(good)[0]
-        rest = split
-        if len(rows) < len(good):
-            rest = Split(split.labels.take(rows), split.paths[rows], split.marks.take(rows))
-        kept[name] = (rest, digests[rows])
+        kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
-        found = f"{len(broken):,} of {everything:,} pictures cannot be decoded:\n  " + "\n  ".join(broken)
+        found = f"{len(broken):,} of {counted(everything, 'picture')} cannot be decoded:\n  " + "\n  ".join(
+            broken
+        )
         if not skip:
             raise DataError(f"{found}\nMend or remove them, or leave them out with --skip-broken.")
         warnings.warn(f"{found}\nThey were left out.", DataWarning, stacklevel=3)
@@ -167,7 +176,8 @@ def _subsets(parts: dict[str, _Part], how: Preparation) -> dict[str, _Part]:
     for name, rows in kept.items():
         if not len(rows):
             raise DataError(
-                f"a share of {shares[name]} of {counts[name]:,} pictures leaves none of {name!r}: keep more"
+                f"a share of {shares[name]} of {counted(counts[name], 'picture')} leaves none of {name!r}: "
+                "keep more"
             )
     return {name: parts[name].take(rows) for name, rows in kept.items()}
 
@@ -192,31 +202,43 @@ def _warn_of_useless_classes(train: _Part) -> None:
         )
 
 
-def _write(source: Source, parts: dict[str, _Part], out: Path, how: Preparation) -> None:
+def _write(
+    source: Source, parts: dict[str, _Part], out: Path, how: Preparation, scored: ScoreReport | None
+) -> None:
     """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
     work = out / PARTIAL
     new, old = work / "new", work / "old"
     shutil.rmtree(work, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how)
+        _write_data(source, parts, new, out, how, scored)
     except BaseException:  # half of the data is of no use, and may be what filled the disk
         shutil.rmtree(work, ignore_errors=True)
         raise
     old.mkdir()
     index = ["dataset.json"] if (out / "dataset.json").exists() else []
-    for name in [*index, *_old_splits(out)]:
+    for name in [*index, *old_splits(out)]:
         (out / name).rename(old / name)
     for name in [*parts, "dataset.json"]:
         (new / name).rename(out / name)
     shutil.rmtree(work)
 
 
-def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, how: Preparation) -> None:
-    about = {
+def _write_data(
+    source: Source,
+    parts: dict[str, _Part],
+    new: Path,
+    out: Path,
+    how: Preparation,
+    scored: ScoreReport | None,
+) -> None:
+    about: dict[str, dict[str, object]] = {
         name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
         for name, part in parts.items()
     }
+    for name, part in parts.items():
+        if part.split.real is not None:
+            about[name]["real"] = True
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,
@@ -227,6 +249,8 @@ def _write_data(source: Source, parts: dict[str, _Part], new: Path, out: Path, h
         "splits": about,
         "preparation": asdict(how),
     }
+    if scored is not None:
+        index["scored"] = scored.description()
     (new / "dataset.json").write_text(json.dumps(index, indent=1))
 
 
@@ -241,9 +265,12 @@ def _write_split(folder: Path, part: _Part) -> str:
         "digests": part.digests,
     }
     arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    if part.split.real is not None:
+        arrays["real"] = part.split.real
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
         if name != "paths":  # where the pictures lie does not change what they are
-            digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+            digest.update(name.encode() + str(array.dtype).encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
     return digest.hexdigest()

@@ -31,6 +31,7 @@ from sparselabel.errors import DataError, nearest
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
 SMALLEST = 32  # pixels; below, the small things are specks
+LARGEST = 4096  # a drawing of that size takes a second and 200 MB
 
 _VERSION = 1  # of the drawings: a folder made by another version is not the same data
 _STREAMS = {"train": 0, "test": 1}
@@ -59,8 +60,7 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train") -> S
     """Picture ``index`` of a split: depends on the arguments alone, and shows the same at every size."""
     if split not in _STREAMS:
         raise DataError(f"scenes have no split {split!r}: {nearest(split, _STREAMS)}")
-    if size < SMALLEST:
-        raise DataError(f"scenes must be at least {SMALLEST} pixels wide, not {size}: take a larger size")
+    _refuse_size(size)
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS[split], index))
     rng = np.random.Generator(np.random.PCG64(sequence))
     scene = plan(rng)
@@ -119,6 +119,7 @@ def make(
     counts = {"train": train, "test": test}
     if min(train, test) < 1:
         raise DataError(f"scenes need at least one picture in every split, not {train} train and {test} test")
+    _refuse_size(size)
     settings = {"version": _VERSION, **counts, "size": size, "seed": seed, "classes": list(CLASSES)}
     if not _is_complete(folder, settings, counts):
         note = folder / "scenes.json"
@@ -137,6 +138,12 @@ def make(
     elif progress is not None:
         progress(train + test)
     return Source("scenes", folder, {split: _read(folder, split, count) for split, count in counts.items()})
+
+
+def _refuse_size(size: int) -> None:
+    if not SMALLEST <= size <= LARGEST:
+        advice = "take a larger size" if size < SMALLEST else "a few hundred will do"
+        raise DataError(f"scenes must be {SMALLEST} to {LARGEST} pixels wide, not {size}: {advice}")
 
 
 def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, int]) -> bool:

@@ -3,17 +3,33 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparselabel.data.labels import LabelTable, Texts
+from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One split: ``paths`` (N,) of its pictures, below the source's root, in the order of ``labels``."""
+    """One split: ``paths`` (N,) of its pictures, below the source's root, in the order of ``labels``.
+
+    ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
+    (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
+    """
 
     labels: LabelTable
     paths: Texts
     marks: Marks = field(default_factory=Marks.none)
+    observed: Labels | None = None
+    real: Labels | None = None
+
+    def take(self, rows: Indices) -> "Split":
+        """The split of some rows, in the order given."""
+        return Split(
+            self.labels.take(rows),
+            self.paths[rows],
+            self.marks.take(rows),
+            None if self.observed is None else self.observed[rows],
+            None if self.real is None else self.real[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)

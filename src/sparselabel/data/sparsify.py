@@ -28,12 +28,7 @@ def sparsify(
     """
     if how.sparsify == "none":
         return truth
-    hidden = np.count_nonzero(truth == UNKNOWN)
-    if hidden:
-        raise DataError(
-            f"sparsify hides labels of complete data, but {hidden:,} labels are unknown already: "
-            "leave --sparsify out"
-        )
+    refuse_incomplete(truth)
     match how.sparsify:
         case "single-positive":
             return _keep_one(truth, how, marks or Marks.none(), frequency)
@@ -45,6 +40,16 @@ def sparsify(
             return keep_share(truth, how.share, how.share, how.label_seed)
         case "per-class":
             return keep_per_class(truth, how.positives, how.negatives, how.label_seed)
+
+
+def refuse_incomplete(truth: Labels) -> None:
+    """Raise if there are unknown labels, of which nobody can say what to hide."""
+    hidden = np.count_nonzero(truth == UNKNOWN)
+    if hidden:
+        raise DataError(
+            f"sparsify hides labels of complete data, but {hidden:,} labels are unknown already: "
+            "leave --sparsify out"
+        )
 
 
 def _keep_one(truth: Labels, how: Sparsify, marks: Marks, frequency: Weights | None) -> Labels:

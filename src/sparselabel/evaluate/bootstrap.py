@@ -2,12 +2,14 @@
 
 The pictures of a split are drawn anew with replacement, as many as there are, again and again; each time both
 models are measured on the same draw. How the difference of their mAP varies says how far the difference that
-was found can be relied on. It says nothing of how another training seed would have done.
+was found can be relied on. It says nothing of how another training seed would have done. Of a method that was
+trained with several seeds the mean over its models is compared, on every draw.
 
 A draw is a number of copies of every picture, so nothing is ranked again: a class is sorted once, and its
 average precision (rule ``sklearn``) follows from sums of copies.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +45,14 @@ class Difference:
         return self.second - self.first
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The mAP of a model on the pictures as they are, and (S,) on every draw of them."""
+
+    whole: float
+    draws: Values
+
+
 def paired_bootstrap(
     first: npt.ArrayLike, second: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0
 ) -> Difference:
@@ -50,30 +60,38 @@ def paired_bootstrap(
 
     A class that has no positive, in the split or in a draw, counts as 0 for both.
     """
+    one, other = (drawn(scores, labels, samples, seed) for scores in (first, second))
+    return difference([one], [other])
+
+
+def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
+    """Measure a model on draws of the pictures, the same for all models with so many and this seed."""
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
-    first_scores, label_array = scores_and_labels(first, labels)
-    second_scores, _ = scores_and_labels(second, labels)
+    score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
     positive = label_array == POSITIVE
     if not positive.any():
         raise DataError("there is no positive label, so there is no mAP to compare")
     count, classes = positive.shape
-    one, other = (
-        [Ranked(scores[:, index], positive[:, index]) for index in range(classes)]
-        for scores in (first_scores, second_scores)
-    )
-    whole = np.ones((count, 1), dtype=np.int32)
-    found = float(_mean(one, whole)[0]), float(_mean(other, whole)[0])
+    model = [Ranked(score_array[:, index], positive[:, index]) for index in range(classes)]
+    whole = float(_mean(model, np.ones((count, 1), dtype=np.int32))[0])
     random = np.random.default_rng(seed)
-    differences = np.empty(samples)
+    values = np.empty(samples)
     for start in range(0, samples, BLOCK):
-        copies = _draws(random, count, min(BLOCK, samples - start))
-        differences[start : start + BLOCK] = _mean(other, copies) - _mean(one, copies)
+        values[start : start + BLOCK] = _mean(model, _draws(random, count, min(BLOCK, samples - start)))
+    return Drawn(whole, values)
+
+
+def difference(first: Sequence[Drawn], second: Sequence[Drawn]) -> Difference:
+    """How the mean mAP of some models differs from that of others, measured on the same draws."""
+    whole = [float(np.mean([model.whole for model in models])) for models in (first, second)]
+    one, other = (np.mean([model.draws for model in models], axis=0) for models in (first, second))
+    differences = other - one
     low, high = np.percentile(differences, [2.5, 97.5]).tolist()
-    sign = np.sign(found[1] - found[0])
+    sign = np.sign(whole[1] - whole[0])
     same = float((np.sign(differences) == sign).mean()) if sign else None
-    return Difference(found[0], found[1], low, high, same, samples)
+    return Difference(whole[0], whole[1], low, high, same, len(differences))
 
 
 class Ranked:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -13,7 +12,8 @@ from sparselabel.data.augment import views_of
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
-from sparselabel.evaluate.saved import judging_labels, split_of
+from sparselabel.evaluate.real import real_measures_of
+from sparselabel.evaluate.saved import judging_labels, keep_scores, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
@@ -46,11 +46,11 @@ def evaluate_run(
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
     scores = score(model, feed, len(part), device, report=report).float().numpy()
-    measured = {"run": str(path), "split": split, "recovery": result["recovery"]} | measures(
-        scores, judging_labels(part), threshold
-    )
-    np.savez(path / f"scores-{split}.npz", ids=np.asarray(part.truth.ids), scores=scores)
-    write_json(path / f"evaluation-{split}.json", measured)
+    about = {"run": str(path), "split": split, "recovery": result["recovery"]}
+    measured = about | measures(scores, judging_labels(part), threshold)
+    measured["real"] = real_measures_of(scores, part)
+    keep_scores(run, part, scores)
+    write_json(run.evaluation_file(split), measured)
     return measured
 
 
@@ -60,7 +60,7 @@ def load_classifier(run: RunFolder) -> Classifier:
     backbone = make_backbone(
         config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
     )
-    head = make_head(config.classifier, backbone.width, len(run.about()["classes"]))
+    head = make_head(config.classifier, backbone.width, len(run.about()["classes"]), config.boost)
     classifier = Classifier(backbone, head)
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors: train it (again)")

@@ -18,7 +18,7 @@ from sparselabel.run_folder import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Scores (N, L) of a split's pictures, as ``sparselabel evaluate`` kept them."""
+    """Scores (N, L) of a split's pictures, as training (of the test split) or evaluation kept them."""
 
     run: RunFolder
     split: PreparedSplit
@@ -35,11 +35,16 @@ class Saved:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def saved_scores(path: Path, split: str) -> Saved:
+def keep_scores(run: RunFolder, part: PreparedSplit, scores: Scores) -> None:
+    """Write RUN/scores-SPLIT.npz."""
+    np.savez(run.scores_file(part.name), ids=np.asarray(part.truth.ids), scores=scores)
+
+
+def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
     """Read RUN/scores-SPLIT.npz; refuses scores of other pictures than the split has now."""
     run = RunFolder(path)
-    part = split_of(run, split)
-    file = path / f"scores-{split}.npz"
+    part = split_of(run, split, moved)
+    file = run.scores_file(split)
     write_it = f"`sparselabel evaluate {path} --split {split}` writes it"
     if not file.is_file():
         raise RunError(f"there is no {file}: {write_it}")
@@ -52,12 +57,29 @@ def saved_scores(path: Path, split: str) -> Saved:
 def saved_pair(run: Path, other: Path, split: str) -> tuple[Saved, Saved]:
     """The scores of two runs for the same pictures, classes and labels; refuses others."""
     first, second = saved_scores(run, split), saved_scores(other, split)
+    data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
     same_pictures = np.array_equal(first.labels.ids, second.labels.ids)
     if not same_pictures or first.labels.classes != second.labels.classes:
-        raise RunError(f"{run} and {other} have other pictures or classes in split {split!r}: no pairs")
+        raise RunError(
+            f"{run} and {other} have other pictures or classes in split {split!r} {data}: no pairs"
+        )
     if not np.array_equal(first.positive, second.positive):
-        raise RunError(f"{run} and {other} have other labels in split {split!r}: their mAPs do not compare")
+        raise RunError(
+            f"{run} and {other} have other labels in split {split!r} {data}: their mAPs do not compare"
+        )
     return first, second
+
+
+def refuse_other_data(everyone: Sequence[Saved]) -> None:
+    """Raise unless all scores are of the same pictures and labels."""
+    first = everyone[0]
+    for saved in everyone[1:]:
+        if saved.split.digest != first.split.digest:
+            name = first.split.name
+            raise RunError(
+                f"{first.run.path} and {saved.run.path} are of different data "
+                f"({first.run.data_name(name)} and {saved.run.data_name(name)}): name runs on the same data"
+            )
 
 
 def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt.NDArray[Any]]:

@@ -21,15 +21,17 @@ def score(
     shard: int = 0,
     shards: int = 1,
     report: Callable[[int], None] | None = None,
+    scores_of: Callable[[Tensor], Tensor] = torch.sigmoid,
 ) -> Tensor:
-    """(count, L) scores in 0..1, on the CPU; rows of other shards are 0, so that all shards add up.
+    """(count, L) scores on the CPU, in 0..1 as they are made of logits by default.
 
-    The model must be in evaluation mode. ``report`` is told the number of pictures after each batch.
+    Rows of other shards are 0, so that all shards add up. The model must be in evaluation mode. ``report`` is
+    told the number of pictures after each batch.
     """
     scores: Tensor | None = None
     for rows, inputs, _ in feed(in_order(rows_of(count, shard, shards), batch), 0):
         logits = model(inputs[0].to(device)).logits
-        values = torch.sigmoid(logits.double() if logits.dtype == torch.float64 else logits.float()).cpu()
+        values = scores_of(logits.double() if logits.dtype == torch.float64 else logits.float()).cpu()
         if scores is None:
             scores = torch.zeros(count, values.shape[1], dtype=values.dtype)
         scores[rows] = values

@@ -21,3 +21,14 @@ def total(value: Tensor) -> Tensor:
     if not value.requires_grad:
         return summed
     return summed + dist.get_world_size() * (value - value.detach())
+
+
+def gathered(values: Tensor) -> Tensor:
+    """The ``values`` (n,) of all processes, one after the other, without gradient; n is the same in all."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return values.detach()
+    where = torch.device("cuda") if dist.get_backend() == "nccl" else values.device
+    own = values.detach().to(where).contiguous()
+    everyone = own.new_empty(dist.get_world_size() * len(own))
+    dist.all_gather_into_tensor(everyone, own)
+    return everyone.to(values.device)

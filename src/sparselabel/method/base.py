@@ -2,7 +2,7 @@
 
 Nearly every loss for sparse labels is *a reading of the unknown labels* (a target and a weight for every
 entry) × *an element loss* + *further terms*, with a memory per picture behind some of them. So there is
-one ``Method``, made of small ``Part``s; ``catalog.py`` names the combinations that papers propose.
+one ``Method``, made of small ``Part``s; ``catalog/`` names the combinations that papers propose.
 
     step ──▶ reading ──▶ Targets ──▶ element ──▶ × weight ──▶ reduction ──▶ losses["labels"]
       │                                                                        +
@@ -14,16 +14,17 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Literal, NamedTuple, final
+from functools import cached_property
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from sparselabel.data.frame import Frame
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.model.output import Output
 
 
@@ -49,7 +50,8 @@ class Step:
     ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory, each visited once an
     epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
     is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
-    part needs it: only oracles can peek.
+    part needs it: only oracles can peek. Labels are where the outputs are; rows and frames are best left on
+    the CPU, where memories are, so that nobody waits for a GPU to learn them.
     """
 
     rows: Tensor
@@ -59,6 +61,11 @@ class Step:
     progress: Progress
     marks: Marks | None = None
     truth: Tensor | None = None
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """(B,) bool Which rows are not padding, where the outputs are."""
+        return (self.rows >= 0).to(self.outputs[0].logits.device)
 
 
 class Targets(NamedTuple):
@@ -85,36 +92,6 @@ class Needs:
         return Needs(**merged)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a part is told once, before training.
-
-    ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
-    number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere), and
-    ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and across, if known yet.
-    """
-
-    rows: Tensor
-    observed: Tensor
-    total: int
-    seed: int = 0
-    folder: Path | None = None
-    keep: Literal["auto", "ram", "file"] = "auto"
-    grid: tuple[int, int] | None = None
-
-    def slots(self, rows: Tensor) -> Tensor:
-        """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
-        rows = rows.cpu()
-        slots = torch.searchsorted(self.rows, rows).clamp_(max=len(self.rows) - 1)
-        strange = (self.rows[slots] != rows) & (rows >= 0)
-        if strange.any():
-            raise DataError(
-                f"row {int(rows[strange][0])} is none of the {len(self.rows):,} rows that the method was "
-                "prepared for: rows in a Step are rows of the labels it was built with"
-            )
-        return slots
-
-
 Element = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, target, observed), each (B, L) -> losses (B, L)."""
 
@@ -137,7 +114,10 @@ class Part(nn.Module):
         """After the optimiser's step, without gradients: remember."""
 
     def survey(self, steps: Iterable[Step]) -> None:
-        """A pass over the training set in evaluation mode, if ``needs.survey``."""
+        """A pass over the training set in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
+
+        Who does not want to look in this epoch leaves ``steps`` alone, which then costs nothing.
+        """
 
     def begin_phase(self) -> None:
         """Before every phase but the first: the optimiser is new, and so is a part's own, if it has one."""
@@ -145,7 +125,7 @@ class Part(nn.Module):
     def expect(self, rows: Tensor) -> None:
         """These rows (B,) come in a step soon: a memory on the disk may fetch them meanwhile."""
 
-    def memories(self) -> "Mapping[str, Memory]":
+    def memories(self) -> Mapping[str, Memory]:
         """Large per-row arrays of this part, which go into checkpoints beside ``state_dict``."""
         return {}
 
@@ -158,30 +138,23 @@ class Part(nn.Module):
         return {}
 
 
-class Memory:
-    """A large per-row array: in RAM (``rows.py``), or in a file with two slots a row (``rows_file.py``).
-
-    ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
-    another number of processes.
-    """
-
-    by_row: tuple[str, ...] = ()
-
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold to come back to this moment."""
-        raise TypeError(f"{type(self).__name__} must define state()")
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Come back to the moment of ``state``."""
-        raise TypeError(f"{type(self).__name__} must define restore()")
-
-    def committed(self) -> None:
-        """The checkpoint that holds ``state`` is on the disk: what came before it may be overwritten."""
+def not_begun(progress: Progress) -> ConfigError:
+    """The refusal of a step in an epoch that nobody began."""
+    return ConfigError(
+        f"a step of epoch {progress.epoch} came before that epoch began: call "
+        f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)) before the first step of every epoch, "
+        "where the method puts to use what it has learnt so far"
+    )
 
 
 def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
     """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
     return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
+
+
+def batch_sum(losses: Tensor, valid: Tensor) -> Tensor:
+    """Sum over the entries, over all processes: the scale of the losses for fully labelled data."""
+    return total(losses.sum())
 
 
 @final
@@ -238,7 +211,7 @@ class Method(nn.Module):
     def forward(self, step: Step) -> tuple[dict[str, Tensor], Targets]:
         """The losses of a step by name, and the targets they used."""
         logits = at_least_float32(step.outputs[0].logits)
-        valid = step.rows >= 0
+        valid = step.valid
         targets = self.reading(step)
         losses = self.element(logits, targets.value, step.observed) * targets.weight * valid[:, None]
         named = {"labels": self.reduction(losses, valid)}

@@ -1,6 +1,7 @@
 """How many pictures each class is in: an estimate with its spread, counting, and the file."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from sparselabel.errors import DataError, listing
 from sparselabel.json_file import write_json
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 How = Literal["auto", "counted"]
 
 DRAWS = 400
@@ -20,6 +22,7 @@ SPREAD = 1.96
 OWN_COUNT = 20.0
 """Pictures that the share by annotated labels weighs beside a class's own count in the counted sample."""
 FEWEST_COUNTED = 30
+AGAIN = "make it again with `sparselabel expect`"
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,18 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = {row["name"]: row for row in content["classes"]}
+        if len(rows) < len(content["classes"]):
+            names = [row["name"] for row in content["classes"]]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise DataError(
+                f"{path} counts {listing(twice)} more than once: leave one line of each class, or {AGAIN}"
+            )
         missing = [name for name in classes if name not in rows]
         extra = [name for name in rows if name not in classes]
         if missing or extra:
             raise DataError(
                 f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
-                f"unknown: {listing(extra) or 'none'}): make it again with `sparselabel expect`"
+                f"unknown: {listing(extra) or 'none'}): {AGAIN}"
             )
         column = {
             key: np.array([rows[name][key] for name in classes], dtype=np.float64)
@@ -90,7 +99,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
         }
         low, high = (float(bound) for bound in content["interval"])
         how, why, pictures = content["how"], str(content["why"]), int(content["pictures"])
-        trusted = bool(content["trusted"])
+        trusted, per_picture = bool(content["trusted"]), float(content["K"])
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
@@ -98,33 +107,71 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
         raise DataError(
             f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
         ) from error
-    numbers = np.stack([*column.values()])
-    if (
-        how not in ("auto", "counted")
-        or pictures < 1
-        or not (np.isfinite(numbers).all() and (numbers >= 0).all())
-    ):
-        raise DataError(f"{path} has counts that cannot be: make it again with `sparselabel expect`")
+    fault = _fault(how, pictures, (low, high))
+    for name, *numbers in zip(classes, *column.values(), strict=True):
+        fault = fault or _fault_of_class(name, pictures, *numbers)
+    if fault:
+        raise DataError(f"{path} has counts that cannot be: {fault}; mend it, or {AGAIN}")
     annotated = column.pop("annotated").astype(np.int64)
-    return ClassCounts(
+    counts = ClassCounts(
         how=how, classes=classes, pictures=pictures, annotated=annotated, interval=(low, high),
         trusted=trusted, why=why, **column,
     )  # fmt: skip
+    # Both are written rounded: K to four digits, the numbers of the classes to two.
+    if not abs(counts.per_picture - per_picture) <= 1e-4 + 0.005 * len(classes) / pictures:
+        raise DataError(
+            f"{path} says K {per_picture:g}, but its classes add up to {counts.per_picture:.4f} a picture, "
+            "and they are what counts: change their `expected` and K together, or give K itself in place "
+            f"of the file, or {AGAIN}"
+        )
+    return counts
+
+
+def _fault(how: str, pictures: int, interval: tuple[float, float]) -> str:
+    """What cannot be in the numbers of a file, or nothing."""
+    if how not in ("auto", "counted"):
+        return f"`how` must be auto or counted, not {how!r}"
+    if pictures < 1:
+        return f"`pictures` must be at least 1, not {pictures}"
+    if not 0 <= interval[0] <= interval[1] < math.inf:
+        return f"`interval` must be two numbers from 0 on that do not fall, not {list(interval)}"
+    return ""
+
+
+def _fault_of_class(
+    name: str, pictures: int, annotated: float, expected: float, low: float, high: float
+) -> str:
+    """What cannot be in the numbers of a class, or nothing."""
+    if not 0 <= annotated <= pictures or annotated != int(annotated):
+        return f"{name} must have 0 to {pictures:,} annotated pictures, not {annotated:g}"
+    if not annotated <= expected <= pictures:
+        return (
+            f"{name} must be expected in at least its {annotated:g} annotated pictures and at most all "
+            f"{pictures:,}, not in {expected:g}"
+        )
+    if not 0 <= low <= high <= pictures:
+        return f"{name} must have 0 <= low <= high <= {pictures:,}, not {low:g} and {high:g}"
+    return ""
+
+
+def within_bounds(expected: Floats, annotated: Counts, negatives: Counts, pictures: int) -> Floats:
+    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
+    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, pictures - negatives), 0.0)
+    return kept
 
 
 def bounded(expected: Floats, observed: Labels) -> Floats:
-    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
-    annotated = (observed == POSITIVE).sum(0)
-    most = len(observed) - (observed == NEGATIVE).sum(0)
-    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, most), 0.0)
-    return kept
+    """Numbers for each class (..., L) within the bounds that the observed labels set."""
+    annotated, negatives = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
+    return within_bounds(expected, annotated, negatives, len(observed))
 
 
 def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:
     """Expected positives from some random pictures with complete labels.
 
     K is their mean number of classes. Classes share K·N by their annotated labels (P1 eq. 3); the larger the
-    sample, the more a class's own count in it weighs. Spread: bootstrap over the counted pictures.
+    sample, the more a class's own count in it weighs. K's spread is a bootstrap over the counted pictures. A
+    class's is Wilson's interval of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
         raise DataError("the counted pictures must have the data's classes, in the same order")
@@ -149,15 +196,25 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
 
     random = np.random.default_rng(seed)
     size = len(counts)
-    draws = np.stack([estimate(counts[random.integers(0, size, size)]) for _ in range(DRAWS)])
-    low, high = np.quantile(draws, (0.025, 0.975), axis=0)
-    k_low, k_high = np.quantile(draws.sum(1) / len(observed), (0.025, 0.975))
+    draws = [estimate(counts[random.integers(0, size, size)]).sum() for _ in range(DRAWS)]
+    k_low, k_high = np.quantile(draws, (0.025, 0.975)) / len(observed)
+    expected = estimate(counts)
+    least, most = (bounded(len(observed) * share, observed.values) for share in wilson(counts.sum(0), size))
+    low, high = np.minimum(least, expected), np.maximum(most, expected)
     few = size < FEWEST_COUNTED
     why = f"counted in {size:,} pictures" + (f": fewer than {FEWEST_COUNTED}" if few else "")
     return ClassCounts(
-        "counted", observed.classes, len(observed), annotated, estimate(counts), low, high,
+        "counted", observed.classes, len(observed), annotated, expected, low, high,
         (float(k_low), float(k_high)), not few, why,
     )  # fmt: skip
+
+
+def wilson(seen: Floats, size: int) -> tuple[Floats, Floats]:
+    """Wilson's 95 % interval of the share of which ``seen`` of ``size`` draws were."""
+    share, square = seen / size, SPREAD**2 / size
+    middle = share + square / 2
+    half = SPREAD * np.sqrt((share * (1 - share) + square / 4) / size)
+    return (middle - half) / (1 + square), (middle + half) / (1 + square)
 
 
 def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:

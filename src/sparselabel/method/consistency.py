@@ -17,21 +17,25 @@ from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_m
 from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.memory import RunningScores
 
+Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logits, their sigmoid, target), all of one shape -> the distance of each score from its target."""
 
-def absolute(logits: Tensor, target: Tensor) -> Tensor:
+
+def absolute(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
     """|σ(logit) − target|, the paper's ℓ1."""
-    return (torch.sigmoid(logits) - target).abs()
+    return (score - target).abs()
 
 
-def squared(logits: Tensor, target: Tensor) -> Tensor:
+def squared(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
     """(σ(logit) − target)²: ℓ2, squared (ours)."""
-    return (torch.sigmoid(logits) - target) ** 2
+    return (score - target) ** 2
 
 
-def jensen_shannon(logits: Tensor, target: Tensor) -> Tensor:
+def jensen_shannon(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
     """Jensen–Shannon divergence, in nats, of two coins: H(m) − (H(p) + H(q))/2 with m halfway between."""
     smallest = torch.finfo(logits.dtype).tiny  # where both are 0: a logarithm must not meet it
-    score, other = torch.sigmoid(logits), torch.sigmoid(-logits)
+    target = target.clamp(0, 1)  # weighted sums may end a rounding error beyond 1, where no coin is
+    other = torch.sigmoid(-logits)
     present = ((score + target) / 2).clamp(min=smallest)
     absent = ((other + 1 - target) / 2).clamp(min=smallest)
     middle = torch.special.entr(present) + torch.special.entr(absent)
@@ -41,7 +45,7 @@ def jensen_shannon(logits: Tensor, target: Tensor) -> Tensor:
     return divergence
 
 
-DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+DISTANCES: dict[str, Distance] = {
     "l1": absolute,
     "l2": squared,
     "jsd": jensen_shannon,
@@ -62,9 +66,9 @@ class Consistency(Part):
         logits = at_least_float32(step.outputs[0].logits)
         if not step.progress.settled:
             return logits.new_zeros(())
-        losses = self.distance(logits, self.scores(step.rows).to(logits.dtype))
-        valid = step.rows >= 0
-        return self.weight * batch_mean(losses * valid[:, None], valid)
+        target = self.scores(step.rows).to(logits.device, logits.dtype)
+        losses = self.distance(logits, torch.sigmoid(logits), target)
+        return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
 
 
 class SpatialConsistency(Part):
@@ -90,12 +94,12 @@ class SpatialConsistency(Part):
         maps = at_least_float32(maps)
         if not step.progress.settled:
             return maps.new_zeros(())
-        losses = self.distance(maps, self.heat_maps(step)).mean(dim=(2, 3))
-        valid = step.rows >= 0
-        return self.weight * batch_mean(losses * valid[:, None], valid)
+        scores = torch.sigmoid(maps)
+        losses = self.distance(maps, scores, self.heat_maps(step, scores)).mean(dim=(2, 3))
+        return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
 
 
-def _distance(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+def _distance(name: str) -> Distance:
     if name not in DISTANCES:
         raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
     return DISTANCES[name]

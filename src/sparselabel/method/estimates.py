@@ -24,8 +24,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import RunError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Memory, Part, Step, Targets
+from sparselabel.method.base import Part, Step, Targets
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout, Memory
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit

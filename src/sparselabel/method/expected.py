@@ -12,10 +12,12 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Part, Progress, Step
+from sparselabel.method.base import Part, Progress, Step, not_begun
+from sparselabel.method.class_counts import within_bounds
+from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
-from sparselabel.method.terms import Expected, checked_counts
+from sparselabel.method.terms import Expected, checked_counts, refuse_too_many
 
 ENTRIES_AT_ONCE = 2**21
 
@@ -40,9 +42,9 @@ def positives_of_classes(
                 f"expected_positives must be one number, or one for each of the {len(counts)} classes, "
                 f"not {len(wanted)} numbers"
             )
-    rounded = (wanted.clamp(max=rows) + 0.5).floor().to(torch.int64)
-    rounded = torch.minimum(torch.maximum(rounded, annotated), rows - negatives)
-    return torch.where(annotated > 0, rounded, 0)
+    rounded = (wanted.clamp(max=rows) + 0.5).floor()
+    kept = within_bounds(rounded.numpy(), annotated.numpy(), negatives.numpy(), rows)
+    return torch.from_numpy(kept).to(torch.int64)
 
 
 class ExpectedLabels(Part):
@@ -60,6 +62,7 @@ class ExpectedLabels(Part):
         super().__init__()
         self.scores = scores
         self.expected = checked_counts(expected)
+        self._begun = 0
 
     def prepare(self, layout: Layout) -> None:
         """Count the annotations of every class."""
@@ -67,21 +70,25 @@ class ExpectedLabels(Part):
         annotated, negatives = (
             total((layout.observed == label).sum(dim=0)) for label in (POSITIVE, NEGATIVE)
         )
+        refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         self.wanted = positives - annotated
         self._take(nobody(len(positives)))
 
     def begin_epoch(self, progress: Progress) -> None:
         """Choose the expected positives of this epoch."""
+        self._begun = progress.epoch
         if progress.epoch > 0:
             self._take(best_rows(self._pieces, self.wanted, self.layout.total))
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) bool: unknown, but expected to be positive."""
-        device = step.rows.device
-        threshold = Threshold(self.threshold_score.to(device), self.threshold_row.to(device))
-        chosen = threshold.chooses(self.scores(step.rows), step.rows)
-        return chosen & (step.observed == UNKNOWN)
+        if step.progress.epoch not in (0, self._begun):
+            raise not_begun(step.progress)
+        # On the CPU, where rows, scores and thresholds are: only the answer goes to the model's device.
+        threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
+        chosen = threshold.chooses(self.scores(step.rows), step.rows.cpu())
+        return chosen.to(step.observed.device) & (step.observed == UNKNOWN)
 
     def _take(self, threshold: Threshold) -> None:
         self.register_buffer("threshold_score", threshold.score)

@@ -8,33 +8,42 @@ Annotations. Maps are stored in 8 bits with classes innermost, the order in whic
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Layout, Memory, Needs, Part, Progress, Step, Targets, at_least_float32
+from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.memory import RunningScores
+from sparselabel.method.layout import ROWS_AT_ONCE, Layout, Memory
+from sparselabel.method.memory import RunningScores, checked_momentum
 from sparselabel.method.rounding import Dither
 from sparselabel.method.rows import RowMemory
 
 FULL = 255
+LARGEST_SCALE = 64
+ENTRIES_AT_ONCE = 2**21
 WAYS_OUT = (
     "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
     "or coarser maps (map_scale 1); several processes share the rows"
 )
 
 
-class Current(NamedTuple):
-    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all."""
+@dataclass
+class Current:
+    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all.
+
+    ``scores`` (B, L, h, w) are those of the step's cells, if somebody has computed them already.
+    """
 
     step: Step
     slots: Tensor
     maps: Tensor
     classes: Tensor | None
+    scores: Tensor | None = None
 
 
 class HeatMaps(Part):
@@ -58,13 +67,17 @@ class HeatMaps(Part):
         self, momentum: float, scale: int = 2, top: int | None = None, scores: RunningScores | None = None
     ) -> None:
         super().__init__()
-        if scale < 1 or (top is not None and top < 1):
-            name, value = ("map_scale", scale) if scale < 1 else ("top_maps", top)
-            raise ConfigError(f"{name} must be at least 1, not {value}")
+        if not 1 <= scale <= LARGEST_SCALE:
+            raise ConfigError(
+                f"map_scale must be 1 to {LARGEST_SCALE}, beyond which maps are finer than any picture, "
+                f"not {scale}"
+            )
+        if top is not None and top < 1:
+            raise ConfigError(f"top_maps must be at least 1, not {top}")
         if top is not None and scores is None:
             raise ConfigError("the best classes of a picture are chosen by its running scores: give them too")
         self.scores = scores
-        self.momentum, self.scale, self.top = momentum, scale, top
+        self.momentum, self.scale, self.top = checked_momentum(momentum), scale, top
         self.size: tuple[int, int] | None = None
         self._current: Current | None = None
 
@@ -73,13 +86,13 @@ class HeatMaps(Part):
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else min(self.top, classes)
-        annotated = int((layout.observed == POSITIVE).sum(dim=1).max()) if len(layout.observed) else 0
+        pieces = torch.split(layout.observed, ROWS_AT_ONCE) if len(layout.observed) else ()
+        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
             raise ConfigError(
                 f"top_maps is {self.top}, but a picture has {annotated} annotated classes, which all need a "
                 f"heat map: give top_maps of at least {annotated}"
             )
-        self._negatives = bool((layout.observed == NEGATIVE).any())
         self.register_buffer("chosen", torch.tensor(self.top is None))
         if layout.grid is not None:
             self._make_room(layout.grid)
@@ -92,9 +105,13 @@ class HeatMaps(Part):
             if self.size is not None:
                 self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
 
-    def forward(self, step: Step) -> Tensor:
-        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells."""
+    def forward(self, step: Step, scores: Tensor | None = None) -> Tensor:
+        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells.
+
+        ``scores`` (B, L, h, w), what the cells say now, need not be computed again then.
+        """
         current = self._of(step)
+        current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
         seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1])).div_(FULL)
         if current.classes is None:
@@ -112,24 +129,25 @@ class HeatMaps(Part):
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
-        if not self.chosen:
+        if not self.chosen and not step.progress.settled:
             return
         current, self._current = self._of(step), None
-        scores = torch.sigmoid(_cells(step).detach()).mul_(FULL)
-        if self._negatives:
-            scores.masked_fill_((step.observed == NEGATIVE)[:, :, None, None], 0)
+        scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
+        if self.layout.has_negatives:
+            scores = scores.masked_fill((step.observed == NEGATIVE)[:, :, None, None], 0)
         if current.classes is not None:
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
             scores = scores.gather(1, places)
         size = current.maps.shape[1:3]
-        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]))
+        pasted, visible = step.frames[0].paste(scores * FULL, (size[0], size[1]))
         moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
         blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
         # The classes of a cell share their number: each map by itself is right in the mean all the same.
-        shares = self._dither(step.progress.epoch, step.rows).view(*blended.shape[:3], 1)
-        rounded = blended.add_(shares).flatten(1)
-        rounded = rounded.to(torch.int16).to(torch.uint8)  # a quarter of the time of going there directly
-        real, slots = (step.rows >= 0).cpu(), current.slots
+        rows = step.rows.cpu()
+        shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)
+        # numpy goes down to 8 bits in half of torch's time.
+        rounded = torch.from_numpy(blended.add_(shares).flatten(1).numpy().astype(np.uint8))
+        real, slots = rows >= 0, current.slots
         if not real.all():
             slots, rounded = slots[real], rounded[real]
         self.maps.write(slots, rounded)
@@ -155,6 +173,8 @@ class HeatMaps(Part):
     def _of(self, step: Step) -> Current:
         """The maps of the step's rows, read once for all who ask during the step."""
         if self._current is None or self._current.step is not step:
+            if not self.chosen:
+                raise not_begun(step.progress)
             cells = _cells(step)
             if self.size is None:
                 self._make_room((cells.shape[2], cells.shape[3]))
@@ -170,7 +190,6 @@ class HeatMaps(Part):
     def _make_room(self, grid: tuple[int, int]) -> None:
         self.size = grid[0] * self.scale, grid[1] * self.scale
         width = self.size[0] * self.size[1] * self.depth
-        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
         self.maps = make_memory(
             "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
         )
@@ -178,6 +197,7 @@ class HeatMaps(Part):
             self.classes = make_memory(
                 "heat-map-classes", self.layout, self.depth, self._best_classes, dtype=torch.int32
             )
+        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
 
     def _start(self, slots: Tensor) -> Tensor:
         levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
@@ -189,6 +209,11 @@ class HeatMaps(Part):
         return levels[:, None, :].expand(-1, cells, -1).flatten(1)
 
     def _best_classes(self, slots: Tensor) -> Tensor:
+        # Few numbers are kept of each row and many are looked at: not all these rows at once.
+        at_once = max(1, ENTRIES_AT_ONCE // self.layout.observed.shape[1])
+        return torch.cat([self._best_of(some) for some in torch.split(slots, at_once)])
+
+    def _best_of(self, slots: Tensor) -> Tensor:
         observed = self.layout.observed[slots]
         ranked = 2.0 * (observed == POSITIVE) - 2.0 * (observed == NEGATIVE)
         if self.scores is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.method.base import Layout
+from sparselabel.method.layout import Layout
 from sparselabel.method.room import available_memory, free_disk, gigabytes
 from sparselabel.method.rows import Initial, RowMemory, RowsInRam
 from sparselabel.method.rows_file import RowsInFile
@@ -30,10 +30,10 @@ def make_memory(
 ) -> RowMemory:
     """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
 
-    By itself in RAM, if that takes at most half of what is available, else in the layout's folder, else it
-    refuses. A file of this name that is already there is used again, so that a run can resume when more
-    memory is available than at its start. ``dtype_in_file`` may be a smaller type to save disk; ``memory``
-    and ``disk`` tell the bytes available (to this process).
+    By itself in RAM, if the layout's memories together take at most half of what is available, else in the
+    layout's folder, else it refuses. A file of this name that is already there is used again, so that a run
+    can resume when more memory is available than at its start. ``dtype_in_file`` may be a smaller type to
+    save disk; ``memory`` and ``disk`` tell the bytes available (to this process).
     """
     rows = len(layout.rows)
     # No two processes have the same first row, so their files have different names.
@@ -44,16 +44,25 @@ def make_memory(
         path = layout.folder / f"{name}.rows"
         in_file = RowsInFile(path, rows, width, initial, dtype_in_file or dtype)
         if path.is_file():
+            layout.memories.append(in_file)
             return in_file
+    # The memories of a method are filled when first used: what they will take is still free.
+    coming = [other.room_to_come() for other in layout.memories]
+    others, others_on_disk = sum(ram for ram, _ in coming), sum(room for _, room in coming)
     ram = memory()
-    if layout.keep != "file" and (2 * needed <= ram or (layout.keep == "ram" and needed <= ram)):
-        return RowsInRam(rows, width, initial, dtype)
-    room = disk(in_file.path) if in_file is not None else 0
+    together = needed + others
+    if layout.keep != "file" and (2 * together <= ram or (layout.keep == "ram" and together <= ram)):
+        layout.memories.append(in_ram := RowsInRam(rows, width, initial, dtype))
+        return in_ram
+    room = max(0, disk(in_file.path) - others_on_disk) if in_file is not None else 0
     if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
+        layout.memories.append(in_file)
         return in_file
     there = f"{gigabytes(room)} are free in {layout.folder}" if layout.folder else "there is no run folder"
     size = in_file.bytes if in_file is not None else 2 * needed
+    beside = f" together with the method's other memories, {gigabytes(others)}" if others else ""
     raise ResourceError(
         f"{name} ({rows:,} rows × {width:,} numbers) needs {gigabytes(needed)} of memory and may take half "
-        f"of the {gigabytes(ram)} available, or {gigabytes(size)} of disk (two slots); {there}: {ways_out}"
+        f"of the {gigabytes(ram)} available{beside}, or {gigabytes(size)} of disk (two slots); {there}: "
+        f"{ways_out}"
     )

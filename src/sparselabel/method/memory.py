@@ -7,8 +7,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Layout, Memory, Part, Step, Targets
+from sparselabel.method.base import Part, Step, Targets
 from sparselabel.method.keeping import make_memory
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.rows import RowMemory
 
 
@@ -25,9 +26,7 @@ class RunningScores(Part):
 
     def __init__(self, momentum: float = 0.8) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ConfigError(f"momentum must be in [0, 1], not {momentum}")
-        self.momentum = momentum
+        self.momentum = checked_momentum(momentum)
 
     def prepare(self, layout: Layout) -> None:
         """Make room for every row's scores."""
@@ -42,8 +41,8 @@ class RunningScores(Part):
         )
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(B, L) float32 The running scores of some rows; padding gives those of any row."""
-        return self.rows.read(self.layout.slots(rows)).to(rows.device, torch.float32)
+        """(B, L) float32 The running scores of some rows, on the CPU; padding gives those of any row."""
+        return self.rows.read(self.layout.slots(rows)).to(torch.float32)
 
     def expect(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
@@ -51,10 +50,12 @@ class RunningScores(Part):
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Move the scores of the step's rows towards what the model said."""
-        real = (step.rows >= 0).cpu()
-        slots = self.layout.slots(step.rows)[real]
+        rows = step.rows.cpu()
+        real = rows >= 0
+        slots = self.layout.slots(rows[real])
         scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
-        scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
+        if self.layout.has_negatives:
+            scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
         self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
 
     def memories(self) -> Mapping[str, Memory]:
@@ -68,3 +69,10 @@ class RunningScores(Part):
     def remembered(self, rows: Tensor) -> dict[str, Tensor]:
         """The running scores of some rows."""
         return {"running_scores": self(rows)}
+
+
+def checked_momentum(momentum: float) -> float:
+    """μ, the share of a running average that stays."""
+    if not 0 <= momentum <= 1:
+        raise ConfigError(f"momentum must be in [0, 1], not {momentum}")
+    return momentum

@@ -11,9 +11,15 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Needs, Part, Step, Targets
+from sparselabel.method.base import Needs, Part, Step, Targets, at_least_float32
 from sparselabel.method.expected import ExpectedLabels
+from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
+
+NO_NEGATIVES = (
+    "iu leaves unknown labels out and so needs observed negatives, but these labels have none: use an, wan "
+    "or role, or observe some (`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
+)
 
 
 class Truth(Part):
@@ -23,11 +29,11 @@ class Truth(Part):
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
-        self.smoothing = _share("smoothing", smoothing)
+        self.smoothing = checked_share("smoothing", smoothing)
 
     def forward(self, step: Step) -> Targets:
         """Targets from the full labels."""
-        value = _positive(_truth(step), step)
+        value = positive_targets(_truth(step), step)
         return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
 
 
@@ -38,7 +44,7 @@ class TrueNegatives(Part):
 
     def forward(self, step: Step) -> Targets:
         """Targets from observed positives and true negatives."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         return Targets(value, torch.clamp(value + (_truth(step) == NEGATIVE), max=1))
 
 
@@ -50,15 +56,11 @@ class Ignored(Part):
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
         if total((layout.observed == NEGATIVE).sum()) == 0:
-            raise ConfigError(
-                "iu leaves unknown labels out and so needs observed negatives, but these labels have none: "
-                "use an, wan or role, or observe some "
-                "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
-            )
+            raise ConfigError(NO_NEGATIVES)
 
     def forward(self, step: Step) -> Targets:
         """Targets for observed entries only."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         return Targets(value, (step.observed != UNKNOWN).to(value.dtype))
 
 
@@ -67,11 +69,11 @@ class AssumedNegative(Part):
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
-        self.smoothing = _share("smoothing", smoothing)
+        self.smoothing = checked_share("smoothing", smoothing)
 
     def forward(self, step: Step) -> Targets:
         """Target 1−ε/2 where positive, ε/2 where unknown, 0 where observed negative."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         if self.smoothing:
             smooth = value * (1 - self.smoothing) + self.smoothing / 2
             value = torch.where(step.observed == NEGATIVE, 0.0, smooth)
@@ -89,12 +91,12 @@ class WeakNegative(Part):
         super().__init__()
         if weight is not None and sampled:
             raise ConfigError("wan takes either negative_weight or sampled_negatives, not both")
-        self.weight = None if weight is None else _share("negative_weight", weight)
+        self.weight = None if weight is None else checked_share("negative_weight", weight)
         self.sampled = sampled
 
     def forward(self, step: Step) -> Targets:
         """Full weight where observed, γ (or the draw) where unknown."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         unknown = step.observed == UNKNOWN
         if self.sampled:
             draw = torch.rand_like(value).masked_fill(~unknown, -1)
@@ -114,7 +116,7 @@ class PositivesOnly(Part):
 
     def forward(self, step: Step) -> Targets:
         """Weight ``positive_weight`` where positive, 1 where observed negative, else 0."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         return Targets(value, value * self.positive_weight + (step.observed == NEGATIVE))
 
 
@@ -127,13 +129,34 @@ class ConfidentPositive(Part):
     def __init__(self, scores: RunningScores, threshold: float = 0.6) -> None:
         super().__init__()
         self.scores = scores
-        self.threshold = _share("threshold", threshold)
+        self.threshold = checked_share("threshold", threshold)
 
     def forward(self, step: Step) -> Targets:
         """Target 1 where positive or confidently so."""
-        value = _positive(step.observed, step)
-        confident = (step.observed == UNKNOWN) & (self.scores(step.rows) > self.threshold)
+        value = positive_targets(step.observed, step)
+        scores = self.scores(step.rows).to(value.device)
+        confident = (step.observed == UNKNOWN) & (scores > self.threshold)
         value = value.masked_fill(confident, 1)
+        return Targets(value, torch.ones_like(value))
+
+
+class ConfidentNow(Part):
+    """Unknown is negative, unless the model's score in this very step is above a threshold: then positive.
+
+    From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
+    """
+
+    def __init__(self, threshold: float = 0.6, first: int = 1) -> None:
+        super().__init__()
+        self.threshold = checked_share("threshold", threshold)
+        self.first = first
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or confidently so."""
+        value = positive_targets(step.observed, step)
+        if step.progress.epoch >= self.first:
+            scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach()))
+            value = value.masked_fill((step.observed == UNKNOWN) & (scores > self.threshold), 1)
         return Targets(value, torch.ones_like(value))
 
 
@@ -146,7 +169,7 @@ class ExpectedNegative(Part):
 
     def forward(self, step: Step) -> Targets:
         """Weight 0 where a positive is expected, else 1."""
-        value = _positive(step.observed, step)
+        value = positive_targets(step.observed, step)
         return Targets(value, (~self.expected(step)).to(value.dtype))
 
 
@@ -159,12 +182,12 @@ class ExpectedPositive(Part):
 
     def forward(self, step: Step) -> Targets:
         """Target 1 where positive or expected to be."""
-        value = _positive(step.observed, step).masked_fill(self.expected(step), 1)
+        value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
         return Targets(value, torch.ones_like(value))
 
 
-def _positive(labels: Tensor, step: Step) -> Tensor:
-    """1 where a label is positive, else 0, in the precision of the losses."""
+def positive_targets(labels: Tensor, step: Step) -> Tensor:
+    """(B, L) 1 where a label is positive, else 0, in the precision of the losses."""
     logits = step.outputs[0].logits
     precision = logits.dtype if logits.dtype == torch.float64 else torch.float32
     return (labels == POSITIVE).to(precision)
@@ -176,7 +199,8 @@ def _truth(step: Step) -> Tensor:
     return step.truth
 
 
-def _share(name: str, value: float) -> float:
+def checked_share(name: str, value: float) -> float:
+    """The value, if it is in 0..1."""
     if not 0 <= value <= 1:
         raise ConfigError(f"{name} must be in [0, 1], not {value}")
     return value

@@ -2,19 +2,57 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch.distributed as dist
 
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
+
 
 def available_memory() -> int:
-    """Bytes of RAM that this process may take without others suffering: its share of what is free."""
+    """Bytes of RAM that this process may take without others suffering: its share of what is free.
+
+    In a container or a batch job that is what its control group leaves, if that is less.
+    """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return free // _together()
+    return min([free, *_left_by_groups(OWN_GROUPS, GROUPS)]) // _together()
+
+
+def _left_by_groups(own: Path, groups: Path) -> Iterator[int]:
+    """Bytes left by each control group, of version 1 or 2, that this process is in and that has a limit."""
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = groups / "memory" if controllers else groups
+        limit, usage, cache = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if controllers
+            else ("memory.max", "memory.current", "inactive_file")
+        )
+        # Groups above limit it too. In a container the path may be the host's, and not be there.
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            most, used = _lines(folder / limit), _lines(folder / usage)
+            if most and used and most[0].isdecimal() and used[0].isdecimal():
+                statistics = dict(line.split(" ", 1) for line in _lines(folder / "memory.stat"))
+                # Pages of files that nobody has used lately are given back when memory is short.
+                yield max(0, int(most[0]) - int(used[0]) + int(statistics.get(cache, 0)))
+            if folder == top:
+                break
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def _together() -> int:
@@ -31,4 +69,4 @@ def free_disk(path: Path) -> int:
 
 def gigabytes(number: int) -> str:
     """A number of bytes in words."""
-    return f"{number / 1e9:,.2f} GB"
+    return f"{number / 1e9:,.2f} GB" if number >= 1e8 else f"{number / 1e6:,.2f} MB"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import RunError
-from sparselabel.method.base import Memory
+from sparselabel.method.layout import Memory
 
 Initial = Callable[[Tensor], Tensor]
 """Slots (c,) -> (c, width): what the rows hold before anybody has written to them."""
@@ -59,6 +59,10 @@ class RowsInRam(RowMemory):
     by_row = ("values",)
 
     _values: Tensor | None = None
+
+    def room_to_come(self) -> tuple[int, int]:
+        """All of it, until it is filled."""
+        return self.rows * self.row_bytes if self._values is None else 0, 0
 
     def read(self, slots: Tensor) -> Tensor:
         """(B, width) A copy of the lines at ``slots`` (B,)."""

@@ -9,7 +9,6 @@ whose pages would count as memory. The system's cache does the waiting for the d
 and goes to the disk behind us, and a read finds there what ``expect`` has asked for ahead.
 """
 
-import errno
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.errors import ResourceError, RunError
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
 from sparselabel.method.room import free_disk, gigabytes
 from sparselabel.method.rows import WAY_OUT, Initial, RowMemory
 
@@ -42,6 +41,10 @@ class RowsInFile(RowMemory):
         self._waiting = False
         self._commit = 0
         self._close: Callable[[], object] = lambda: None
+
+    def room_to_come(self) -> tuple[int, int]:
+        """The file takes its whole size when it is made."""
+        return 0, 0 if self._file is not None or self.path.is_file() else self.bytes
 
     def read(self, slots: Tensor) -> Tensor:
         """(B, width) The newest lines at ``slots`` (B,)."""
@@ -178,12 +181,12 @@ class RowsInFile(RowMemory):
         try:
             yield
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in DISK_FULL:
                 raise
             free = gigabytes(free_disk(self.path))
             raise ResourceError(
                 f"{self.path} needs {gigabytes(self.bytes)}, and the disk has {free} free "
-                f"({error.strerror}): make room there, or take a run folder on a larger disk"
+                f"({error.strerror}): {MAKE_ROOM}"
             ) from error
 
 

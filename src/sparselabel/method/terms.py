@@ -12,6 +12,7 @@ from torch import Tensor
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part, Step, at_least_float32
+from sparselabel.method.layout import Layout
 
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
@@ -28,10 +29,14 @@ class ExpectedPositives(Part):
         self.expected = checked_count(expected)
         self.weight = weight
 
+    def prepare(self, layout: Layout) -> None:
+        """Refuse more classes in a picture than there are."""
+        refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
+
     def forward(self, step: Step) -> Tensor:
         """λ·((k̂ − k)/L)²."""
         scores = torch.sigmoid(at_least_float32(step.outputs[0].logits))
-        return self.weight * count_penalty(scores, step.rows >= 0, self.expected)
+        return self.weight * count_penalty(scores, step.valid, self.expected)
 
 
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
@@ -67,3 +72,18 @@ def checked_counts(expected: Expected) -> float | tuple[float, ...]:
             f"expected_positives must be finite numbers, none negative, one for each class, not {expected!r}"
         )
     return tuple(counts.tolist())
+
+
+def refuse_too_many(expected: float | Sequence[float], classes: int, pictures: int) -> None:
+    """Raise if a picture shall have more classes than there are, or a class more pictures."""
+    if isinstance(expected, int | float):
+        if expected > classes:
+            raise ConfigError(
+                f"expected_positives (K) is the mean number of classes in a picture, so at most the "
+                f"{classes} there are, not {expected:g}: {WAYS}"
+            )
+    elif expected and max(expected) > pictures:
+        raise ConfigError(
+            f"expected_positives of a class is its number of pictures, so at most the {pictures:,} there "
+            f"are, not {max(expected):,.10g}: {WAYS}"
+        )

@@ -56,8 +56,11 @@ class Backbone(nn.Module):
         return getattr(self.network, "cls_token", None) is not None
 
     def _features(self, views: Tensor) -> Tensor:
-        pixels = ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
-        return self.network.forward_features(pixels)  # type: ignore[operator, no-any-return]
+        return self.network.forward_features(self.normalised(views))  # type: ignore[operator, no-any-return]
+
+    def normalised(self, views: Tensor) -> Tensor:
+        """The network's input."""
+        return ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def grid(self, size: int) -> tuple[int, int]:
@@ -84,16 +87,17 @@ def make_backbone(
     size: int,
     output_stride: int | None = None,
     partial_weights: bool = False,
+    own_head: bool = False,
 ) -> Backbone:
     """A backbone by timm's name, with downloaded weights, none, or those of a file.
 
     ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells
-    of a convolutional network smaller than its usual 32 pixels.
+    of a convolutional network smaller than its usual 32 pixels. ``own_head`` keeps the network's classifier.
     """
     import timm
 
-    about = _known(name)
-    extra: dict[str, Any] = {}
+    about = known_network(name)
+    extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
     if output_stride is not None:
         extra["output_stride"] = output_stride
     if about is not None and about.fixed_input_size:
@@ -103,9 +107,7 @@ def make_backbone(
             _ask_hub(about)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
-            network = timm.create_model(
-                name, pretrained=weights == PRETRAINED, num_classes=0, global_pool="", **extra
-            )
+            network = timm.create_model(name, pretrained=weights == PRETRAINED, **extra)
     except (TypeError, AssertionError) as error:  # how timm says that an argument does not fit the network
         if output_stride is None:
             raise
@@ -140,7 +142,7 @@ def _ask_hub(about: Any) -> None:
         get_hf_file_metadata(hf_hub_url(repository, HUB_FILES[0]))
 
 
-def _known(name: str) -> Any:
+def known_network(name: str) -> Any:
     """What timm knows about a network's input; an unknown name or tag is an error that names the nearest."""
     import difflib
 

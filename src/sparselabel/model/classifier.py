@@ -1,7 +1,8 @@
 """The classifier: a backbone's cell features, and a linear layer on every cell.
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
-same image logits with less work (P1s J); so maps are made only when somebody asks for them.
+same image logits with less work (P1s J); so maps are made only when somebody asks for them. A boosted head is
+not linear any more: it always goes through the cells.
 """
 
 from typing import ClassVar, Self
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone
 from sparselabel.model.output import Output
 
@@ -17,8 +19,6 @@ from sparselabel.model.output import Output
 class Head(nn.Module):
     """What makes logits of features; ``heads.py`` names all."""
 
-    pools_first: ClassVar[bool] = False
-    """Whether pooled features are all it needs: then they can be stored, and the head trained on them."""
     reads_token: ClassVar[bool] = False
     """Whether its logits come from the class token."""
 
@@ -28,21 +28,37 @@ class Head(nn.Module):
 
 
 class LinearHead(Head):
-    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J)."""
+    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J).
 
-    pools_first = True
+    With ``boost``, cell logits above 0 are multiplied by it before the mean, in training and in evaluation:
+    BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
+    Classification), which uses 5.
+    """
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
         super().__init__()
         self.linear = nn.Linear(width, classes)
+        self.boost = boost
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
-        if maps:
+        if self.boost is not None and features.ndim == 2:
+            raise ConfigError(
+                "a boosted head multiplies the logits of cells, which pooled features do not have: give it "
+                "the features of cells (no --frozen), or leave --boost out"
+            )
+        if maps or self.boost is not None:
             cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
-            return Output(cells.mean(dim=(2, 3)), cells, features)
+            if self.boost is not None:
+                cells = boosted(cells, self.boost)
+            return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
         pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
         return Output(self.linear(pooled), None, features)
+
+
+def boosted(cells: Tensor, boost: float) -> Tensor:
+    """Cell logits (B, L, h, w) with those above 0 multiplied by ``boost``."""
+    return torch.where(cells > 0, boost * cells, cells)
 
 
 class Classifier(nn.Module):

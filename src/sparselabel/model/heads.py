@@ -5,22 +5,23 @@ from sparselabel.model.backbone import Backbone
 from sparselabel.model.classifier import Head, LinearHead
 from sparselabel.model.tscam import PatchHead, TokenHead
 
-HEADS: dict[str, type[LinearHead | PatchHead | TokenHead]] = {
-    "linear": LinearHead,
-    "tscam": PatchHead,
-    "token": TokenHead,
-}
 
-
-def make_head(name: str, width: int, classes: int) -> Head:
+def make_head(name: str, width: int, classes: int, boost: float | None = None) -> Head:
     """A head for so many features and classes, with random weights."""
-    return HEADS[name](width, classes)
+    match name:
+        case "linear":
+            return LinearHead(width, classes, boost)
+        case "tscam":
+            return PatchHead(width, classes, boost)
+        case "token":
+            return TokenHead(width, classes)
+    raise ConfigError(f"there is no classifier {name!r}: it is linear, tscam or token")
 
 
-def check_head(name: str, backbone: Backbone) -> None:
+def check_head(head: Head, backbone: Backbone) -> None:
     """Raise where a head and a backbone do not go together."""
-    if HEADS[name].reads_token and not backbone.has_token:
+    if head.reads_token and not backbone.has_token:
         raise ConfigError(
-            f"classifier {name!r} reads a class token, which this backbone does not have: take a transformer "
-            "such as deit_base_patch16_224, or another classifier"
+            "--classifier token reads a class token, which this backbone has not: take a transformer such "
+            "as deit_base_patch16_224, or another classifier"
         )

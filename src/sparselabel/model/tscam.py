@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sparselabel.errors import ModelError
 from sparselabel.model.backbone import Backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, Head, boosted
 from sparselabel.model.output import Output
 
 
@@ -21,16 +21,19 @@ class PatchHead(Head):
     """A 3×3 convolution on the cells, and the mean over them (TS-CAM eq. 3; P2 §3.1).
 
     On a ViT or DeiT the cells are the patch tokens after the last norm. The class token has no part in the
-    logits.
+    logits. ``boost`` as for the linear head.
     """
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(width, classes, kernel_size=3, padding=1)
+        self.boost = boost
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w)."""
         cells = self.convolution(features)
+        if self.boost is not None:
+            cells = boosted(cells, self.boost)
         return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
 
 

@@ -6,10 +6,20 @@ import numpy as np
 
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.page import Table, blank, names_of, new_figure, save, style
-from sparselabel.report.panels import MEANING, SOURCES, caption, colour_bar, legend, show_map, show_picture
+from sparselabel.report.panels import (
+    MEANING,
+    SOURCES,
+    caption,
+    colour_bar,
+    explain,
+    legend,
+    show_class,
+    show_picture,
+)
 from sparselabel.report.watched import Kind, Watched
 
 TOP = 5
+SIDE = 0.95  # inches of a panel: four pictures fit on a page
 COLUMNS = ("row", "picture", "run", "rank", "class", "kind", "score", "map_mean", "map_max")
 
 
@@ -25,12 +35,11 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
     kinds: list[Kind] = []
     numbers: list[list[object]] = []
     with style():
-        figure = new_figure(1.45 * (top + 1) + 0.9, 2.6 * len(rows) + 0.7)
+        figure = new_figure(SIDE * (top + 1) + 1.0, 2 * (SIDE + 0.16) * len(rows) + 1.1)
         page = figure.subplots(2 * len(rows), 1 + top, squeeze=False)
         for number, row in enumerate(rows):
             grid = page[2 * number : 2 * number + 2]
             picture = both[0].picture(row)
-            height, width = picture.shape[:2]
             show_picture(grid[0, 0], picture)
             grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
             blank(grid[1, 0])
@@ -41,23 +50,26 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
                 for rank, index in enumerate(order):
                     values = watched.last.map(source, place, index)
                     score, kind = float(watched.last.scores[place, index]), watched.kind(row, index)
-                    show_map(line[rank + 1], picture, values, watched.seen(source, width, height))
+                    show_class(line[rank + 1], picture, values, watched, source)
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)
                     identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
                     found = (watched.classes[index], kind, score, float(values.mean()), float(values.max()))
                     numbers.append([*identity, *found])
         colour_bar(figure, page.ravel().tolist(), SOURCES[source])
+        explain(figure, " and ".join(names), "the model's score of the whole picture", source, both)
         legend(figure, tuple(kind for kind in MEANING if kind in kinds))
         return save(figure, Table(COLUMNS, numbers), out)
 
 
 def _shared_rows(first: Watched, second: Watched) -> list[int]:
     """The rows that both have watched, in their order; the runs must be of the same pictures."""
-    if first.classes != second.classes or not np.array_equal(first.split.paths, second.split.paths):
+    same_pictures = np.array_equal(first.split.digests, second.split.digests)
+    if first.classes != second.classes or not same_pictures:
         raise RunError(
-            f"{first.run.path} and {second.run.path} were trained on other pictures or classes: "
-            "nothing to set beside each other"
+            f"{first.run.path} and {second.run.path} were trained on different pictures or classes "
+            f"({first.run.data_name('train')} and {second.run.data_name('train')}): "
+            "set runs on the same data beside each other"
         )
     rows = [row for row in first.last.rows.tolist() if row in second.last.rows]
     if not rows:

@@ -6,7 +6,16 @@ import numpy as np
 
 from sparselabel.errors import RunError
 from sparselabel.report.page import Table, new_figure, save, style
-from sparselabel.report.panels import COLOUR_OF, MARKS, MEANING, SOURCES, colour_bar, show_map, show_picture
+from sparselabel.report.panels import (
+    COLOUR_OF,
+    MARKS,
+    MEANING,
+    SOURCES,
+    colour_bar,
+    explain,
+    show_class,
+    show_picture,
+)
 from sparselabel.report.watched import KINDS, Snapshot, Watched
 
 MOST = 7  # epochs that fit beside each other
@@ -29,7 +38,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     side = 1.25
     with style():
         figure = new_figure(
-            side * (len(snapshots) + 1) + 0.9, (side * min(height / width, 1.5) + 0.3) * len(kinds) + 0.6
+            side * (len(snapshots) + 1) + 0.9, (side * min(height / width, 1.5) + 0.35) * len(kinds) + 0.9
         )
         grid = figure.subplots(len(kinds), 1 + len(snapshots), squeeze=False)
         for line, kind in zip(grid, kinds, strict=True):
@@ -41,15 +50,16 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
             for axes, snapshot in zip(line[1:], snapshots, strict=True):
                 values = snapshot.map(source, place, index)
                 score, running = float(snapshot.scores[place, index]), snapshot.running_score(place, index)
-                show_map(axes, picture, values, watched.seen(source, width, height))
+                show_class(axes, picture, values, watched, source)
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
                 axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
                 found = (score, running, float(values.mean()), float(values.max()))
                 numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
         colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
-        below = "running score" if "running_scores" in watched.last.arrays else "score"
-        figure.suptitle(f"{run.resolve().name}, row {chosen}; below each map: the {below}", fontsize=9)
+        running = "running_scores" in watched.last.arrays
+        below = "running average of the model's score" if running else "the model's score"
+        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the picture", source, [watched])
         return save(figure, Table(COLUMNS, numbers), out)
 
 

@@ -10,7 +10,8 @@ from sparselabel.report.panels import (
     SOURCES,
     caption,
     colour_bar,
-    show_map,
+    explain,
+    show_class,
     show_picture,
 )
 from sparselabel.report.watched import KINDS, Watched
@@ -39,7 +40,7 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
                     continue
                 values = watched.last.map(source, place, best[kind])
                 score = float(watched.last.scores[place, best[kind]])
-                show_map(axes, picture, values, watched.seen(source, picture.shape[1], picture.shape[0]))
+                show_class(axes, picture, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
                 found = (watched.classes[best[kind]], score, float(values.mean()), float(values.max()))
                 numbers.append([row, name, kind, *found])
@@ -49,5 +50,6 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
                 ha="center", va="bottom", color=COLOUR_OF[kind], weight="bold",
             )  # fmt: skip
         colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
-        figure.suptitle(f"{run.resolve().name}, epoch {watched.last.epoch}", fontsize=10)
+        title = f"{run.resolve().name} after epoch {watched.last.epoch}"
+        explain(figure, title, "the model's score of the whole picture", source, [watched])
         return save(figure, Table(COLUMNS, numbers), out)

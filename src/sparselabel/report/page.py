@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import ConfigError
+from sparselabel.place import require_file_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,13 +82,15 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
     return numbers
 
 
-def checked_out(out: Path, inputs: Iterable[Path] = ()) -> Path:
-    """The path of a figure; refuses one that is no PNG, or whose CSV would replace what is read."""
+def checked_out(out: Path, inputs: Iterable[Path] = (), flag: str = "--out") -> Path:
+    """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
     if out.suffix.lower() != ".png":
-        raise ConfigError(f"a figure is a PNG file: --out must end in .png, but is {out}")
+        raise ConfigError(f"a figure is a PNG file: {flag} must end in .png, but is {out}")
     numbers = out.with_suffix(".csv")
     if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another --out")
+        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another {flag}")
+    for file in (out, numbers):
+        require_file_to_write(file, f"choose another {flag}")
     return out
 
 

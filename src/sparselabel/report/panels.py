@@ -1,5 +1,7 @@
 """A picture with a map over it, as one panel of a figure; all panels share one scale of colours."""
 
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +30,8 @@ MEANING: dict[Kind, str] = {
     "unknown": "not known",
 }
 SOURCES = {"heat_maps": "running-average heat maps", "maps": "the model's score of each cell"}
+LETTERS_PER_INCH = 15  # of the title
+NEVER_SEEN = "cells that no training view has shown yet keep their start (1 if annotated)"
 
 
 def show_picture(axes: "Axes", picture: npt.NDArray[np.uint8]) -> None:
@@ -60,6 +64,30 @@ def show_map(
     )
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
+
+
+def show_class(
+    axes: "Axes", picture: npt.NDArray[np.uint8], values: Maps, watched: Watched, source: str
+) -> None:
+    """The map of a class over the picture; the picture alone, and why, where the run kept no map of it."""
+    if watched.kept(source, values):
+        show_map(axes, picture, values, watched.seen(source, picture.shape[1], picture.shape[0]))
+        return
+    show_map(axes, picture, np.full((1, 1), np.nan))
+    axes.text(0.5, 0.5, "no map kept", transform=axes.transAxes, ha="center", va="center", fontsize=7)
+
+
+def explain(figure: "Figure", title: str, number: str, source: str, runs: Sequence[Watched]) -> None:
+    """The title, and below it in small letters what the numbers and the colours are."""
+    words = f"Numbers: {number}. Colours: {SOURCES[source]}"
+    if source == "heat_maps":
+        words += f"; {NEVER_SEEN}."
+        few = sorted({run.top_maps for run in runs if run.top_maps is not None})
+        if few:
+            best = " or ".join(map(str, few))
+            words += f" Maps are kept of the best {best} classes of a picture (top-maps)."
+    lines = textwrap.wrap(words, int(LETTERS_PER_INCH * figure.get_figwidth()))
+    figure.suptitle("\n".join([title, *lines]), fontsize=7.5, color="#333333")
 
 
 def caption(axes: "Axes", watched: Watched, kind: Kind, index: int, score: float) -> None:

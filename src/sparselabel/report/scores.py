@@ -7,7 +7,7 @@ import numpy as np
 
 from sparselabel.errors import ConfigError
 from sparselabel.evaluate.ranking import Scores, Values
-from sparselabel.evaluate.saved import saved_scores
+from sparselabel.evaluate.saved import refuse_other_data, saved_scores
 from sparselabel.report.page import COLOURS, DASHES, Table, names_of, new_figure, save, style
 
 RANKS = ("highest", "2nd highest", "3rd highest", "4th highest")
@@ -19,7 +19,9 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
     if not runs:
         raise ConfigError("there is nothing to draw: name one or more evaluated runs")
     names = names_of(runs)
-    highest = [-np.sort(-saved_scores(run, split).scores, axis=1)[:, : len(RANKS)] for run in runs]
+    everyone = [saved_scores(run, split) for run in runs]
+    refuse_other_data(everyone)
+    highest = [-np.sort(-saved.scores, axis=1)[:, : len(RANKS)] for saved in everyone]
     panels = min(scores.shape[1] for scores in highest)
     numbers: list[list[object]] = []
     with style():
@@ -27,7 +29,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
         grid = figure.subplots(1, panels, squeeze=False)[0]  # each with its own height
         for rank, axes in enumerate(grid):
             for number, (name, scores) in enumerate(zip(names, highest, strict=True)):
-                shares = _shares(scores[:, rank])
+                shares = shares_by_score(scores[:, rank])
                 axes.stairs(
                     100 * shares,
                     EDGES,
@@ -48,6 +50,6 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
         return save(figure, Table(("run", "rank", "from", "to", "share"), numbers), out)
 
 
-def _shares(scores: Scores) -> Values:
+def shares_by_score(scores: Scores) -> Values:
     """The share of pictures in every interval of scores."""
     return np.asarray(np.histogram(scores, EDGES)[0] / len(scores))

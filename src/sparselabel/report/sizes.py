@@ -9,12 +9,13 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.errors import ConfigError, DataError, RunError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.evaluate.ranking import Scores, average_precision
-from sparselabel.evaluate.saved import Saved, judging_labels, saved_scores
+from sparselabel.evaluate.saved import judging_labels, refuse_other_data, saved_scores
 from sparselabel.report.page import COLOURS, GREY, Table, names_of, new_figure, save, style
 
 COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
+MOST_BINS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +38,19 @@ def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
 
 def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     """The split's positives that have a box, sorted by area into bins of the same number (± 1)."""
-    if count < 1:
-        raise ConfigError(f"bins must be at least 1, not {count}")
+    if not 1 <= count <= MOST_BINS:
+        raise ConfigError(f"--bins must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
     areas = largest_areas(split)
     rows, classes = np.nonzero((judging_labels(split).values == POSITIVE) & (areas > 0))
+    if not len(rows):
+        raise DataError(
+            f"split {split.name!r} has no positive with a box: prepare data whose boxes are known (voc, "
+            "coco, scenes), or name another --split"
+        )
     if len(rows) < count:
         raise DataError(
             f"split {split.name!r} has {len(rows):,} positives with a box, too few for {count} bins: "
-            "prepare data whose boxes are known (voc, coco, scenes), or name another --split"
+            f"give --bins {len(rows)} or fewer, or name another --split"
         )
     size = areas[rows, classes]
     parts = np.array_split(np.argsort(size, kind="stable"), count)
@@ -68,7 +74,7 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     if not runs:
         raise ConfigError("there is nothing to compare with the baseline: name one more run")
     everyone = [saved_scores(path, split) for path in (baseline, *runs)]
-    _refuse_other_data(everyone)
+    refuse_other_data(everyone)
     names = names_of([baseline, *runs])
     parts = bins_of(everyone[0].split, bins)
     found = np.array(
@@ -103,13 +109,3 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
 
 def _range(part: Bin, baseline: float) -> str:
     return f"{100 * part.smallest:.3g}–{100 * part.largest:.3g}\n({100 * baseline:.1f})"
-
-
-def _refuse_other_data(everyone: Sequence[Saved]) -> None:
-    first = everyone[0]
-    for saved in everyone[1:]:
-        if saved.split.digest != first.split.digest:
-            raise RunError(
-                f"{first.run.path} and {saved.run.path} have other data in split {first.split.name!r}: "
-                "compare runs on the same data"
-            )

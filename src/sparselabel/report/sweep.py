@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparselabel.errors import ConfigError, DataError, nearest
+import numpy as np
+
+from sparselabel.errors import ConfigError, DataError, RunError, nearest
 from sparselabel.report.page import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,8 +49,10 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
     """
     if not tables:
         raise ConfigError("there is nothing to draw: name a table of `sparselabel compare ... --vary`")
+    tables = [table_in(path) for path in tables]
     if split not in SPLITS:
         raise ConfigError(f"there is no split {split!r} in a table: {nearest(split, SPLITS)}")
+    _refuse_other_data(tables, split)
     points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
     if any(point.labels in FINER for point in points):
         points = [point for point in points if point.labels != "4+"]
@@ -64,6 +69,25 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
         columns = ("curve", "varied", "value", "labels", "mAP", "spread")
         rows = [[p.curve, p.varied, p.value, p.labels, p.mean, p.spread] for p in points]
         return save(figure, Table(columns, rows), out)
+
+
+def table_in(path: Path) -> Path:
+    """The table that is meant: in the folder of a comparison its table.csv, else the file itself."""
+    return path / "table.csv" if path.is_dir() else path
+
+
+def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
+    """Raise if the runs beside one table are of other data than those beside another."""
+    first: RunFolder | None = None
+    for table in tables:
+        for file in sorted(table.resolve().parent.glob("*/run.json"))[:1]:
+            run = RunFolder(file.parent)
+            first = first or run
+            if run.about()["data_digest"].get(split) != first.about()["data_digest"].get(split):
+                raise RunError(
+                    f"{table} is of other data ({run.data_name(split)}) than {tables[0]} "
+                    f"({first.data_name(split)}): draw them apart"
+                )
 
 
 def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
@@ -100,7 +124,7 @@ def _figure(points: Sequence[Point], title: str) -> "Figure":
     for axes in grid[len(panels) :]:
         axes.remove()
     for axes, labels in zip(grid, panels, strict=False):
-        _panel(axes, [point for point in points if point.labels == labels])
+        _panel(axes, [point for point in points if point.labels == labels], small=len(panels) > 1)
         axes.set_xlabel(points[0].varied)
         if labels:
             axes.set_title(f"pictures with {labels} label{'' if labels == '1' else 's'}")
@@ -112,22 +136,42 @@ def _figure(points: Sequence[Point], title: str) -> "Figure":
     return figure
 
 
-def _panel(axes: "Axes", points: Sequence[Point]) -> None:
+def _panel(axes: "Axes", points: Sequence[Point], small: bool) -> None:
     values = _in_order([point.value for point in points if point.value])
-    numbers = _numbers(values)
-    for number, curve in enumerate(dict.fromkeys(point.curve for point in points)):
-        colour = COLOURS[number % len(COLOURS)]
+    places = _places(values)
+    curves = list(dict.fromkeys(point.curve for point in points))
+    for number, curve in enumerate(curves):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         own = {point.value: point for point in points if point.curve == curve}
         if "" in own:  # the method does not have the setting
             axes.axhline(own[""].mean, label=curve, color=colour, linestyle="--", linewidth=1.2)
             continue
-        there = [value for value in values if value in own]
-        places = [numbers[values.index(value)] for value in there]
-        _curve(axes, places, [own[value] for value in there], curve, colour, MARKERS[number % len(MARKERS)])
-    if min(numbers, default=0) > 0 and max(numbers) / min(numbers) >= WIDE:
+        numbers = [value for value in values if value in own and _is_number(value)]
+        words = [value for value in values if value in own and not _is_number(value)]
+        if numbers:
+            at = [places[value] for value in numbers]
+            _curve(axes, at, [own[value] for value in numbers], curve, colour, marker)
+        # Words have no order: each stands by itself, those of several curves side by side.
+        aside = 0.06 * _step(places) * (number - (len(curves) - 1) / 2)
+        for word in words:
+            named = bool(numbers) or word != words[0]  # the legend names a curve once
+            _alone(axes, places[word] + aside, own[word], colour, marker, None if named else curve)
+    _axis(axes, places, small)
+
+
+def _axis(axes: "Axes", places: dict[str, float], small: bool) -> None:
+    """Ticks at the values, where there is room for them; else at round numbers."""
+    at = [*places.values()]
+    if _is_wide(places):
         axes.set_xscale("log")
-    axes.set_xticks(numbers, values)
-    axes.minorticks_off()
+    scaled = np.log(at) if _is_wide(places) else np.asarray(at)
+    room = 0.12 if small else 0.06
+    crowded = len(at) > 1 and np.diff(np.sort(scaled)).min() < room * np.ptp(scaled)
+    if not (crowded and all(map(_is_number, places))):
+        axes.set_xticks(at, [*places], rotation=45 if crowded else 0)
+        axes.minorticks_off()
+    if not any(map(_is_number, places)):
+        axes.set_xlim(-0.5, len(places) - 0.5)
 
 
 def _curve(
@@ -143,17 +187,51 @@ def _curve(
         axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def _alone(axes: "Axes", place: float, point: Point, colour: str, marker: str, label: str | None) -> None:
+    """One mean with its spread over the seeds as a bar."""
+    axes.errorbar(
+        place,
+        point.mean,
+        point.spread or None,
+        color=colour,
+        marker=marker,
+        linestyle="",
+        capsize=3,
+        label=label,
+    )
+
+
 def _in_order(values: Sequence[str]) -> list[str]:
-    """Each value once, by size where all are numbers, else as in the table."""
+    """Each value once: numbers by size, then words as in the table."""
     once = list(dict.fromkeys(values))
-    return sorted(once, key=float) if all(map(_is_number, once)) else once
+    return sorted(filter(_is_number, once), key=float) + [value for value in once if not _is_number(value)]
 
 
-def _numbers(values: Sequence[str]) -> list[float]:
-    """Where the values stand on the axis: where they belong as numbers, else side by side."""
-    if all(map(_is_number, values)):
-        return [float(value) for value in values]
-    return [float(place) for place in range(len(values))]
+def _places(values: Sequence[str]) -> dict[str, float]:
+    """Where the values stand on the axis: numbers where they belong, words side by side to their right."""
+    places = {value: float(value) for value in values if _is_number(value)}
+    words = [value for value in values if value not in places]
+    low, high = min(places.values(), default=0.0), max(places.values(), default=0.0)
+    if not places:
+        return {word: float(place) for place, word in enumerate(words)}
+    for place, word in enumerate(words, start=1):
+        aside = 0.2 * place
+        places[word] = (
+            high * (high / low) ** aside if _is_wide(places) else high + aside * (high - low or 1.0)
+        )
+    return places
+
+
+def _step(places: dict[str, float]) -> float:
+    """How far words stand from each other."""
+    words = [place for value, place in places.items() if not _is_number(value)]
+    return words[1] - words[0] if len(words) > 1 else 0.2 * float(np.ptp([*places.values()]))
+
+
+def _is_wide(places: dict[str, float]) -> bool:
+    """Whether the numbers differ so much that the axis must be logarithmic."""
+    numbers = [place for value, place in places.items() if _is_number(value)]
+    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= WIDE
 
 
 def _is_number(text: str) -> bool:

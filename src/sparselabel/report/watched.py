@@ -23,7 +23,7 @@ LARGEST = 480  # pixels of a picture's long side in a figure
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a run kept after an epoch: of n ``rows``, ``scores`` (n, L) and what maps there are."""
+    """What a run kept after an epoch (1, 2, ...): of n ``rows``, ``scores`` (n, L) and what maps it has."""
 
     epoch: int
     rows: npt.NDArray[np.int64]
@@ -62,6 +62,15 @@ class Watched:
         """What was kept after an epoch."""
         arrays = read_arrays(file, ("rows", "scores"), "remove it, or train again")
         return Snapshot(int(file.stem), arrays.pop("rows"), arrays.pop("scores"), arrays)
+
+    @property
+    def top_maps(self) -> int | None:
+        """Of how many classes of a picture it keeps heat maps; None: of all."""
+        return self.run.config().settings.top_maps
+
+    def kept(self, source: str, values: Maps) -> bool:
+        """Whether it has a map of a class: one outside the best (top_maps) is written as nothing but 0."""
+        return source == "maps" or self.top_maps is None or bool(values.max() > 0)
 
     def source(self, *others: "Watched") -> str:
         """Which maps to show: the heat maps where all have them, else the model's own maps of cells."""

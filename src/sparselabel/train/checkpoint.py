@@ -23,9 +23,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparselabel.errors import ResourceError, RunError
+from sparselabel.errors import MAKE_ROOM, ResourceError, RunError
 from sparselabel.json_file import read_json, write_json
-from sparselabel.method.base import Memory, Method
+from sparselabel.method.base import Method
+from sparselabel.method.layout import Memory
+from sparselabel.method.rows_file import RowsInFile
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -130,7 +132,14 @@ class Checkpoint:
         """Bring the method and its memories back to this moment."""
         method.load_state_dict(_load(self.path / "method.safetensors"))
         for name, memory in method.memories().items():
-            memory.restore(self._memory_state(name, memory, fabric.global_rank, fabric.world_size))
+            state = self._memory_state(name, memory, fabric.global_rank, fabric.world_size)
+            if "identity" in state and not (isinstance(memory, RowsInFile) and memory.path.is_file()):
+                raise RunError(
+                    f"{self.path.parent.parent / 'memory'} lacks a file that the checkpoint {self.path.name} "
+                    "needs, of what the method remembers of every picture: bring it back, or begin the run "
+                    "anew with --force"
+                )
+            memory.restore(state)
 
     def _memory_state(self, name: str, memory: Memory, rank: int, processes: int) -> dict[str, Tensor]:
         """A memory's state for one process; rows are dealt out anew if there are more or fewer processes."""
@@ -160,18 +169,26 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    try:
+    with _reading(path):
         return load_file(path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say what to do when a file of a checkpoint is damaged or gone."""
+    try:
+        yield
     except (OSError, SafetensorError) as error:
+        fault = "is missing" if not path.exists() else f"is damaged ({error})"
         raise RunError(
-            f"{path} is damaged ({error}): remove the folder {path.parent}, and --resume goes on from the "
+            f"{path} {fault}: remove the folder {path.parent}, and --resume goes on from the "
             "checkpoint before it, if there is one, or from the start"
         ) from error
 
 
 def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
     """The tensors of a file whose names begin so; the others stay on the disk."""
-    with safe_open(path, "pt") as file:
+    with _reading(path), safe_open(path, "pt") as file:
         names = [name for name in file.offset_keys() if name.startswith(prefix)]
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
@@ -188,7 +205,7 @@ def _disk(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ResourceError(
             f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed: "
-            "make room on the disk, then go on with --resume"
+            f"{MAKE_ROOM}"
         ) from error
 
 

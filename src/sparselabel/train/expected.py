@@ -1,5 +1,6 @@
 """Expected positives of prepared data, before training: given, counted, or estimated from features."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
-from sparselabel.errors import ConfigError, DataError, listing
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.method.base import Method
-from sparselabel.method.catalog import make_method, settings_of
+from sparselabel.method.catalog import make_method, parsed, settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
@@ -33,12 +34,20 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     if "expected_positives" not in settings_of(config.method):
         return config
     given = config.settings.expected_positives
+    if isinstance(given, int | float):
+        _refuse_impossible(given, data)
     if given == "counted":
         raise ConfigError(
             "counting needs complete labels of some pictures: `sparselabel expect DATA --how counted "
             "--labels TABLE --out FILE`, then give the FILE as expected_positives"
         )
     if isinstance(given, str) and given != AUTO:
+        if not Path(given).is_file():
+            hint = "; auto is written in small letters" if given.lower() == AUTO else ""
+            raise ConfigError(
+                "--settings.expected-positives must be a number above 0, auto, or a file that `sparselabel "
+                f"expect` wrote, and there is no file {given!r}{hint}"
+            )
         _of_file(Path(given), data)
     if given is not None:
         return config
@@ -51,6 +60,23 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         )
     counted = round(float(val.observed.per_picture(POSITIVE).mean()), 3)
     return replace(config, settings=replace(config.settings, expected_positives=counted))
+
+
+def _refuse_impossible(given: float, data: Prepared) -> None:
+    """K is above 0, and at most the number of classes; below what is annotated it contradicts the data."""
+    classes, seen = len(data.classes), float(data.train.observed.per_picture(POSITIVE).mean())
+    if not 0 < given <= classes:
+        raise ConfigError(
+            f"--settings.expected-positives is the mean number of classes in a picture: above 0 and at most "
+            f"{classes}, the number of classes, not {given:g}"
+        )
+    if given < round(seen, 3):
+        warnings.warn(
+            f"--settings.expected-positives is {given:g}, but already {seen:.3f} labels a picture are "
+            "annotated as present: the true number cannot be smaller",
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
@@ -87,9 +113,9 @@ def _of_file(file: Path, data: Prepared) -> ClassCounts:
     annotated = data.train.observed.counts()
     if counts.pictures != len(data.train) or not np.array_equal(counts.annotated, annotated):
         raise DataError(
-            f"{file} was made for other labels ({counts.pictures:,} pictures with {counts.annotated.sum():,} "
-            f"annotations) than {data.folder} has ({len(data.train):,} with {annotated.sum():,}): make it "
-            "again with `sparselabel expect`"
+            f"{file} was made for other labels ({counted(counts.pictures, 'picture')} with "
+            f"{counts.annotated.sum():,} annotations) than {data.folder} has ({len(data.train):,} with "
+            f"{annotated.sum():,}): make it again with `sparselabel expect`"
         )
     return counts
 
@@ -100,7 +126,7 @@ def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:
     if isinstance(settings.get("expected_positives"), str) and "expected_positives" in settings_of(
         config.method
     ):
-        per_class = config.method.partition("+")[0] in PER_CLASS
+        per_class = parsed(config.method).base in PER_CLASS
         if counts is None:
             settings["expected_positives"] = 1.0
         else:
@@ -154,12 +180,18 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
 
     A table that says only what is there (no 0 in it) is taken at its word: all else is not there.
     """
-    found = table.read(file, images=data.train.root).splits["train"].labels
+    naming = f"pictures are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
+    try:
+        found = table.read(file, images=data.train.root).splits["train"].labels
+    except DataError as error:
+        # The reader's way out is a flag of `prepare table`, which is not there: the data knows its folder.
+        said, flag, _ = str(error).partition("; name the pictures' folder with --images")
+        raise DataError(f"{said}; {naming}" if flag else said) from error
     strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
     if strangers:
         raise DataError(
-            f"{file}: {len(strangers):,} pictures are not training pictures of {data.folder}: "
-            f"{listing(strangers)}"
+            f"{file}: {len(strangers):,} of {counted(len(found), 'picture')} not in training of "
+            f"{data.folder}: {listing(strangers)}; {naming}"
         )
     unknown = [name for name in found.classes if name not in data.classes]
     if unknown:
@@ -173,7 +205,7 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
     incomplete = found.ids[(values == UNKNOWN).any(1)]
     if len(incomplete):
         raise DataError(
-            f"{file}: {len(incomplete):,} of {len(found):,} pictures have unknown labels "
+            f"{file}: {len(incomplete):,} of {counted(len(found), 'picture')} have unknown labels "
             f"({listing(incomplete, 3)}): every class needs 1 or 0, or list only the classes that are there"
         )
     return LabelTable(found.ids, data.classes, values)

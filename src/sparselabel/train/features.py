@@ -6,6 +6,7 @@ A file is found by everything that decides its content: the pictures, the backbo
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ def compute_features(
     ``report`` is told the number of pictures after each batch.
     """
     # Another run may be computing the same features: each has a file of its own until it is complete.
-    partial = file.with_suffix(f".{fabric.broadcast(os.getpid())}.partial.npy")
+    partial = file.with_suffix(f".{fabric.broadcast(_process())}.partial.npy")
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +64,11 @@ def compute_features(
     if fabric.is_global_zero:
         partial.rename(file)
     fabric.barrier()
+
+
+def _process() -> str:
+    """A name for this process among all that may write to a shared disk."""
+    return f"{platform.node()}-{os.getpid()}"
 
 
 def _key(split: PreparedSplit, config: TrainConfig, view: View) -> str:

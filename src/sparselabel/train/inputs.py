@@ -12,6 +12,8 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.augment import View, views_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
+from sparselabel.errors import counted
+from sparselabel.place import require_folder_to_write
 from sparselabel.train.features import compute_features, features_file
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
@@ -52,9 +54,16 @@ class Inputs:
         return phase == "head" and self.config.frozen
 
     def check(self) -> None:
-        """Make the backbone if it will be needed at once, so that one that cannot be had is found now."""
-        if not (self.config.frozen and self._file("train").exists()):
+        """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
+        if self.config.full.epochs or not self.config.frozen:
+            _ = self.learner.classifier
+        elif not self._file("train").exists():
             _ = self.learner.backbone
+        if self.config.frozen and not self._file("train").exists():
+            require_folder_to_write(
+                self.data.folder / "features",
+                "features are kept beside the data: copy it to a folder of yours",
+            )
 
     def _file(self, split: str) -> Path:
         return features_file(
@@ -66,7 +75,7 @@ class Inputs:
         if split not in self._features:
             part, file = self.data.split(split), self._file(split)
             if not self.fabric.broadcast(file.exists()):
-                with self.log.bar(len(part), f"features of {len(part):,} {split} pictures") as bar:
+                with self.log.bar(len(part), f"features of {counted(len(part), f'{split} picture')}") as bar:
                     compute_features(
                         file,
                         part,

@@ -44,12 +44,12 @@ class Learner:
         """The head; the same at the start of every run with this seed."""
         width = self.width()
         torch.manual_seed(self.config.seed)
-        return make_head(self.config.classifier, width, self.classes)
+        return make_head(self.config.classifier, width, self.classes, self.config.boost)
 
     @cached_property
     def classifier(self) -> Classifier:
         """Backbone and head together."""
-        check_head(self.config.classifier, self.backbone)
+        check_head(self.head, self.backbone)
         return Classifier(self.backbone, self.head)
 
     def load(self, weights: dict[str, Tensor]) -> None:

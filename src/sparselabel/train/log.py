@@ -15,6 +15,7 @@ from sparselabel.bar import Bar, progress_bar
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.cost import Cost
 
 BINS = 20  # of the histogram of scores
 
@@ -33,6 +34,7 @@ class Log:
         self.title = title
         self.console = Console(stderr=True, soft_wrap=True, highlight=False)
         self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
+        self.cost = Cost(run)
         self._writer: Any = _tensorboard() if tensorboard and speaks else None
 
     @cached_property
@@ -62,10 +64,11 @@ class Log:
             return
         with self.run.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        self.cost.keep()
         losses = " ".join(f"{name} {value:.4f}" for name, value in record["losses"].items())
         judged = record["validation"]
         score = "" if judged is None else f" | validation {judged['name']} {100 * judged['value']:.2f}"
-        self.say(f"epoch {record['epoch'] + 1:3d} ({record['phase']}) | {losses}{score}")
+        self.say(f"epoch {record['epoch']:3d} ({record['phase']}) | {losses}{score}")
         if self._writer is not None:
             for name, value in record["losses"].items():
                 self._board.add_scalar(f"loss/{name}", value, record["epoch"])

@@ -43,10 +43,10 @@ def train(session: Session) -> TrainingState:
                 losses, histogram = train_epoch(session, stage, epoch, bar)
                 validation = session.validate(stage)
                 state = after_epoch(state, stage, epoch, validation)
-                session.watch.keep(name, epoch, stage.judged, session.method)
+                session.watch.keep(name, epoch + 1, stage.judged, session.method)
                 session.log.epoch(
                     {
-                        "epoch": epoch,
+                        "epoch": epoch + 1,  # what people see counts from 1
                         "phase": name,
                         "losses": losses,
                         "validation": validation,
@@ -75,9 +75,9 @@ def train_epoch(
     config, method = session.config, session.method
     warm_up = session.warm_up if stage.name == "head" else stage.first_epoch
     progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
+    method.begin_epoch(progress)
     if session.needs.survey:
         method.survey(lambda: session.survey(stage, progress))
-    method.begin_epoch(progress)
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)

@@ -14,14 +14,16 @@ from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
-from sparselabel.errors import ConfigError, DataError, ModelError
+from sparselabel.errors import ConfigError, DataError, ModelError, counted
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
-from sparselabel.method.base import Layout, Method, Needs
-from sparselabel.method.room import gigabytes
-from sparselabel.method.rows_file import RowsInFile
-from sparselabel.model.backbone import NONE, PRETRAINED
+from sparselabel.method.base import Method, Needs, Progress
+from sparselabel.method.layout import Layout
+from sparselabel.method.readings import NO_NEGATIVES
+from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
+from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
 from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
@@ -31,6 +33,7 @@ from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train
 from sparselabel.train.machine import default_precision, start
+from sparselabel.train.memories import files_of, refuse_best_start, say_where
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
 
@@ -52,14 +55,11 @@ def train_run(
     A run of a comparison has a ``title``: all it shows is a progress bar with that name.
     """
     machine, handling = machine or Machine(), handling or Handling()
+    require_folder_to_write(out)
+    if handling.resume:
+        RunFolder(out).refuse_other_data(_about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
-    fabric = start(machine, config.precision)
-    if len(data.train) < fabric.world_size:
-        raise ConfigError(
-            f"{fabric.world_size} processes cannot share {len(data.train)} training pictures: use fewer"
-        )
-    for phase in config.phases.values():
-        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+    fabric = _started(data, config, machine)
     run = RunFolder(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
@@ -71,7 +71,9 @@ def train_run(
             # What cannot work is found before a folder is made, or an old run replaced.
             inputs.check()
             counts = new_counts(config, inputs)
-            _tell_method(method_of(config, counts), config, data, run, fabric, machine, learner)
+            trial = method_of(config, counts)
+            tell_method(trial, config, data, run, fabric, machine, learner)
+            trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
             run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
         fabric.barrier()
@@ -82,13 +84,33 @@ def train_run(
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
             method = method_of(config, counts)
-        _tell_method(method, config, data, run, fabric, machine, learner)
-        for name, memory in method.memories().items():
-            if isinstance(memory, RowsInFile):
-                log.say(f"{name} is kept in a file of {gigabytes(memory.bytes)}")
+        tell_method(method, config, data, run, fabric, machine, learner)
+        say_where(method, machine, log)
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
         return finish(session, train(session))
+
+
+def check_run(
+    data: Prepared, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
+) -> Backbone | None:
+    """Refuse now what would be refused when the run begins, or goes on; nothing is written.
+
+    ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
+    to be estimated are not.
+    """
+    config, method = checked(data, config)
+    run = RunFolder(out)
+    if run.goes_on(config, _about(data, ()), resume=True, force=False):
+        return backbone
+    fabric = _started(data, config, machine)
+    learner = Learner(config, len(data.classes))
+    if backbone is not None:
+        learner.backbone = backbone
+    with default_precision(config.precision):
+        Inputs(data, config, learner, fabric, 0, Log(run, speaks=False)).check()
+        tell_method(method, config, data, run, fabric, machine, learner)
+    return vars(learner).get("backbone")  # as far as it was needed
 
 
 def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
@@ -97,6 +119,19 @@ def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     method = method_of(config)
     _refuse_early(config, data, method.needs)
     return config, method
+
+
+def _started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+    """Join the other processes; refuses data and batches that they cannot share."""
+    fabric = start(machine, config.precision)
+    if len(data.train) < fabric.world_size:
+        raise ConfigError(
+            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
+            "use fewer"
+        )
+    for phase in config.phases.values():
+        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+    return fabric
 
 
 def finish(session: Session, state: TrainingState) -> dict[str, Any]:
@@ -121,6 +156,8 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
             scores = scores_of(module, session.inputs, phase, split)
             table = data.split(split).observed
             result[key] = judged(scores.numpy(), table) | measures(scores.numpy(), table)
+            if fabric.is_global_zero:  # so that figures and reports need not score the pictures again
+                keep_scores(run, data.split(split), scores.float().numpy())
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
@@ -128,6 +165,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         partial = run.model_file.with_suffix(".partial")
         save_file({name: value.cpu().contiguous() for name, value in whole.items()}, partial)
         partial.replace(run.model_file)
+        session.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
     fabric.barrier()
@@ -140,12 +178,17 @@ def _recovery(
     """How well hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
-    in_files = any(isinstance(memory, RowsInFile) for memory in session.method.memories().values())
+    in_files = bool(files_of(session.method))
     if not in_files:
         best.restore_method(session.method, session.fabric)
     newest = newest_checkpoint(session.run.checkpoints)
     other_epoch = in_files and newest is not None and newest.path != best.path  # a file has the last one only
     here = None if other_epoch else session.method.estimates()
+    if other_epoch:
+        session.log.say(
+            "of the hidden labels only the model's knowledge is measured: what the method remembers is in "
+            "files, which have the last epoch and not the best"
+        )
     estimates = None
     if here is not None:
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
@@ -164,11 +207,7 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
             "use an, an-ls or role"
         )
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
-        raise ConfigError(
-            f"{name} leaves unknown labels out and so needs observed negatives, but this data has none: use "
-            "an, wan or role, or observe some "
-            "(`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
-        )
+        raise ConfigError(NO_NEGATIVES)
     if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
         raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
     if needs.marks and not len(data.train.marks):
@@ -177,6 +216,18 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise ConfigError(
             f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out"
         )
+    if config.frozen and config.boost is not None:
+        raise ConfigError(
+            f"boost {config.boost:g} multiplies the logits of cells, which stored features do not have: "
+            "leave --frozen or --boost out"
+        )
+    if config.frozen and config.classifier != "linear":
+        raise ConfigError(
+            f"--frozen stores pooled features, but --classifier {config.classifier} needs more of a picture: "
+            "leave --frozen out, or take --classifier linear"
+        )
+    if config.boost is not None and config.classifier == "token":
+        raise ConfigError("--boost multiplies logits of cells; --classifier token makes none: leave one out")
     for phase in config.phases.values():
         if phase.patience and "val" not in data.splits:
             raise ConfigError("patience waits for a better validation, but the data has no validation split")
@@ -184,7 +235,7 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _tell_method(
+def tell_method(
     method: Method,
     config: TrainConfig,
     data: Prepared,
@@ -193,6 +244,7 @@ def _tell_method(
     machine: Machine,
     learner: Learner,
 ) -> None:
+    """Show the method the labels of this process, and refuse what its memories cannot do."""
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
     observed = torch.from_numpy(data.train.observed.values[rows])
     layout = Layout(
@@ -206,12 +258,8 @@ def _tell_method(
     )
     method.to(fabric.device)
     method.prepare(layout)
-    in_files = [name for name, memory in method.memories().items() if isinstance(memory, RowsInFile)]
-    if in_files and len(config.phases) > 1 and config.full.start == "best":
-        raise ConfigError(
-            f"the memory {in_files[0]} is kept in a file (too large for RAM, or memories = file), which has "
-            "the last epoch only: the full phase can start from there (full.start = last), not from the best"
-        )
+    if len(config.phases) > 1 and config.full.start == "best":
+        refuse_best_start(method)
 
 
 def _about(data: Prepared, command: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sparselabel.config import Phase, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import Batch, in_order
-from sparselabel.data.frame import Frame
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.marks import Marks
 from sparselabel.data.sampler import rows_of
@@ -78,10 +77,10 @@ class Session:
         """What the method may see of a batch."""
         rows = batch.rows.clamp(min=0)
         return Step(
-            rows=self.on_device(batch.rows),
+            rows=batch.rows,
             observed=self.on_device(self.observed.index_select(0, rows)),
             outputs=outputs,
-            frames=self.frames(batch.frames),
+            frames=batch.frames,
             progress=progress,
             marks=self.marks(batch.rows),
             truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
@@ -101,11 +100,6 @@ class Session:
         real = rows.clamp(min=0)
         hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
         return hidden & (rows >= 0)[:, None]
-
-    def frames(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        """The frames where the model is."""
-        device = self.fabric.device
-        return frames if device.type == "cpu" else tuple(frame.to(device) for frame in frames)
 
     def marks(self, rows: Tensor) -> Marks | None:
         """Points and boxes of a batch, if the method wants them."""

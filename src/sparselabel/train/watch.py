@@ -28,8 +28,8 @@ class Watch:
     def keep(self, phase: str, epoch: int, module: nn.Module, method: Method) -> None:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of pictures, ``maps`` (n, L, h, w) of scores.
 
-        And what the method remembers of them: ``running_scores`` (n, L), ``heat_maps`` (n, L, H, W) in
-        0..255.
+        The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
+        ``heat_maps`` (n, L, H, W) in 0..255.
         """
         fabric = self.inputs.fabric
         if not len(self.rows) or not fabric.is_global_zero:

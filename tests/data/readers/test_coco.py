@@ -1,4 +1,6 @@
 import json
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +9,11 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.marks import Marks
 from sparselabel.data.readers import READERS, coco
-from sparselabel.errors import DataError
+from sparselabel.data.readers.common import Box
+from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.errors import DataError, DataWarning
 
 
 def content() -> dict[str, Any]:
@@ -137,6 +142,8 @@ def test_train_and_val_must_have_the_same_categories(tmp_path: Path, names: str,
         ("annotations", 0, {"bbox": [1, 2, 3]}, r"annotation 1: bbox must be \[x, y, width.*not \[1, 2, 3\]"),
         ("annotations", 0, {"bbox": [1, 2, -3, 4]}, r"annotation 1: bbox .*not \[1, 2, -3, 4\]"),
         ("annotations", 0, {"bbox": [1, 2, float("nan"), 4]}, r"annotation 1: bbox .*nan"),
+        ("annotations", 0, {"bbox": ["1", 2, 3, 4]}, r"annotation 1: bbox .*not \['1', 2, 3, 4\]"),
+        ("annotations", 0, {"bbox": None}, r"annotation 1: bbox .*not None"),
         (
             "images",
             2,
@@ -186,7 +193,9 @@ def test_missing_keys(tmp_path: Path, key: str, missing: str, message: str) -> N
     [
         ('{"images": [,]}', r"labels.json, line 1, column 13 is not JSON: Expecting value"),
         ("[]", r"must be an object with the lists images, annotations, categories; found a list"),
-        ('{"images": [], "info": 1}', r"the lists images, .*; found images, info"),
+        ('{"categories": [], "info": 1}', r"the lists images, .*; found categories, info"),
+        ("{}", r"the lists images, .*; found nothing"),
+        ('{"categories": [], "categories": []}', r"there are two lists 'categories'"),
         ('{"images": [], "annotations": [], "categories": [1]}', r"labels.json: 'images' is empty"),
     ],
 )
@@ -205,3 +214,123 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(DataError, match=r"not JSON in UTF-8: invalid start byte at byte 0"):
         coco.read(tmp_path / "labels.json")
+
+
+@pytest.mark.parametrize("order", [*permutations(("images", "annotations", "categories"))])
+def test_the_lists_may_come_in_any_order(tmp_path: Path, order: tuple[str, ...]) -> None:
+    data = content()
+    for number, annotation in enumerate(data["annotations"]):
+        annotation["segmentation"] = [[1.5, 2, 3, 4], []] if number else {"counts": "a}, {b", "size": [1, 2]}
+    data = {"info": {"images": []}} | {key: data[key] for key in order} | {"licenses": [{"id": 1}]}
+    split = coco.read(write(tmp_path, data)).splits["train"]
+    assert split.labels.ids.tolist() == ["10", "9"]
+    assert split.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]] * 2
+    assert (split.marks.rows.tolist(), split.marks.classes.tolist()) == ([0, 1], [1, 0])
+
+
+@pytest.mark.parametrize("names", [("9", "10", "11"), (9, "10", 11), ("b/ü", "a", "c"), (9, 10, 10**30)])
+def test_ids_may_be_numbers_or_texts(tmp_path: Path, names: tuple[Any, ...]) -> None:
+    data = content()
+    for image, name in zip(data["images"], names, strict=True):
+        image["id"] = name
+    for annotation in data["annotations"]:
+        annotation["image_id"] = names[{9: 0, 10: 1}[annotation["image_id"]]]
+    split = coco.read(write(tmp_path, data), keep_empty=True).splits["train"]
+    assert split.labels.ids.tolist() == sorted(map(str, names))
+    assert split.labels.values[sorted(map(str, names)).index(str(names[0]))].tolist() == [1, 1, 0]
+
+
+def test_pictures_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
+    file = write(tmp_path, content(), names=("9.jpg",))
+    with pytest.raises(
+        DataError, match=r"1 of 2 pictures are not in .*: 10.jpg \(image 10\); .*--skip-missing"
+    ):
+        coco.read(file)
+    with pytest.warns(DataWarning, match=r"1 of 2 pictures are not in .*: 10.jpg .*; they were left out"):
+        train = coco.read(file, skip_missing=True).splits["train"]
+    assert (train.labels.ids.tolist(), train.paths.tolist(), train.marks.rows.tolist()) == (
+        ["9"],
+        ["9.jpg"],
+        [0],
+    )
+    (tmp_path / "9.jpg").unlink()
+    with pytest.raises(DataError, match=r"2 of 2 pictures are not in"):
+        coco.read(file, skip_missing=True)
+
+
+def test_what_was_looked_for(tmp_path: Path) -> None:
+    """LVIS says which categories are not there; of the others that have no annotation nothing is known."""
+    data = content()
+    data["images"][0] |= {"neg_category_ids": [90], "not_exhaustive_category_ids": [18]}
+    data["images"][1] |= {"neg_category_ids": []}
+    data["images"][2] |= {"neg_category_ids": [1], "pos_category_ids": [90]}
+    for image in data["images"]:
+        image["coco_url"] = f"http://images.example.org/train2017/{image.pop('file_name')}"
+    train = coco.read(write(tmp_path, data)).splits["train"]
+    assert train.paths.tolist() == ["10.jpg", "11.jpg", "9.jpg"]
+    assert train.labels.values.tolist() == [[1, 1, -1], [-1, 0, 1], [1, 1, 0]]
+    data["images"][1]["neg_category_ids"] = [18]
+    with pytest.raises(DataError, match=r"image 10 has category 18 in neg_category_ids, and an annotation"):
+        coco.read(write(tmp_path, data))
+    data["images"][1]["neg_category_ids"] = [7]
+    with pytest.raises(DataError, match=r"image 10: 7 of neg_category_ids is not among the categories"):
+        coco.read(write(tmp_path, data))
+
+
+def straightforward(data: dict[str, Any]) -> tuple[list[str], list[list[int]], list[tuple[Any, ...]]]:
+    """Ids, labels and marks as a few loops give them."""
+    images = {str(image["id"]): image for image in data["images"]}
+    index_of = {category["id"]: index for index, category in enumerate(data["categories"])}
+    ids = sorted({str(annotation["image_id"]) for annotation in data["annotations"]})
+    labels = [[0] * len(index_of) for _ in ids]
+    marks = []
+    for annotation in data["annotations"]:
+        row, index = ids.index(str(annotation["image_id"])), index_of[annotation["category_id"]]
+        labels[row][index] = 1
+        if not annotation["iscrowd"]:
+            x, y, w, h = annotation["bbox"]
+            image = images[ids[row]]
+            box = Box(
+                x / image["width"], y / image["height"], (x + w) / image["width"], (y + h) / image["height"]
+            ).clipped()
+            if box:
+                marks.append((row, index, *box))
+    return ids, labels, sorted(marks, key=lambda mark: mark[0])
+
+
+@pytest.mark.parametrize("block", [100, 3000, 1 << 20])
+def test_many_annotations_against_a_few_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    random = np.random.default_rng(0)
+    keys = random.permutation(5000)[:60].tolist()
+    data = {
+        "images": [
+            {"id": key, "file_name": f"{key}.jpg", "width": 100 + key % 7, "height": 80 + key % 5}
+            for key in keys
+        ],
+        "annotations": [
+            {
+                "segmentation": [[1.25] * int(random.integers(1, 30))],
+                "id": number,
+                "image_id": keys[int(random.integers(0, 50))],
+                "category_id": int(random.integers(1, 9)) * 10,
+                "bbox": (random.random(4) * 90).round(2).tolist(),
+                "iscrowd": int(random.random() < 0.1),
+            }
+            for number in range(300)
+        ],
+        "categories": [{"id": number * 10, "name": f"c{number}"} for number in (3, 1, 2, 8, 7, 6, 5, 4)],
+    }
+    monkeypatch.setattr(coco, "JsonBlocks", partial(JsonBlocks, block=block))
+    read = coco.read_instances(write(tmp_path, data, names=()))
+    ids, labels, marks = straightforward(data)
+    assert read.labels.ids.tolist() == ids
+    assert read.labels.values.tolist() == labels
+    assert read.names.tolist() == [f"{key}.jpg".encode() for key in ids]
+    edges = np.asarray([mark[2:] for mark in marks])
+    assert read.marks.rows.tolist() == [mark[0] for mark in marks]
+    assert read.marks.classes.tolist() == [mark[1] for mark in marks]
+    np.testing.assert_array_equal(read.marks.centres, ((edges[:, :2] + edges[:, 2:]) / 2).astype(np.float32))
+    np.testing.assert_array_equal(read.marks.sizes, (edges[:, 2:] - edges[:, :2]).astype(np.float32))
+    Marks(read.marks.rows, read.marks.classes, read.marks.centres, read.marks.sizes)  # nothing to refuse

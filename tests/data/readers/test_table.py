@@ -180,7 +180,7 @@ WRONG_TABLES = {
     "image,dog\na.jpg,1\nx.jpg,0\ny.jpg,0\n": r"line 3: picture 'x.jpg' is not in .*; 2 of 3 .*: x.jpg, y",
     "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
     "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .*-1 is taken for 'not there' by some and for 'unknown'",
-    "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7'; this is a score, not a label: choose",
+    "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7'; this is a score, .* --scores",
     "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog'; if a column holds the labels' names",
     "image,dog,split\na.jpg,1,trian\n": r"line 2: split 'trian' is unknown: did you mean 'train'\?",
     "image,dog,split\na.jpg,1,\n": r"line 2: split '' is unknown: known: test, train, val",
@@ -343,3 +343,58 @@ def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> Split:
     with file.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows(lines)
     return table.read(file).splits["train"]
+
+
+OPEN_IMAGES = """ImageID,Source,LabelName,Confidence
+000026e7ee790996,verification,/m/04hgtk,0
+000026e7ee790996,verification,/m/07j7r,1
+000062a39995e348,crowdsource-verification,/m/04hgtk,1
+0000c64e1253d68f,verification,/m/07j7r,0
+"""
+NAMES = "LabelName,DisplayName\n/m/04hgtk,Human head\n/m/07j7r,Tree\n/m/01,Tree\n"
+
+
+def open_images(folder: Path, **options: Any) -> Split:
+    columns = {"image": "ImageID", "label": "LabelName", "value": "Confidence", "suffix": ".jpg"}
+    for name in ("000026e7ee790996", "000062a39995e348"):
+        Image.new("RGB", (4, 4)).save(folder / f"{name}.jpg")
+    with pytest.warns(DataWarning, match=r"columns that are not used: Source"):
+        return train_of(folder, OPEN_IMAGES, **columns, **options)
+
+
+def test_open_images(tmp_path: Path) -> None:
+    names = write(tmp_path, NAMES, "class-descriptions.csv")
+    with pytest.warns(
+        DataWarning, match=r"1 of 3 pictures are missing: 0000c64e1253d68f.jpg; they were left out"
+    ):
+        train = open_images(tmp_path, names=names, skip_missing=True)
+    assert train.labels.classes == ("Human head", "Tree")
+    assert train.paths.tolist() == ["000026e7ee790996.jpg", "000062a39995e348.jpg"]
+    assert train.labels.values.tolist() == [[NEGATIVE, POSITIVE], [POSITIVE, UNKNOWN]]
+    with pytest.raises(DataError, match=r"line 5: picture '0000c64e1253d68f.jpg' is not in .*--skip-missing"):
+        open_images(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "/m/07j7r,Tree\n",
+            r"names.csv has no name for 1 of 2 labels: /m/04hgtk; give the file that belongs",
+        ),
+        ("/m/07j7r\n", r"names.csv, line 1: must be a code and a name, not '/m/07j7r'"),
+        ("/m/07j7r,Tree\n/m/07j7r,Bush\n", r"line 2: '/m/07j7r' is 'Bush' here and 'Tree' before"),
+    ],
+)
+def test_names_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_images(tmp_path, names=write(tmp_path, text, "names.csv"))
+    with pytest.raises(DataError, match=r"none.csv is not there: .* leave --names out"):
+        open_images(tmp_path, names=tmp_path / "none.csv")
+
+
+def test_two_classes_with_one_name(tmp_path: Path) -> None:
+    names = write(tmp_path, "/m/04hgtk,Tree\n/m/07j7r,Tree\n", "names.csv")
+    with pytest.warns(DataWarning, match="left out"):
+        train = open_images(tmp_path, names=names, skip_missing=True)
+    assert train.labels.classes == ("Tree (/m/04hgtk)", "Tree (/m/07j7r)")

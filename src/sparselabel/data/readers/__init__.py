@@ -15,12 +15,29 @@ A reader is a function ``read(source: Path, ...) -> Source`` in a module of its 
 
 from collections.abc import Callable
 
-from sparselabel.data.readers import coco, folder, table, voc
+from sparselabel.data.readers import (
+    coco,
+    cub,
+    cvat,
+    fiftyone,
+    folder,
+    imagenet,
+    label_studio,
+    nuswide,
+    table,
+    voc,
+)
 from sparselabel.data.source import Source
 
 READERS: dict[str, Callable[..., Source]] = {
     "coco": coco.read,
+    "cub": cub.read,
+    "cvat": cvat.read,
+    "fiftyone": fiftyone.read,
     "folder": folder.read,
+    "imagenet": imagenet.read,
+    "label-studio": label_studio.read,
+    "nuswide": nuswide.read,
     "table": table.read,
     "voc": voc.read,
 }

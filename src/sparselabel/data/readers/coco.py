@@ -4,37 +4,54 @@ annotations/instances_train2014.json   {"images": [...], "annotations": [...], "
 train2014/COCO_train2014_000000000009.jpg
 """
 
-import json
-import math
-from collections.abc import Mapping
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts, refuse_duplicates
-from sparselabel.data.readers.common import (
-    Box,
-    Listing,
-    MarkColumns,
-    naming,
-    refuse_empty,
-    require_folder,
-)
+from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
+from sparselabel.data.marks import Marks
+from sparselabel.data.readers.coco_annotations import Annotations
+from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
+from sparselabel.data.readers.common import Listing, naming, refuse_empty, require_folder
+from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.data.readers.label_list import with_observed
+from sparselabel.data.readers.published import warn_of_another_size
 from sparselabel.data.source import Source, Split
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, DataWarning, listing
 
 PARTS = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
 
-Record = Mapping[str, Any]
+LISTS = ("images", "annotations", "categories")
 
 
-def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) -> Source:
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """What a file says of its images, in the order of their ids as strings; ``names`` are file names."""
+
+    labels: LabelTable
+    names: npt.NDArray[np.bytes_]
+    marks: Marks
+
+
+def read(
+    source: Path,
+    *,
+    images: Path | None = None,
+    keep_empty: bool = False,
+    skip_missing: bool = False,
+    labels: Path | None = None,
+) -> Source:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
-    A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE. Classes
-    come in the order of the file's categories, rows in the order of the image ids as strings.
+    A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
+    images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
+    ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
+    the order of the image ids as strings.
 
     Parameters
     ----------
@@ -44,10 +61,19 @@ def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) 
         The pictures' folder; by default the JSON file's own folder, or the folder laid out like COCO.
     keep_empty
         Keep pictures without any annotation; all their labels are NEGATIVE.
+    skip_missing
+        Leave out pictures whose file is not there, with a warning (Objects365 v2 names three such).
+    labels
+        A published list of the positive labels that training may see (see ``label_list``).
     """
+
+    def split(file: Path, files: Listing, below: str) -> Split:
+        return _with_pictures(file, read_instances(file, keep_empty), files, below, skip_missing)
+
     if not source.is_dir():
         root = require_folder(images or source.parent)
-        return Source(source.stem, root, {"train": _read_split(source, Listing(root), "", keep_empty)})
+        train = split(source, Listing(root), "")
+        return Source(source.stem, root, {"train": with_observed(train, labels) if labels else train})
     root = require_folder(images or source)
     year = _year(source, root)
     files = Listing(root)
@@ -55,13 +81,17 @@ def read(source: Path, *, images: Path | None = None, keep_empty: bool = False) 
     for name, part in PARTS.items():
         file = _annotations(source, part + year)
         if file.exists():
-            splits[name] = _read_split(file, files, f"{part}{year}/", keep_empty)
+            splits[name] = split(file, files, f"{part}{year}/")
     if len({split.labels.classes for split in splits.values()}) > 1:
         odd = set.symmetric_difference(*({*split.labels.classes} for split in splits.values()))
         raise DataError(
             f"{source}: train{year} and val{year} must have the same categories in the same order; "
             f"only one of them has: {listing(sorted(odd)) or 'none, but the order differs'}"
         )
+    if not keep_empty and year == "2014":
+        warn_of_another_size("coco", splits)
+    if labels is not None:
+        splits["train"] = with_observed(splits["train"], labels)
     return Source(source.resolve().name, root, splits)
 
 
@@ -86,127 +116,84 @@ def _year(source: Path, root: Path) -> str:
     return years[0]
 
 
-def _read_split(file: Path, files: Listing, below: str, keep_empty: bool) -> Split:
-    content = _load(file)
-    names, index_of = _categories(file, content["categories"])
-    images = {
-        str(_get(file, "image", place, image, "id")): image for place, image in enumerate(content["images"])
-    }
-    if len(images) < len(content["images"]):
-        with naming(file):
-            refuse_duplicates("image id", np.asarray([str(image["id"]) for image in content["images"]]))
-    ids = sorted(images)
-    sizes = [_size(file, key, images[key]) for key in ids]
-    row_of = {key: row for row, key in enumerate(ids)}
-    values = np.full((len(ids), len(names)), NEGATIVE, dtype=np.int8)
-    marks = MarkColumns()
-    for place, annotation in enumerate(content["annotations"]):
-        row = row_of.get(str(_get(file, "annotation", place, annotation, "image_id")))
-        index = index_of.get(str(_get(file, "annotation", place, annotation, "category_id")))
-        if row is None or index is None:
-            key, what = ("image_id", "images") if row is None else ("category_id", "categories")
-            name = _name("annotation", place, annotation)
-            raise DataError(f"{file}: {name}: {key} {annotation[key]!r} is not among the {what}")
-        values[row, index] = POSITIVE
-        if not annotation.get("iscrowd", 0):
-            box = _box(file, place, annotation, *sizes[row])
-            if box is not None:
-                marks.add(row, index, box)
-    with naming(file):
-        table = LabelTable(np.asarray(ids, dtype=np.str_), names, values)
-    kept = np.arange(len(ids)) if keep_empty else np.flatnonzero(table.per_picture(POSITIVE))
-    table = table.take(kept)
+def read_instances(file: Path, keep_empty: bool = False) -> Instances:
+    """Read a file's lists, in whatever order they come, in memory for their numbers and no more."""
+    if not file.is_file():
+        raise DataError(f"{file} is not there: give a COCO-style JSON file, or a folder laid out like COCO")
+    expected = f"an object with the lists {', '.join(LISTS)}"
+    found: dict[str, Any] = {}
+    others: list[str] = []
+    codes = CategoryCodes(file)
+    with JsonBlocks(file, expected) as blocks:
+        for key in blocks:
+            if key not in LISTS or not blocks.is_list:
+                others.append(key)
+            elif key in found:
+                raise DataError(f"{file}: there are two lists {key!r}: leave one of them out")
+            elif key == "images":
+                found[key] = Images(blocks, codes)
+            elif key == "categories":
+                found[key] = [category for block in blocks.elements() for category in block]
+            else:  # read now if the images are known, else passed over now and read when they are
+                ready = "images" in found
+                found[key] = Annotations(blocks, found["images"], codes) if ready else blocks.position
+        if len(found) < len(LISTS):
+            raise DataError(f"{file}: must be {expected}; found {listing([*found, *others]) or 'nothing'}")
+        images, annotations = found["images"], found["annotations"]
+        if not isinstance(annotations, Annotations):
+            blocks.go_to(annotations)
+            annotations = Annotations(blocks, images, codes)
+    categories = read_categories(file, found["categories"])
+    kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
+    class_of = {key: index for key, (index, _) in categories.items()}
+    values, marks = annotations.build(class_of, kept)
+    names = tuple(name for _, name in categories.values())
+    # Ids and names were checked to be unique, and the values are what they are.
+    table = LabelTable(images.ids[kept], names, values, check=False)
     refuse_empty(table, f"{file}: no image has an annotation")
-    return Split(table, _pictures(file, files, below, table, images), marks.build().take(kept))
+    return Instances(table, images.names[kept], marks)
 
 
-def _load(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise DataError(
-            f"{file} is not there: give a COCO-style JSON file, or a folder laid out like COCO"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{file}, line {error.lineno}, column {error.colno} is not JSON: {error.msg}"
-        ) from error
-    lists = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
-        found = listing(content) if isinstance(content, dict) else f"a {type(content).__name__}"
-        raise DataError(f"{file}: must be an object with the lists {', '.join(lists)}; found {found}")
-    for key in ("images", "categories"):
-        if not content[key]:
-            raise DataError(f"{file}: {key!r} is empty")
-    return content
-
-
-def _categories(file: Path, categories: list[Record]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Class names in the file's order, and category id -> class index."""
-    names = [str(_get(file, "category", place, item, "name")) for place, item in enumerate(categories)]
-    keys = [str(_get(file, "category", place, item, "id")) for place, item in enumerate(categories)]
-    with naming(file):
-        refuse_duplicates("category", np.asarray(names, dtype=np.str_))
-        refuse_duplicates("category id", np.asarray(keys, dtype=np.str_))
-    return tuple(names), {key: index for index, key in enumerate(keys)}
-
-
-def _name(kind: str, place: int, record: Any) -> str:
-    """How messages call a record: by its id, or by its place in the list if it has none."""
-    known = isinstance(record, dict) and "id" in record
-    return f"{kind} {record['id']}" if known else f"{kind} at position {place} (counted from 0)"
-
-
-def _get(file: Path, kind: str, place: int, record: Any, key: str) -> Any:
-    try:
-        return record[key]
-    except (KeyError, TypeError, IndexError):
-        raise DataError(f"{file}: {_name(kind, place, record)} has no {key!r}: {record!r:.200}") from None
-
-
-def _size(file: Path, key: str, image: Record) -> tuple[float, float]:
-    width, height = image.get("width"), image.get("height")
-    if not (isinstance(width, int | float) and isinstance(height, int | float) and width > 0 and height > 0):
-        raise DataError(
-            f"{file}: image {key} must have a width and a height above 0, not {width!r} and {height!r}"
+def _with_pictures(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
+    """The instances with their pictures' paths, and without those of no picture if that is wanted."""
+    labels, marks = instances.labels, instances.marks
+    paths, there = _pictures(file, instances, files, below)
+    if not there.all():
+        missing = [
+            f"{below}{name.decode()} (image {key})"
+            for name, key in zip(instances.names[~there][:10].tolist(), labels.ids[~there], strict=False)
+        ]
+        left_out = int((~there).sum())
+        more = f" and {left_out - len(missing):,} more" if left_out > len(missing) else ""
+        said = (
+            f"{file}: {left_out:,} of {len(labels):,} pictures are not in {files.root}: "
+            f"{', '.join(missing)}{more}"
         )
-    return width, height
-
-
-def _box(file: Path, place: int, annotation: Record, width: float, height: float) -> Box | None:
-    """The part of an annotation's box inside the picture; None if it has no area."""
-    match _get(file, "annotation", place, annotation, "bbox"):
-        case [int() | float() as x, int() | float() as y, int() | float() as w, int() | float() as h] if (
-            math.isfinite(x + y + w + h) and w >= 0 and h >= 0
-        ):
-            return Box(x / width, y / height, (x + w) / width, (y + h) / height).clipped()
-        case wrong:
-            name = _name("annotation", place, annotation)
-            raise DataError(f"{file}: {name}: bbox must be [x, y, width, height] in pixels, not {wrong!r}")
+        if not skip_missing or not there.any():
+            raise DataError(
+                f"{said}; name the pictures' folder with --images, or leave them out with --skip-missing"
+            )
+        warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
+        rows = np.flatnonzero(there)
+        labels, paths, marks = labels.take(rows), paths[rows], marks.take(rows)
+    with naming(file):
+        refuse_duplicates("picture file", paths)
+    return Split(labels, paths, marks)
 
 
 def _pictures(
-    file: Path, files: Listing, below: str, table: LabelTable, images: Mapping[str, Record]
-) -> Texts:
+    file: Path, instances: Instances, files: Listing, below: str
+) -> tuple[Texts, npt.NDArray[np.bool_]]:
     """Where the pictures are: ``file_name``, or its last two or last one components (patch folders)."""
-    paths: list[str] = []
-    missing: list[str] = []
-    for place, key in enumerate(table.ids.tolist()):
-        name = str(_get(file, "image", place, images[key], "file_name"))
-        parts = name.split("/")
-        ends = (below + "/".join(parts[-most:]) for most in (len(parts), 2, 1))
-        path = next((end for end in ends if end in files), None)
-        if path is None:
-            missing.append(f"{below}{name} (image {key})")
-        else:
-            paths.append(path)
-    if missing:
-        raise DataError(
-            f"{file}: {len(missing):,} of {len(table):,} pictures are not in {files.root}: "
-            f"{listing(missing)}; name the pictures' folder with --images"
-        )
-    with naming(file):
-        refuse_duplicates("picture file", np.asarray(paths, dtype=np.str_))
-    return np.asarray(paths, dtype=np.str_)
+    blocks: list[Texts] = []
+    for start in range(0, len(instances.names), 65_536):
+        paths: list[str] = []
+        for row, name in enumerate(instances.names[start : start + 65_536].tolist(), start):
+            parts = name.decode().split("/")
+            if not parts[-1]:
+                raise DataError(f"{file}: image {instances.labels.ids[row]} has no 'file_name'")
+            ends = (below + "/".join(parts[-most:]) for most in (len(parts), 2, 1))
+            paths.append(next((end for end in ends if end in files), ""))
+        blocks.append(np.asarray(paths, dtype=np.str_))
+    joined = np.concatenate(blocks)
+    return joined, joined != ""

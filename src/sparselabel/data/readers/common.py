@@ -1,17 +1,18 @@
 """What several readers need: looking up picture files, unit boxes, errors that name the file."""
 
+import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, listing
 
 SPLITS = ("train", "val", "test")
 
@@ -89,6 +90,19 @@ def naming(file: Path) -> Iterator[None]:
         raise DataError(f"{file}: {error}") from error
 
 
+def load_json(file: Path, otherwise: str) -> Any:
+    """The content of a JSON file that fits into memory; ``otherwise``: what to give if there is none."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{file} is not there, or not a file: {otherwise}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno:,}, column {error.colno:,}"
+        raise DataError(f"{file}, {place} is not JSON: {error.msg}") from error
+
+
 def refuse_empty(table: LabelTable, message: str) -> None:
     """Raise if a table has no rows."""
     if not len(table):
@@ -102,3 +116,35 @@ def require_folder(folder: Path) -> Path:
             f"{folder} is {'not a folder' if folder.exists() else 'not there'}: a folder is needed"
         )
     return folder
+
+
+def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None:
+    """Raise if pictures that a file names are not there."""
+    missing = [path for path in paths if path not in files]
+    if missing:
+        raise DataError(
+            f"{named_by} names {len(missing):,} of {len(paths):,} pictures that are not in {files.root}: "
+            f"{listing(missing)}; name the pictures' folder with --images"
+        )
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a text file, without spaces around them and without empty ones at the end."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise DataError(f"{file} is not there, and it is needed") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    stripped = [line.strip() for line in lines]
+    while stripped and not stripped[-1]:
+        stripped.pop()
+    return stripped
+
+
+def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of these files that is in one of these folders."""
+    places = (folder / name for name in names for folder in folders)
+    return next((place for place in places if place.is_file()), None)

@@ -12,10 +12,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts
 from sparselabel.data.readers.common import SPLITS, Listing, require_folder
 from sparselabel.data.readers.table_cells import open_cells
+from sparselabel.data.readers.table_names import read_names
 from sparselabel.data.readers.table_shapes import Pictures, read_long, read_wide
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, DataWarning, listing
@@ -32,6 +34,9 @@ def read(
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    suffix: str = "",
+    names: Path | None = None,
+    skip_missing: bool = False,
 ) -> Source:
     """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
 
@@ -54,18 +59,25 @@ def read(
         Name of the column with train, val or test; without it all rows are train.
     separator
         What separates several classes in one cell (long).
+    suffix
+        What to put behind the image column to get a file's name (".jpg" where it holds bare ids).
+    names
+        A table of code and name, if the labels are codes (class-descriptions.csv of Open Images).
+    skip_missing
+        Leave out pictures whose file is not there, with a warning, instead of stopping.
     """
     with open_cells(source, image) as cells:
         pictures = Pictures(cells, image, split)
         wide = label not in cells.header
         content = read_wide(cells, pictures) if wide else read_long(cells, pictures, label, value, separator)
-    _warn_of_alike(source, content.classes)
+    classes = content.classes if names is None else read_names(names, content.classes)
+    _warn_of_alike(source, classes)
     if not wide:
-        _warn_of_several_in_one(source, content.classes)
+        _warn_of_several_in_one(source, classes)
     root = require_folder(images or source.parent)
-    paths = _paths(pictures, root)
-    table = LabelTable(paths, content.classes, content.values)
-    codes = np.asarray(pictures.splits, dtype=np.int8)
+    paths, there = _paths(pictures, root, suffix, skip_missing)
+    table = LabelTable(paths, classes, content.values)
+    codes = np.where(there, np.asarray(pictures.splits, dtype=np.int8), -1)
     splits: dict[str, Split] = {}
     for code, name in enumerate(SPLITS):
         rows = np.flatnonzero(codes == code)
@@ -111,17 +123,24 @@ def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
             )
 
 
-def _paths(pictures: Pictures, root: Path) -> Texts:
-    """The pictures' paths, if there are any and all are in ``root``."""
-    names = list(pictures.row_of)
+def _paths(
+    pictures: Pictures, root: Path, suffix: str, skip_missing: bool
+) -> tuple[Texts, npt.NDArray[np.bool_]]:
+    """The pictures' paths, and which of them are in ``root``: all, unless others may be left out."""
+    names = [name + suffix for name in pictures.row_of]
     if not names:
         raise DataError(f"{pictures.cells.file} has a header but no rows")
     files = Listing(root)
-    missing = [name for name in names if name not in files]
-    if missing:
-        raise pictures.cells.wrong(
-            pictures.lines[pictures.row_of[missing[0]]],
-            f"picture {missing[0]!r} is not in {root}; {len(missing):,} of {len(names):,} pictures are "
-            f"missing: {listing(missing)}; name the pictures' folder with --images",
-        )
-    return np.asarray(names, dtype=np.str_)
+    there = np.asarray([name in files for name in names], dtype=np.bool_)
+    paths = np.asarray(names, dtype=np.str_)
+    if not there.all():
+        missing = paths[~there]
+        said = f"{len(missing):,} of {len(names):,} pictures are missing: {listing(missing)}"
+        if not skip_missing or not there.any():
+            raise pictures.cells.wrong(
+                pictures.lines[int(np.argmin(there))],
+                f"picture {str(missing[0])!r} is not in {root}; {said}; name the pictures' folder with "
+                f"--images, or what their names lack with --suffix, or leave them out with --skip-missing",
+            )
+        warnings.warn(f"{pictures.cells.file}: {said}; they were left out", DataWarning, stacklevel=3)
+    return paths, there

@@ -153,7 +153,7 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
     if number == -1:
         why += "; -1 is taken for 'not there' by some and for 'unknown' by others: write 0 or nothing"
     elif 0 < number < 1:
-        why += "; this is a score, not a label: choose a threshold and write 1 or 0 first"
+        why += "; this is a score, not a label: write 1 or 0, or give a file of scores with --scores"
     elif math.isnan(number):
         why += "; if a column holds the labels' names, say which with --label"
     raise cells.wrong(line, f"column {column!r} {why}")

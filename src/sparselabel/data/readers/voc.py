@@ -14,6 +14,7 @@ import numpy as np
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
 from sparselabel.data.marks import Marks
 from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty
+from sparselabel.data.readers.published import warn_of_another_size
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, listing
 
@@ -44,6 +45,7 @@ def read(source: Path) -> Source:
         table = _read_labels(main, classes, PARTS[name])
         paths = _pictures(files, table, main, PARTS[name])
         splits[name] = Split(table, paths, _read_boxes(root, files, table))
+    warn_of_another_size("voc", splits)
     return Source(root.resolve().name, root, splits)
 
 

@@ -1,0 +1,132 @@
+"""What a command is given: a file or a recipe beside its flags, and whole numbers that are whole.
+
+Both are sources in cyclopts' sense: they see the arguments of the command that was asked for, before any of
+them is converted.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from sparselabel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cyclopts import App, Argument, ArgumentCollection
+
+    from sparselabel.config import Recipe
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """Settings from a file.
+
+    Parameters
+    ----------
+    config
+        TOML file with these settings, nested flags as tables; a flag beats the file.
+    """
+
+    config: Path | None = None
+
+
+@dataclass(frozen=True)
+class FromFileOrRecipe(FromFile):
+    """Settings from a file, or from a recipe.
+
+    Parameters
+    ----------
+    recipe
+        The same from a published table's recipe (`sparselabel recipes` lists them).
+    """
+
+    recipe: str | None = None
+
+
+FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a file with a recipe tells beside the flags: the recipe, and its settings of the method."""
+
+    recipe: "Recipe"
+    settings: dict[str, Any]
+
+
+def told_by(given: FromFile) -> Told | None:
+    """What the file or the recipe that a command was given tells; None where it is no recipe."""
+    config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
+    found = _read(None if config is None else str(config), recipe)
+    if found is None:
+        return None
+    values, about, _ = found
+    return None if about is None else Told(about, values.get("settings", {}))
+
+
+def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
+    """Fill what no flag has set from the file or the recipe that --config or --recipe names."""
+    found = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
+    if found is None:
+        return
+    from cyclopts.config import Dict
+
+    values, _, source = found
+    Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
+
+
+def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
+    """A fraction where a whole number is wanted: cyclopts would round it without a word."""
+    for argument in arguments:
+        if not _is_whole(argument.hint):
+            continue
+        for token in argument.tokens:
+            if _is_fraction(token.value):
+                raise ConfigError(f"{argument.name} must be a whole number, not {token.value}")
+
+
+def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
+    found: list[Argument] = [argument for argument in arguments if flag in argument.names]
+    return found[0].tokens[-1].value if found and found[0].tokens else None
+
+
+def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Recipe | None, str] | None":
+    """The settings of a file or a recipe, what it says as a recipe, and its name."""
+    import tomllib
+
+    from sparselabel.config import take_recipe
+    from sparselabel.recipes import text_of
+
+    if config is not None and recipe is not None:
+        raise ConfigError(
+            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
+        )
+    if config is None and recipe is None:
+        return None
+    source = f"recipe {recipe}" if config is None else config
+    if config is not None and not Path(config).is_file():
+        raise ConfigError(f"there is no configuration file {config}")
+    try:
+        text = text_of(str(recipe)) if config is None else Path(config).read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{source} is not TOML: {error}") from error
+    about = take_recipe(values, source)
+    if "config" in values:
+        raise ConfigError(f"{source} names another file (config): one file has all settings")
+    return values, about, source
+
+
+def _is_whole(hint: Any) -> bool:
+    """Whether a type has whole numbers and no others: int, a list of them, or None beside them."""
+    kinds = {part for part in get_args(hint) or (hint,) if part is not NoneType}
+    if any(get_origin(kind) is list for kind in kinds):
+        kinds = {part for kind in kinds for part in get_args(kind)}
+    return kinds == {int}
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return not float(text).is_integer()
+    except (ValueError, OverflowError):
+        return False

@@ -1,0 +1,43 @@
+"""``sparselabel labels``: the labels of prepared data as a file for other programs."""
+
+from pathlib import Path
+from typing import Literal
+
+from sparselabel.cli.terminal import plain_console
+
+
+def labels(
+    folder: Path,
+    /,
+    *,
+    out: Path,
+    split: str | None = None,
+    which: Literal["observed", "full"] = "observed",
+    force: bool = False,
+) -> None:
+    """Write the labels of prepared data as a table (.csv) or in COCO's form (.json).
+
+    Example: `sparselabel labels prepared --split train --out labels.json`
+
+    Parameters
+    ----------
+    folder
+        Prepared data, as `sparselabel prepare` wrote it.
+    out
+        File to write. CSV: 1, 0, or nothing where it is unknown. JSON: with boxes.
+    split
+        Which split; default: all (CSV).
+    which
+        observed: what training sees; full: all that is known.
+    force
+        Replace the file.
+    """
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.write_labels import write_labels
+
+    prepared = open_prepared(folder)
+    write_labels(prepared, split, which, out, force)
+    pictures = sum(len(part) for name, part in prepared.splits.items() if split in (None, name))
+    plain_console().print(
+        f"{which} labels of {pictures:,} pictures and {len(prepared.classes):,} classes in {out}"
+    )

@@ -1,0 +1,108 @@
+"""``sparselabel report``: one or more runs as one HTML file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.config import Machine
+from sparselabel.errors import DataError, ModelError, RunError
+
+if TYPE_CHECKING:
+    from sparselabel.report.html.runs import Reported
+
+
+def report(
+    *runs: Path,
+    out: Path = Path("report.html"),
+    split: str | None = None,
+    data: Path | None = None,
+    workers: int = Machine().workers,
+) -> None:
+    """Write a report of finished runs: one HTML file that opens offline, on a phone too.
+
+    Numbers, learning curves, classes, sizes, scores, heat maps of telling pictures, and training labels that
+    are likely missing. The first run is the one that others are compared with. What has not been scored yet
+    is scored now and kept in the run.
+
+    Example: `sparselabel report runs/an runs/role --out report.html`
+
+    Parameters
+    ----------
+    runs
+        Folders of finished runs on the same data.
+    out
+        HTML file to write.
+    split
+        Which split of the data it is about: test or val; default: test, if there is one.
+    data
+        The runs' prepared data, if it is no longer where it was.
+    workers
+        Processes that load pictures.
+    """
+    from sparselabel.report.html.page import checked_page
+    from sparselabel.report.html.runs import read_runs
+
+    out = checked_page(out)
+    write(read_runs(runs, split, data), out, workers)
+    plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")
+
+
+def write(about: "Reported", out: Path, workers: int) -> None:
+    """Let the models say what is not on the disk yet, and write the report with what there is."""
+    from sparselabel import __version__
+    from sparselabel.evaluate.maps import write_maps
+    from sparselabel.evaluate.missing import write_missing
+    from sparselabel.report.html.cards import entries, read_missing, with_maps
+    from sparselabel.report.html.page import write_report
+    from sparselabel.report.html.scored import Scored, look_at_scores
+
+    notes: dict[str, str] = {}
+    scored = Scored()
+    if about.split is not None:
+        with _or_note(notes, "scores"):
+            _score(about, about.split, workers)
+            scored = look_at_scores(about)
+        with _or_note(notes, "pictures"):
+            for run in with_maps(about, about.split):
+                write_maps(run.folder.path, about.split, *entries(scored.groups), about.moved)
+    missing = None
+    if about.hidden:
+        with _or_note(notes, "missing"):
+            missing = read_missing(about)
+            if missing is None:
+                with progress(len(about.data.train), "scoring train") as advance:
+                    path = about.reference.folder.path
+                    write_missing(path, data=about.moved, workers=workers, report=advance)
+                missing = read_missing(about)
+            if missing is not None:
+                places = missing.shown()
+                shown = missing.rows[places].tolist(), missing.classes[places].tolist()
+                for run in with_maps(about, "train"):
+                    write_maps(run.folder.path, "train", *shown, about.moved)
+    write_report(about, scored, missing, out, notes, __version__)
+    for note in dict.fromkeys(notes.values()):
+        plain_console().print(f"left out: {note}")
+
+
+def _score(about: "Reported", split: str, workers: int) -> None:
+    """Score the split's pictures with the models that have not, or whose scores are of other pictures."""
+    from sparselabel.evaluate.run import evaluate_run
+    from sparselabel.evaluate.saved import saved_scores
+
+    for run in about.runs:
+        try:
+            saved_scores(run.folder.path, split, about.moved)
+        except RunError:
+            with progress(len(about.data.split(split)), f"scoring {split}, {run.name}") as advance:
+                evaluate_run(run.folder.path, split, data=about.moved, workers=workers, report=advance)
+
+
+@contextmanager
+def _or_note(notes: dict[str, str], section: str) -> Iterator[None]:
+    """Where pictures, a model or the right to write are missing, the report goes on and says so."""
+    try:
+        yield
+    except (DataError, ModelError, RunError, OSError) as error:
+        notes[section] = str(error)

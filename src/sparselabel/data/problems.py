@@ -1,0 +1,224 @@
+"""What may be wrong with prepared data: each problem with a name, what was found and what to do about it."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.describe import Counts
+from sparselabel.data.labels import POSITIVE
+from sparselabel.errors import listing
+
+HANDFUL = 5  # observed positives below which a class can hardly be learned
+NAMED = 5  # things that a line names; JSON has all
+SURPRISE = 5.0  # standard deviations from what a random choice keeps: never by chance, with 1,000 classes too
+NOTABLE = 0.05  # and by so much of the class's positives
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that may be wrong: a name, what was found, what to do, and all that it was found in."""
+
+    name: str
+    what: str
+    remedy: str
+    items: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.what} → {self.remedy}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``sparselabel data --json`` prints it."""
+        return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
+
+
+def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Problem]:
+    """What the labels alone tell."""
+    return [
+        *_wrong_labels(prepared, counted),
+        *_stray_marks(prepared),
+        *_rare_classes(prepared, counted),
+        *_alike_classes(prepared, counted),
+        *_unlabelled_pictures(prepared, counted),
+        *_preference(prepared, counted),
+    ]
+
+
+def _wrong_labels(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    for name, counts in counted.items():
+        if not counts.wrong:
+            continue
+        split = prepared.splits[name]
+        items = tuple(
+            {
+                "split": name,
+                "image": str(split.paths[row]),
+                "class": prepared.classes[column],
+                "observed": int(split.observed.values[row, column]),
+                "truth": int(split.truth.values[row, column]),
+            }
+            for row, column in counts.first_wrong
+        )
+        first = items[0]
+        yield Problem(
+            "wrong-labels",
+            f"{counts.wrong:,} observed labels of {name} are not the true ones, as {first['class']} of "
+            f"{first['image']} (observed {first['observed']}, truth {first['truth']})",
+            "prepare the data again with thresholds further apart, if scores of another model set them"
+            if name == "train" and "scored" in prepared.made
+            else "find out which is right, and prepare the data again",
+            items,
+        )
+
+
+def _stray_marks(prepared: Prepared) -> Iterator[Problem]:
+    for name, split in prepared.splits.items():
+        rows, classes = np.asarray(split.marks.rows), np.asarray(split.marks.classes)
+        inside = (rows >= 0) & (rows < len(split)) & (classes >= 0) & (classes < len(prepared.classes))
+        known = np.zeros(len(rows), dtype=bool)
+        known[inside] = split.truth.values[rows[inside], classes[inside]] == POSITIVE
+        if known.all():
+            continue
+        items = tuple(sorted({str(split.paths[row]) for row in rows[~known & inside].tolist()}))
+        yield Problem(
+            "stray-marks",
+            f"{(~known).sum():,} points or boxes of {name} are of classes that their pictures are not said "
+            f"to show: {listing(items, NAMED)}",
+            "set the label or remove the mark, and prepare the data again",
+            items,
+        )
+
+
+def _rare_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    names = np.asarray(prepared.classes)
+    seen = counted["train"].per_class["observed_positive"]
+    anywhere = np.sum([counts.per_class["positive"] for counts in counted.values()], axis=0)
+    yield from _of_classes(
+        "empty-classes",
+        names[anywhere == 0],
+        "without any positive in any split",
+        "leave them out, or look for a mistake in the names",
+    )
+    yield from _of_classes(
+        "never-observed",
+        names[(seen == 0) & (anywhere > 0)],
+        "never observed as positive in training, though there are positives",
+        "training cannot learn them: annotate some, or leave them out",
+    )
+    few = (seen > 0) & (seen < HANDFUL)
+    yield from _of_classes(
+        "few-positives",
+        [f"{name} ({number})" for name, number in zip(names[few], seen[few].tolist(), strict=True)],
+        f"with fewer than {HANDFUL} observed positives in training",
+        "annotate more, or expect little of them",
+    )
+    train = counted["train"]
+    always = train.per_class["positive"] == len(prepared.train)
+    if len(prepared.train) >= HANDFUL:
+        yield from _of_classes(
+            "always-positive",
+            names[always],
+            "positive on every training picture",
+            "there is nothing to learn: leave them out",
+        )
+    for split, counts in counted.items():
+        missing = (counts.per_class["positive"] == 0) & (anywhere > 0)
+        if split != "train" and missing.any():
+            yield from _of_classes(
+                "not-judged",
+                names[missing],
+                f"without a positive in {split}",
+                "their average precision counts as 0 there: hold out pictures that show them",
+            )
+
+
+def _alike_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    spelled: dict[str, list[str]] = {}
+    for name in prepared.classes:
+        spelled.setdefault(_letters(name), []).append(name)
+    yield from _of_groups(
+        "similar-names",
+        spelled.values(),
+        "class names that differ only in case, spaces, hyphens or underscores",
+        "if they mean one class, unite them",
+    )
+    total = np.sum([counts.per_class["positive"] for counts in counted.values()], axis=0)
+    together: dict[tuple[bytes, ...], list[str]] = {}
+    for index in np.flatnonzero(total >= HANDFUL).tolist():  # a few positives may coincide by chance
+        key = tuple(counts.columns[index] for counts in counted.values())
+        together.setdefault(key, []).append(prepared.classes[index])
+    yield from _of_groups(
+        "same-positives",
+        together.values(),
+        "classes that are positive on exactly the same pictures",
+        "nothing can tell them apart: unite them, or look for a copied column",
+    )
+
+
+def _unlabelled_pictures(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    per_picture = counted["train"].per_picture
+    bare = np.flatnonzero((per_picture["observed_positive"] == 0) & (per_picture["observed_negative"] == 0))
+    if len(bare):
+        items = tuple(np.asarray(prepared.train.paths)[bare].tolist())
+        yield Problem(
+            "unlabelled",
+            f"{len(bare):,} of {len(prepared.train):,} training pictures have no observed label at all: "
+            f"{listing(items, NAMED)}",
+            "methods that take unknown for absent learn that they show nothing: label or remove them",
+            items,
+        )
+
+
+def _preference(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    """Observed positives that are no random choice of each picture's positives."""
+    counts = counted["train"]
+    positive = counts.per_class["positive"]
+    more = counts.per_class["observed_positive"] - counts.uniform
+    with np.errstate(divide="ignore", invalid="ignore"):
+        notable = (np.abs(more) > SURPRISE * counts.spread) & (np.abs(more) > NOTABLE * positive)
+    chosen = np.flatnonzero(notable & counts.hidden)
+    if not len(chosen):
+        return
+    chosen = chosen[np.argsort(-np.abs(more[chosen] / positive[chosen]), kind="stable")]
+    items = tuple(
+        {
+            "class": prepared.classes[index],
+            "kept": float(counts.per_class["observed_positive"][index] / positive[index]),
+            "kept_if_uniform": float(counts.uniform[index] / positive[index]),
+        }
+        for index in chosen.tolist()
+    )
+    shown = [f"{item['class']} {item['kept']:.0%} instead of {item['kept_if_uniform']:.0%}" for item in items]
+    yield Problem(
+        "preference",
+        f"which positives are observed is no random choice of each picture's: of {len(items):,} classes far "
+        f"more or far fewer are, as {listing(shown, NAMED)}",
+        "methods and estimates that count on a random choice are off: annotate a few pictures completely and "
+        "use `sparselabel expect --how counted`",
+        items,
+    )
+
+
+def _of_classes(
+    name: str, classes: Iterable[str] | npt.NDArray[np.str_], what: str, remedy: str
+) -> Iterator[Problem]:
+    items = tuple(map(str, classes))
+    if items:
+        many = f"{len(items):,} class{'' if len(items) == 1 else 'es'}"
+        yield Problem(name, f"{many} {what}: {listing(items, NAMED)}", remedy, items)
+
+
+def _of_groups(name: str, groups: Iterable[list[str]], what: str, remedy: str) -> Iterator[Problem]:
+    items = tuple(group for group in groups if len(group) > 1)
+    if items:
+        yield Problem(name, f"{what}: {listing(map(' = '.join, items), NAMED)}", remedy, items)
+
+
+def _letters(name: str) -> str:
+    """A name without what people write in different ways: case, spaces, hyphens, underscores."""
+    return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold())

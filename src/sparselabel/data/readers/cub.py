@@ -1,0 +1,168 @@
+"""Caltech-UCSD Birds 200-2011 with its 312 attributes as classes.
+
+CUB_200_2011/images.txt                              "1 001.Black_footed_Albatross/Black_..._0046_18.jpg"
+            /train_test_split.txt                    "1 0": picture 1 is not for training
+            /attributes/image_attribute_labels.txt   "1 1 0 3 27.7": picture, attribute, is it there, ...
+            /images/001.Black_footed_Albatross/...
+attributes.txt, beside CUB_200_2011 as in the archive or in it   "1 has_bill_shape::curved_(up_or_down)"
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import UNKNOWN, Labels, LabelTable
+from sparselabel.data.readers.common import (
+    Listing,
+    first_there,
+    lines_of,
+    naming,
+    refuse_empty,
+    refuse_missing,
+    require_folder,
+)
+from sparselabel.data.readers.numbers import Numbers, leading_numbers
+from sparselabel.data.readers.published import warn_of_another_size
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError
+
+ATTRIBUTES = Path("attributes", "image_attribute_labels.txt")
+
+
+def read(source: Path, *, images: Path | None = None) -> Source:
+    """Read CUB-200-2011 from the folder ``CUB_200_2011``, or the one above it.
+
+    An attribute is POSITIVE where ``is_present`` is 1, else NEGATIVE, however certain the annotator was: the
+    papers' reading. "train" and "test" are the official split, in the order of ``images.txt``.
+
+    Parameters
+    ----------
+    source
+        The folder.
+    images
+        The pictures' folder; by default ``images`` inside.
+    """
+    root = _locate(source)
+    keys, names = _numbered(root / "images.txt", "a picture")
+    in_training = _in_training(root / "train_test_split.txt", keys)
+    attributes, classes = _numbered(_attribute_names(root), "an attribute")
+    values = _read_labels(root / ATTRIBUTES, keys, attributes)
+    folder = require_folder(images or root / "images")
+    refuse_missing(Listing(folder), names, root / "images.txt")
+    with naming(root / "images.txt"):
+        table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
+    whole = Split(table, table.ids)
+    splits = {
+        "train": whole.take(np.flatnonzero(in_training)),
+        "test": whole.take(np.flatnonzero(~in_training)),
+    }
+    refuse_empty(splits["train"].labels, f"{root / 'train_test_split.txt'}: no picture is for training (1)")
+    splits = {name: split for name, split in splits.items() if len(split.labels)}
+    warn_of_another_size("cub", splits)
+    return Source(root.resolve().name, folder, splits)
+
+
+def _locate(source: Path) -> Path:
+    for folder in (source, source / "CUB_200_2011", source / "CUB_200_2011" / "CUB_200_2011"):
+        if (folder / "images.txt").is_file() and (folder / ATTRIBUTES).is_file():
+            return folder
+    raise DataError(
+        f"{source}: no images.txt with {ATTRIBUTES.as_posix()} beside it, nor in CUB_200_2011 below: "
+        "give the unpacked CUB_200_2011"
+    )
+
+
+def _attribute_names(root: Path) -> Path:
+    """The archive has the names beside the folder; other releases have moved them into it."""
+    places = (root, root / "attributes", root.resolve().parent)
+    found = first_there(places, ["attributes.txt"])
+    if found is None:
+        raise DataError(
+            f"{root}: attributes.txt, with the attributes' names, is not there, in attributes/ or beside the "
+            "folder: the archive CUB_200_2011.tgz has it at its top"
+        )
+    return found
+
+
+def _numbered(file: Path, what: str) -> tuple[Numbers, list[str]]:
+    """Numbers and names, a line each."""
+    keys: dict[int, int] = {}
+    names: list[str] = []
+    for line, text in enumerate(lines_of(file), 1):
+        match text.split():
+            case [number, name] if number.isdecimal():
+                if int(number) in keys:
+                    raise DataError(
+                        f"{file}, line {line}: number {number} is there a second time, after line "
+                        f"{keys[int(number)]}"
+                    )
+                keys[int(number)] = line
+                names.append(name)
+            case _:
+                raise DataError(f"{file}, line {line}: must be a number and {what}, not {text!r:.200}")
+    if not names:
+        raise DataError(f"{file} is empty: a number and {what} a line are needed")
+    return np.asarray([*keys], dtype=np.int64), names
+
+
+def _in_training(file: Path, keys: Numbers) -> npt.NDArray[np.bool_]:
+    """(N,) Whether a picture is for training."""
+    found = np.full(len(keys), UNKNOWN, dtype=np.int8)
+    for lines, numbers in leading_numbers(file, 2):
+        rows = _places(file, lines, numbers[:, 0], keys, "picture", "images.txt")
+        _refuse_other_values(file, lines, numbers[:, 1], "1 (for training) or 0")
+        found[rows] = numbers[:, 1]
+    if (found == UNKNOWN).any():
+        raise DataError(
+            f"{file}: picture {keys[np.argmin(found)]} of images.txt is not there: every picture needs a line"
+        )
+    return np.asarray(found == 1)
+
+
+def _read_labels(file: Path, pictures: Numbers, attributes: Numbers) -> Labels:
+    """(N, L) The labels; every picture has a line for every attribute, and some have extra columns."""
+    values = np.full((len(pictures), len(attributes)), UNKNOWN, dtype=np.int8)
+    flat = values.reshape(-1)
+    said_by = np.zeros(flat.size, dtype=np.int64)  # the line of each label
+    for lines, numbers in leading_numbers(file, 3):
+        rows = _places(file, lines, numbers[:, 0], pictures, "picture", "images.txt")
+        columns = _places(file, lines, numbers[:, 1], attributes, "attribute", "attributes.txt")
+        _refuse_other_values(file, lines, numbers[:, 2], "1 (present) or 0")
+        place = rows * len(attributes) + columns
+        before = said_by[place]
+        said_by[place[::-1]] = lines[::-1]  # of several lines, the first is kept
+        again = (before > 0) | (said_by[place] != lines)
+        if again.any():
+            first = int(np.argmax(again))
+            picture, attribute, _ = numbers[first]
+            raise DataError(
+                f"{file}, line {lines[first]:,}: picture {picture} has attribute {attribute} a second time"
+            )
+        flat[place] = numbers[:, 2]
+    missing = int((flat == UNKNOWN).sum())
+    if missing:
+        row, column = np.argwhere(values == UNKNOWN)[0]
+        raise DataError(
+            f"{file}: {missing:,} of {flat.size:,} labels are not there, the first that of picture "
+            f"{pictures[row]} and attribute {attributes[column]}: is the file complete?"
+        )
+    return values
+
+
+def _places(file: Path, lines: Numbers, found: Numbers, known: Numbers, what: str, where: str) -> Numbers:
+    """The positions of numbers among the known ones."""
+    order = np.argsort(known)
+    place = order[np.minimum(np.searchsorted(known, found, sorter=order), len(known) - 1)]
+    wrong = known[place] != found
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise DataError(f"{file}, line {lines[first]:,}: {what} {found[first]} is not in {where}")
+    return np.asarray(place)
+
+
+def _refuse_other_values(file: Path, lines: Numbers, found: Numbers, allowed: str) -> None:
+    wrong = found > 1
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise DataError(f"{file}, line {lines[first]:,}: must say {allowed}, not {found[first]}")

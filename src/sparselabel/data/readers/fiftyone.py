@@ -1,0 +1,121 @@
+"""FiftyOne's exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
+
+labels.json     {"classes": ["cat", "dog"] or null,
+                 "labels": {"a": 0, "b": [0, {"label": 1}], "c": null,
+                            "d": [{"label": 1, "bounding_box": [0.1, 0.2, 0.3, 0.4], "attributes": {}}]}}
+data/a.jpg …
+"""
+
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.readers.collected import Collected
+from sparselabel.data.readers.common import Box, load_json, require_folder
+from sparselabel.data.readers.folder import SUFFIXES
+from sparselabel.data.source import Source
+from sparselabel.errors import DataError, DataWarning, listing
+
+
+def read(
+    source: Path, *, images: Path | None = None, negatives: Path | None = None, complete: bool = False
+) -> Source:
+    """Read a FiftyOne export of classification(s) or detections; a picture's key is its name without suffix.
+
+    Parameters
+    ----------
+    source
+        The file labels.json, or the folder it is in.
+    images
+        The pictures' folder; by default ``data`` beside the file, or else the file's folder.
+    negatives
+        A second export of the same kind, of a field with the classes that are NOT on the pictures.
+    complete
+        The labels are all there is: what is not named is NEGATIVE on labelled pictures, else UNKNOWN.
+    """
+    file = source / "labels.json" if source.is_dir() else source
+    beside = file.parent / "data"
+    root = require_folder(images or (beside if beside.is_dir() else file.parent))
+    collected = Collected(file, root)
+    paths = _paths(root)
+    _read(collected, file, paths, POSITIVE)
+    if negatives is not None:
+        _read(collected, negatives / "labels.json" if negatives.is_dir() else negatives, paths, NEGATIVE)
+    return collected.source(file.stem if file.stem != "labels" else file.resolve().parent.name, complete)
+
+
+def _paths(root: Path) -> dict[str, list[str]]:
+    """Picture files by their relative path without suffix."""
+    found: dict[str, list[str]] = {}
+    for folder, _, names in os.walk(root):
+        inner = Path(folder).relative_to(root).as_posix()
+        for name in sorted(names):
+            if name.lower().endswith(SUFFIXES):
+                path = name if inner == "." else f"{inner}/{name}"
+                found.setdefault(path.rpartition(".")[0], []).append(path)
+    return found
+
+
+def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: int) -> None:
+    content = _load(file)
+    classes = content.get("classes")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(c, str) for c in classes)):
+        raise DataError(f"{file}: 'classes' must be a list of names, or null, not {classes!r:.200}")
+    collected.classes(classes or [])
+    scored = 0
+    for key, labels in content["labels"].items():
+        place = f"picture {key!r}"
+        fitting = paths.get(key, [])
+        if len(fitting) > 1:
+            raise DataError(
+                f"{file}, {place}: several files have this name: {listing(fitting)}; keep one of them"
+            )
+        row = collected.picture(place, key, [key, *fitting], labels is not None and value == POSITIVE)
+        for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
+            record = label if isinstance(label, dict) else {"label": label}
+            scored += record.get("confidence") is not None
+            name = _name(file, place, classes, record.get("label"))
+            box = _box(file, place, record["bounding_box"]) if "bounding_box" in record else None
+            collected.add(row, name, value, [box] if box is not None and value == POSITIVE else [])
+    if scored:
+        warnings.warn(
+            f"{file}: {scored:,} labels have a confidence, as predictions of a model have: they were taken "
+            "for labels all the same",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _load(file: Path) -> dict[str, Any]:
+    content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
+    if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
+        raise DataError(
+            f"{file}: must be an object with 'classes' and 'labels' by picture: export with dataset_type "
+            f"FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset"
+        )
+    return content
+
+
+def _name(file: Path, place: str, classes: list[str] | None, label: Any) -> str:
+    if isinstance(label, str) and label and (classes is None or label in classes):
+        return label
+    if classes is not None and type(label) is int and 0 <= label < len(classes):
+        return classes[label]
+    known = f"a number below {len(classes)}, the place of its class" if classes is not None else "a name"
+    raise DataError(f"{file}, {place}: a label must be {known}, not {label!r:.200}")
+
+
+def _box(file: Path, place: str, box: Any) -> Box | None:
+    """[left, top, width, height] in shares of the picture's width and height."""
+    try:
+        x, y, w, h = (float(number) for number in box)
+    except (TypeError, ValueError):
+        x = y = w = h = math.nan
+    if not math.isfinite(x + y + w + h) or w < 0 or h < 0:
+        raise DataError(
+            f"{file}, {place}: bounding_box must be [left, top, width, height] in shares, not {box!r:.200}"
+        )
+    return Box(x, y, x + w, y + h).clipped()

@@ -1,0 +1,148 @@
+"""ImageNet-1K (ILSVRC 2012): one known label a picture; and ReaL, reassessed labels of its validation set.
+
+train/n01440764/n01440764_10026.JPEG          or all of it in ILSVRC/Data/CLS-LOC, as Kaggle's archive has it
+val/n01751748/ILSVRC2012_val_00000001.JPEG    or val/ILSVRC2012_val_00000001.JPEG and a file of labels
+LOC_val_solution.csv                          or imagenet_2012_validation_synset_labels.txt, or the devkit's
+real.json                                     a list of labels for each of ILSVRC2012_val_00000001 to 50000
+LOC_synset_mapping.txt                        or synset_words.txt: "n01440764 tench, Tinca tinca"
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.readers.common import first_there, lines_of, require_folder
+from sparselabel.data.readers.folder import SUFFIXES
+from sparselabel.data.readers.imagenet_labels import is_synset, read_real, read_single
+from sparselabel.data.readers.published import warn_of_another_size
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError, listing
+
+TREES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
+LABELS = (
+    "LOC_val_solution.csv",
+    "imagenet_2012_validation_synset_labels.txt",
+    "ILSVRC2012_validation_ground_truth.txt",
+)
+WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
+
+
+def read(
+    source: Path, *, labels: Path | None = None, synsets: Path | None = None, real: Path | None = None
+) -> Source:
+    """Read ImageNet: a picture's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
+
+    Classes are the folders of ``train``, sorted, which is the order of every published network and of ReaL.
+
+    Parameters
+    ----------
+    source
+        The folder with ``train`` and ``val``, or Kaggle's with ``ILSVRC/Data/CLS-LOC``.
+    labels
+        The labels of a validation folder without class folders; by default one of ``LABELS`` in the folder.
+    synsets
+        For labels that are the devkit's numbers: the synset ids in the devkit's order, one a line.
+    real
+        The file real.json; by default the one in the folder, if any.
+    """
+    root = _locate(source)
+    ids = [name for name, is_folder in _entries(root / "train") if is_folder and is_synset(name)]
+    if not ids:
+        raise DataError(f"{root / 'train'} has no class folders like n01440764: unpack the classes' archives")
+    classes = _names(ids, first_there((source, root), WORDS))
+    splits = {"train": _read_folders(root, "train", ids, classes)}
+    places = (source, root, source / "ILSVRC2012_devkit_t12" / "data")
+    if (root / "val").is_dir():
+        single = labels or first_there(places, LABELS)
+        test = _read_validation(root, ids, classes, single, synsets)
+        found = real or first_there(places, ["real.json"])
+        splits["test"] = test if found is None else read_real(found, test)
+    elif labels or real:
+        raise DataError(
+            f"{root} has no folder val, which {labels or real} is for: add it, or leave the file out"
+        )
+    warn_of_another_size("imagenet", splits)
+    return Source(source.resolve().name, root, splits)
+
+
+def _locate(source: Path) -> Path:
+    require_folder(source)
+    for tree in TREES:
+        if (source / tree / "train").is_dir():
+            return source / tree
+    raise DataError(
+        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train: give the folder that has it"
+    )
+
+
+def _entries(folder: Path) -> list[tuple[str, bool]]:
+    """Names and whether they are folders, sorted."""
+    with os.scandir(folder) as entries:
+        return sorted((entry.name, entry.is_dir()) for entry in entries)
+
+
+def _pictures(folder: Path) -> list[str]:
+    return [name for name, is_folder in _entries(folder) if not is_folder and name.lower().endswith(SUFFIXES)]
+
+
+def _names(ids: list[str], words: Path | None) -> tuple[str, ...]:
+    """Synset ids, with the first of their words where a file has them: "n01440764 tench"."""
+    if words is None:
+        return tuple(ids)
+    said: dict[str, str] = {}
+    for line, text in enumerate(lines_of(words), 1):
+        key, _, rest = text.partition(" ")
+        if not (is_synset(key) and rest):
+            raise DataError(f"{words}, line {line:,}: must be a synset id and words, not {text!r:.100}")
+        said[key] = rest.split(",")[0].strip()
+    return tuple(f"{key} {said[key]}" if key in said else key for key in ids)
+
+
+def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> Split:
+    """Pictures in class folders."""
+    paths: list[str] = []
+    column: list[int] = []
+    for index, key in enumerate(ids):
+        names = _pictures(root / part / key) if (root / part / key).is_dir() else []
+        paths += [f"{part}/{key}/{name}" for name in names]
+        column += [index] * len(names)
+    if not paths:
+        raise DataError(f"{root / part} has no pictures ({' '.join(SUFFIXES)}) in its class folders")
+    names_and_paths = np.asarray(paths, dtype=np.str_)
+    return _table(names_and_paths, names_and_paths, classes, np.asarray(column, dtype=np.intp))
+
+
+def _read_validation(
+    root: Path, ids: list[str], classes: tuple[str, ...], labels: Path | None, synsets: Path | None
+) -> Split:
+    """The validation set, sorted by file name, which is its official order; its ids are the file names."""
+    folder = root / "val"
+    folders = [name for name, is_folder in _entries(folder) if is_folder and not name.startswith(".")]
+    flat = _pictures(folder)
+    if folders and not flat:
+        odd = sorted({*folders} - {*ids})
+        if odd:
+            raise DataError(f"{folder} has class folders that {root / 'train'} has not: {listing(odd)}")
+        split = _read_folders(root, "val", ids, classes)
+        names = np.asarray([path.rpartition("/")[2] for path in split.paths.tolist()], dtype=np.str_)
+        order = np.argsort(names)
+        return _table(names[order], split.paths[order], classes, split.labels.values.argmax(1)[order])
+    if folders or not flat:
+        found = f"{len(flat):,} pictures beside {len(folders):,} folders" if flat else "no pictures"
+        raise DataError(f"{folder} has {found}: it must hold pictures alone, or class folders alone")
+    if labels is None:
+        raise DataError(
+            f"{folder} has {len(flat):,} pictures and no class folders, and their labels are not there: add "
+            f"{LABELS[0]}, name a file with --labels, or sort the pictures into class folders"
+        )
+    column = read_single(labels, synsets, flat, ids)
+    paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)
+    return _table(np.asarray(flat, dtype=np.str_), paths, classes, column)
+
+
+def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> Split:
+    values: Labels = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
+    values[np.arange(len(ids)), column] = POSITIVE
+    return Split(LabelTable(ids, classes, values), paths)

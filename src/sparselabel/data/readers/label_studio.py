@@ -1,0 +1,170 @@
+"""Label Studio's export "JSON": a list of tasks with their annotations.
+
+[{"id": 1, "data": {"image": "/data/upload/1/8f3c2d1e-a.jpg"},
+  "annotations": [{"was_cancelled": false, "result": [
+    {"from_name": "choice", "type": "choices", "value": {"choices": ["cat"]}},
+    {"from_name": "box", "type": "rectanglelabels",
+     "value": {"x": 50.8, "y": 5.9, "width": 12.4, "height": 10.5, "rectanglelabels": ["dog"]}}]}]}]
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.readers.collected import Collected, tails
+from sparselabel.data.readers.common import Box, load_json, require_folder
+from sparselabel.data.source import Source
+from sparselabel.errors import DataError, nearest
+
+SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")
+_PREFIX = re.compile(r"^[0-9a-f]{5,8}-")
+
+
+def read(
+    source: Path,
+    *,
+    images: Path | None = None,
+    image: str = "image",
+    negative: str | None = None,
+    complete: bool = False,
+) -> Source:
+    """Read a Label Studio export: choices are labels of the picture, labelled shapes also say where.
+
+    Predictions, skipped annotations (``was_cancelled``) and those whose last review rejected them say
+    nothing. Of several annotations of a task all count. Choices made for a shape are not the picture's.
+
+    Parameters
+    ----------
+    source
+        The exported JSON file (not JSON-MIN).
+    images
+        The pictures' folder; by default the file's own. Tasks name pictures by paths or addresses: their end
+        is looked for here, also without the eight characters that an upload puts in front of a name.
+    image
+        Name of the task's data that holds the picture.
+    negative
+        Name (``from_name``) of the control whose choices say what is NOT on the picture.
+    complete
+        Annotators named all there is: what they did not name is NEGATIVE on their pictures, else UNKNOWN.
+    """
+    collected = Collected(source, require_folder(images or source.parent))
+    for number, task in enumerate(_tasks(source)):
+        place = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
+        named = _picture(collected, place, task["data"], image)
+        results = [*_results(collected, place, task)]
+        row = collected.picture(place, named, _candidates(named), bool(results))
+        for result in (item for results_of_one in results for item in results_of_one):
+            _add(collected, place, row, result, negative)
+    return collected.source(source.stem, complete)
+
+
+def _tasks(source: Path) -> list[dict[str, Any]]:
+    tasks = load_json(source, "give the JSON file that Label Studio exported")
+    if not isinstance(tasks, list) or not tasks:
+        raise DataError(f"{source}: must be a list of tasks: export as 'JSON' from Label Studio")
+    for number, task in enumerate(tasks):
+        if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
+            raise DataError(
+                f"{source}, task at position {number} (counted from 0): it has no 'data', as in the export "
+                f"JSON-MIN or of another program: export as 'JSON' from Label Studio; found {task!r:.200}"
+            )
+    return tasks
+
+
+def _picture(collected: Collected, place: str, data: dict[str, Any], image: str) -> str:
+    named = data.get(image)
+    if not isinstance(named, str) or not named:
+        raise collected.wrong(
+            place, f"its data has no picture {image!r}: {nearest(image, data)}; say which it is with --image"
+        )
+    return named
+
+
+def _candidates(named: str) -> list[str]:
+    """Where a picture may be: /data/local-files/?d=…, /data/upload/1/8f3c2d1e-…, an address or a path."""
+    address = urlsplit(named)
+    local = parse_qs(address.query).get("d", [""])[0]
+    path = local or (unquote(address.path) if address.scheme or "%" in named else named)
+    found = tails(path)
+    without = _PREFIX.sub("", found[-1]) if found else ""
+    return [*found, without] if found and without != found[-1] else found
+
+
+def _results(collected: Collected, place: str, task: dict[str, Any]) -> Iterator[list[Any]]:
+    """The results of every annotation that counts; an empty list is one that found nothing."""
+    annotations = task.get("annotations", task.get("completions", []))  # the older name
+    if not isinstance(annotations, list):
+        raise collected.wrong(place, f"'annotations' must be a list, not {annotations!r:.100}")
+    for annotation in annotations:
+        if not isinstance(annotation, dict) or not isinstance(annotation.get("result"), list):
+            raise collected.wrong(place, f"an annotation must have a list 'result': {annotation!r:.200}")
+        reviews = [review for review in annotation.get("reviews") or [] if isinstance(review, dict)]
+        rejected = bool(reviews) and reviews[-1].get("accepted") is False
+        if not annotation.get("was_cancelled") and not rejected:
+            yield annotation["result"]
+
+
+def _add(collected: Collected, place: str, row: int, result: Any, negative: str | None) -> None:
+    kind = result.get("type") if isinstance(result, dict) else None
+    value = result.get("value") if isinstance(result, dict) else None
+    if not isinstance(kind, str) or not isinstance(value, dict):
+        if kind == "relation":  # between two shapes; it has no value
+            return collected.pass_over(kind)
+        raise collected.wrong(place, f"a result must have a 'type' and a 'value': {result!r:.200}")
+    shape = kind in SHAPES
+    if not shape and (kind != "choices" or "x" in value or "points" in value):
+        return collected.pass_over(kind if kind != "choices" else "choices of a shape")
+    names = value.get(kind)
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise collected.wrong(place, f"the value of {kind!r} must be a list of names, not {names!r:.200}")
+    is_not = negative is not None and result.get("from_name") == negative
+    box = _box(collected, place, kind, value, result) if shape and not is_not else None
+    for name in names:
+        collected.add(row, name, NEGATIVE if is_not else POSITIVE, [] if box is None else [box])
+    return None
+
+
+def _box(
+    collected: Collected, place: str, kind: str, value: dict[str, Any], result: dict[str, Any]
+) -> Box | None:
+    """The box around a shape, or a point; all is in percent of the picture's width and height."""
+    if kind == "brushlabels":
+        return None
+    try:
+        if kind == "polygonlabels":
+            corners = [(float(x), float(y)) for x, y in value["points"]]
+        elif kind == "keypointlabels":
+            return _point(float(value["x"]) / 100, float(value["y"]) / 100)
+        elif kind == "ellipselabels":
+            x, y, a, b = (float(value[key]) for key in ("x", "y", "radiusX", "radiusY"))
+            corners = [(x - a, y - b), (x + a, y + b)]
+        else:
+            corners = _turned(value, result)
+        columns, rows = zip(*corners, strict=True)
+        box = Box(min(columns) / 100, min(rows) / 100, max(columns) / 100, max(rows) / 100)
+    except (KeyError, TypeError, ValueError) as error:
+        raise collected.wrong(
+            place, f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
+        ) from None
+    if not all(math.isfinite(edge) for edge in box):
+        raise collected.wrong(place, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
+    return box.clipped()
+
+
+def _point(x: float, y: float) -> Box:
+    x, y = min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0)
+    return Box(x, y, x, y)
+
+
+def _turned(value: dict[str, Any], result: dict[str, Any]) -> list[tuple[float, float]]:
+    """The corners of a rectangle, which turns clockwise about its upper left one, in pixels."""
+    x, y, w, h = (float(value[key]) for key in ("x", "y", "width", "height"))
+    angle = math.radians(float(value.get("rotation") or 0))
+    aspect = float(result.get("original_width") or 1) / float(result.get("original_height") or 1)
+    cos, sin = math.cos(angle), math.sin(angle)
+    sides = [(0.0, 0.0), (w, 0.0), (0.0, h), (w, h)]
+    return [(x + u * cos - v * sin / aspect, y + u * sin * aspect + v * cos) for u, v in sides]

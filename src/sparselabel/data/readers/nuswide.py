@@ -1,0 +1,210 @@
+r"""NUS-WIDE: as the authors of the single-positive labels publish it, or in its own layout.
+
+formatted_train_images.npy  formatted_train_labels.npy     150,000 pictures, (150000, 81) of 0 and 1
+formatted_val_images.npy    formatted_val_labels.npy       the test set: 60,260 pictures
+Flickr/actor/0001_2124494179.jpg
+
+ImageList/Imagelist.txt  TrainImagelist.txt  TestImagelist.txt     "actor\0001_2124494179.jpg" a line
+ConceptsList/Concepts81.txt
+Groundtruth/AllLabels/Labels_airport.txt                           0 or 1 a line, in Imagelist.txt's order
+           /TrainTestLabels/Labels_airport_Train.txt  ..._Test.txt
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import NEGATIVE, Labels, LabelTable, Texts, as_labels
+from sparselabel.data.readers.common import (
+    Listing,
+    first_there,
+    lines_of,
+    naming,
+    refuse_empty,
+    refuse_missing,
+    require_folder,
+)
+from sparselabel.data.readers.published import warn_of_another_size
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError, DataWarning
+
+CONCEPTS = 81
+PARTS = {"train": "Train", "test": "Test"}
+ARRAYS = {"train": ("train",), "test": ("val", "test")}
+"""Our splits and what the arrays are called: their "val" is the test set, which others have renamed."""
+
+FAULT = ("Labels_lake_Train.txt", 78_372, "-1130179")
+"""A line of the published files that says neither 0 nor 1. AllLabels is sound."""
+
+
+def read(source: Path, *, images: Path | None = None) -> Source:
+    """Read NUS-WIDE from the published arrays if they are there, else from its own lists and label files.
+
+    Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Pictures without any concept stay in. Rows are in the
+    order of the arrays or lists.
+
+    Parameters
+    ----------
+    source
+        The folder with ``formatted_train_images.npy``, or with ``ImageList`` and ``Groundtruth``.
+    images
+        The pictures' folder; by default ``Flickr`` or ``Images`` inside, or the folder itself.
+    """
+    require_folder(source)
+    usual = (source / name for name in ("Flickr", "Images"))
+    root = require_folder(images or next((folder for folder in usual if folder.is_dir()), source))
+    files = Listing(root)
+    if (source / "formatted_train_images.npy").is_file():
+        splits = _read_arrays(source, files)
+    else:
+        splits = _read_lists(source, files)
+    warn_of_another_size("nuswide", splits)
+    return Source(source.resolve().name, root, splits)
+
+
+def _read_arrays(source: Path, files: Listing) -> dict[str, Split]:
+    splits: dict[str, Split] = {}
+    for name, parts in ARRAYS.items():
+        there = [part for part in parts if (source / f"formatted_{part}_images.npy").is_file()]
+        if len(there) > 1:
+            raise DataError(
+                f"{source} has formatted_{there[0]}_images.npy and formatted_{there[1]}_images.npy, which "
+                "are both names of the test set: keep one of them"
+            )
+        for part in there:
+            file = source / f"formatted_{part}_images.npy"
+            pictures = _load(file)
+            labels = _load(source / f"formatted_{part}_labels.npy")
+            if pictures.ndim != 1 or pictures.dtype.kind != "U":
+                raise DataError(
+                    f"{file} must hold a row of file names, not {pictures.dtype} of shape {pictures.shape}"
+                )
+            classes = _concepts(source) or [f"concept {number:02}" for number in range(1, CONCEPTS + 1)]
+            with naming(source / f"formatted_{part}_labels.npy"):
+                values = as_labels(labels)
+                if (values < NEGATIVE).any():
+                    raise DataError("full labels are 1 or 0, not -1: take the file without _obs in its name")
+                splits[name] = _split(file, pictures, classes, values, files)
+    return splits
+
+
+def _load(file: Path) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(np.load(file, allow_pickle=False))
+    except FileNotFoundError:
+        raise DataError(f"{file} is not there: names and labels come in pairs") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{file} cannot be read as an array ({error}): download it again") from error
+
+
+def _concepts(source: Path) -> list[str]:
+    """The concepts in their order, if the list is there."""
+    file = first_there((source / "ConceptsList", source), ["Concepts81.txt"])
+    if file is None:
+        return []
+    names = lines_of(file)
+    if len(names) != CONCEPTS or "" in names:
+        raise DataError(f"{file} must have {CONCEPTS} lines with a concept each, not {len(names)}")
+    return names
+
+
+def _read_lists(source: Path, files: Listing) -> dict[str, Split]:
+    lists = {
+        name: first_there((source / "ImageList", source), [f"{part}Imagelist.txt"])
+        for name, part in PARTS.items()
+    }
+    places = [folder for folder in (source / "Groundtruth", source) if folder.is_dir()]
+    everything = next((place / "AllLabels" for place in places if (place / "AllLabels").is_dir()), None)
+    parted = next(
+        (place / "TrainTestLabels" for place in places if (place / "TrainTestLabels").is_dir()), None
+    )
+    if lists["train"] is None or (everything or parted) is None:
+        raise DataError(
+            f"{source}: neither formatted_train_images.npy, nor ImageList/TrainImagelist.txt with "
+            "Groundtruth/AllLabels or Groundtruth/TrainTestLabels: give the folder that has one of them"
+        )
+    found = {name: (file, _names(file)) for name, file in lists.items() if file is not None}
+    whole = first_there((source / "ImageList", source), ["Imagelist.txt"])
+    if everything is not None and whole is not None:
+        return _read_all(source, everything, whole, found, files)
+    if parted is None:
+        raise DataError(
+            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there: add it"
+        )
+    splits: dict[str, Split] = {}
+    for name, (file, pictures) in found.items():
+        classes = _concepts(source) or _labelled(parted, f"_{PARTS[name]}.txt")
+        values = _columns(parted, classes, f"_{PARTS[name]}.txt", len(pictures), file)
+        splits[name] = _split(file, pictures, classes, values, files)
+    return splits
+
+
+def _read_all(
+    source: Path, folder: Path, whole: Path, lists: dict[str, tuple[Path, Texts]], files: Listing
+) -> dict[str, Split]:
+    """Labels of all pictures; the lists of train and test say which are whose, and in which order."""
+    everything = _names(whole)
+    classes = _concepts(source) or _labelled(folder, ".txt")
+    values = _columns(folder, classes, ".txt", len(everything), whole)
+    order = np.argsort(everything)
+    splits: dict[str, Split] = {}
+    for name, (file, pictures) in lists.items():
+        place = order[np.minimum(np.searchsorted(everything, pictures, sorter=order), len(order) - 1)]
+        wrong = np.flatnonzero(everything[place] != pictures)
+        if len(wrong):
+            raise DataError(f"{file}, line {wrong[0] + 1:,}: {pictures[wrong[0]]} is not in {whole}")
+        splits[name] = _split(file, pictures, classes, values[place], files)
+    return splits
+
+
+def _names(file: Path) -> Texts:
+    lines = [line.replace("\\", "/") for line in lines_of(file)]
+    if "" in lines:
+        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: a picture a line is needed")
+    return np.asarray(lines, dtype=np.str_)
+
+
+def _labelled(folder: Path, ending: str) -> list[str]:
+    """The concepts that have a file, in alphabetical order, which is that of Concepts81.txt."""
+    names = sorted(file.name[7 : -len(ending)] for file in folder.glob(f"Labels_*{ending}"))
+    if len(names) != CONCEPTS:
+        raise DataError(
+            f"{folder} must have {CONCEPTS} files Labels_<concept>{ending}, not {len(names)}: unpack it again"
+        )
+    return names
+
+
+def _columns(folder: Path, classes: list[str], ending: str, count: int, order: Path) -> Labels:
+    """(count, L) The labels of all concepts, a file each."""
+    values = np.empty((count, len(classes)), dtype=np.int8)
+    for index, name in enumerate(classes):
+        file = folder / f"Labels_{name}{ending}"
+        lines = lines_of(file)
+        if len(lines) != count:
+            raise DataError(
+                f"{file} has {len(lines):,} lines, but {order} has {count:,}: they must be as many"
+            )
+        column = np.asarray(lines, dtype=np.str_)
+        for line in np.flatnonzero((column != "1") & (column != "0")).tolist():
+            if (file.name, line + 1, lines[line]) != FAULT:
+                raise DataError(f"{file}, line {line + 1:,}: must be 1 or 0, not {lines[line]!r:.100}")
+            warnings.warn(
+                f"{file}, line {line + 1:,} says {lines[line]}, a known fault of the published file: it "
+                "counts as 0. With Groundtruth/AllLabels and ImageList/Imagelist.txt, labels are theirs",
+                DataWarning,
+                stacklevel=2,
+            )
+        values[:, index] = column == "1"
+    return values
+
+
+def _split(file: Path, pictures: Texts, classes: list[str], values: Labels, files: Listing) -> Split:
+    paths = np.asarray(np.strings.replace(pictures, "\\", "/"), dtype=np.str_)
+    with naming(file):
+        table = LabelTable(paths, tuple(classes), values)
+    refuse_empty(table, f"{file} names no picture")
+    refuse_missing(files, paths.tolist(), file)
+    return Split(table, paths)

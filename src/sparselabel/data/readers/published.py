@@ -1,0 +1,48 @@
+"""How large the papers' data sets are: what is nearly of that size, but not quite, is worth a warning."""
+
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparselabel.data.source import Split
+from sparselabel.errors import DataWarning
+
+NEARLY = 0.05
+"""Within this share of the published number of pictures, it was meant to be the published set."""
+
+
+class Size(NamedTuple):
+    """Pictures of a split, and their positive labels."""
+
+    pictures: int
+    positives: int
+
+
+# P1s table K.1, train and val together, as before validation is held out. Its counts of VOC's val and test
+# labels are misprints; those here are of its table K.3.
+PUBLISHED: dict[str, dict[str, Size]] = {
+    "voc": {"train": Size(5_717, 8_331), "test": Size(5_823, 8_351)},
+    "coco": {"train": Size(82_081, 241_035), "test": Size(40_137, 116_592)},
+    "nuswide": {"train": Size(150_000, 284_611), "test": Size(60_260, 113_418)},
+    "cub": {"train": Size(5_994, 188_343), "test": Size(5_794, 182_704)},
+    "imagenet": {"train": Size(1_281_167, 1_281_167), "test": Size(50_000, 50_000)},
+}
+
+
+def warn_of_another_size(reader: str, splits: Mapping[str, Split]) -> None:
+    """Warn of splits that are nearly those of the papers; a part of a set, or another set, is no reason."""
+    for name, expected in PUBLISHED[reader].items():
+        if name not in splits:
+            continue
+        labels = splits[name].labels
+        if abs(len(labels) / expected.pictures - 1) > NEARLY:
+            continue
+        found = Size(len(labels), int(labels.counts().sum()))
+        if found != expected:
+            warnings.warn(
+                f"{name} has {found.pictures:,} pictures and {found.positives:,} positive labels; in the "
+                f"papers {reader} has {expected.pictures:,} and {expected.positives:,}. Observed labels and "
+                "splits are drawn by row, so yours will be others, and numbers may not compare",
+                DataWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,147 @@
+"""Labels of prepared data as files for other programs: a wide CSV table, or COCO's JSON.
+
+The readers ``table`` and ``coco`` read both back.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import numpy as np
+from PIL import Image
+
+from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.errors import DataError, RunError, listing
+
+Which = Literal["observed", "full"]
+
+OWN_COLUMNS = ("image", "split", "label")
+"""Columns that mean something else to the ``table`` reader than a class."""
+
+
+def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path, force: bool) -> None:
+    """Write the labels of one split, or of all, in the form that the file's suffix names."""
+    splits = [*prepared.splits.values()] if split is None else [prepared.split(split)]
+    if file.exists() and not force:
+        raise RunError(f"{file} exists: choose another --out, or replace it with --force")
+    if file.suffix.lower() not in (".csv", ".json"):
+        raise DataError(
+            f"{file}: the name must end with .csv (a column for each class) or .json (COCO's form)"
+        )
+    if file.suffix.lower() == ".json" and len(splits) > 1:
+        raise DataError(
+            f"COCO's form has a file for each split: name one of {listing(prepared.splits)} with --split"
+        )
+    partial = file.with_name(file.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="") as stream:
+        if file.suffix.lower() == ".csv":
+            _write_csv(stream, prepared.classes, splits, which)
+        else:
+            _write_coco(stream, splits[0], which)
+    partial.replace(file)
+
+
+def _labels(split: PreparedSplit, which: Which) -> LabelTable:
+    return split.observed if which == "observed" else split.truth
+
+
+def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSplit], which: Which) -> None:
+    """A picture a row, a class a column: 1 there, 0 not there, nothing where it is unknown."""
+    taken = [name for name in classes if name in OWN_COLUMNS]
+    if taken:
+        raise DataError(
+            f"a table has columns {', '.join(OWN_COLUMNS)} of its own, so that a class cannot be called "
+            f"{listing(taken)} there: write a .json"
+        )
+    texts = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["image", *classes, "split"])
+    for split in splits:
+        for path, values in zip(split.paths, _labels(split, which).values, strict=True):
+            writer.writerow([path, *(texts[value] for value in values.tolist()), split.name])
+
+
+def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
+    """Boxes are annotations; a label without a box is not made into one.
+
+    If all labels are known and every positive one has a box, this is COCO as everyone knows it. Otherwise
+    each image has two lists: ``neg_category_ids`` (the name is LVIS's) of what is known not to be there, and
+    ``pos_category_ids`` of what is there without a box. What is in no list and has no box is unknown.
+    """
+    table = _labels(split, which)
+    shown = np.zeros(table.values.shape, dtype=np.bool_)
+    shown[split.marks.rows, split.marks.classes] = True
+    plain = table.complete and not bool(((table.values == POSITIVE) & ~shown).any())
+    keys = _image_ids(table)
+    stream.write(
+        '{"info": {"description": ' + json.dumps(f"{which} labels of the split {split.name}") + "},\n"
+    )
+    stream.write('"categories": [\n')
+    _write_list(stream, ({"id": index, "name": name} for index, name in enumerate(table.classes, 1)))
+    stream.write('],\n"images": [\n')
+    sizes = np.empty((len(split), 2))
+    _write_list(stream, _images(split, table, keys, sizes, None if plain else shown))
+    stream.write('],\n"annotations": [\n')
+    _write_list(stream, _annotations(split, table, keys, sizes))
+    stream.write("]}\n")
+
+
+def _write_list(stream: TextIO, records: Iterator[dict[str, Any]]) -> None:
+    for number, record in enumerate(records):
+        stream.write((",\n" if number else "") + json.dumps(record, ensure_ascii=False))
+    stream.write("\n")
+
+
+def _image_ids(table: LabelTable) -> list[int]:
+    """The pictures' ids if they are whole numbers, as COCO's are; else they are numbered."""
+    ids = table.ids.tolist()
+    if all(key.isascii() and key.isdecimal() and str(int(key)) == key for key in ids):
+        return [int(key) for key in ids]
+    return [*range(1, len(ids) + 1)]
+
+
+def _images(
+    split: PreparedSplit, table: LabelTable, keys: list[int], sizes: Any, shown: Any
+) -> Iterator[dict[str, Any]]:
+    for row, key in enumerate(keys):
+        sizes[row] = width, height = _size(split.path(row))
+        record = {"id": key, "file_name": str(split.paths[row]), "width": width, "height": height}
+        if shown is not None:
+            values = table.values[row]
+            record["neg_category_ids"] = (np.flatnonzero(values == NEGATIVE) + 1).tolist()
+            record["pos_category_ids"] = (np.flatnonzero((values == POSITIVE) & ~shown[row]) + 1).tolist()
+        yield record
+
+
+def _size(file: Path) -> tuple[int, int]:
+    """Width and height of a picture as it is seen: cameras may store it lying on its side."""
+    try:
+        with Image.open(file) as image:
+            width, height = image.size
+            lying = image.getexif().get(0x0112, 1) >= 5
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as a picture ({error}), and its size is needed") from error
+    return (height, width) if lying else (width, height)
+
+
+def _annotations(
+    split: PreparedSplit, table: LabelTable, keys: list[int], sizes: Any
+) -> Iterator[dict[str, Any]]:
+    marks = split.marks
+    numbers = count(1)
+    for row, index, centre, size in zip(marks.rows, marks.classes, marks.centres, marks.sizes, strict=True):
+        if table.values[row, index] != POSITIVE:
+            continue  # hidden: where it is would give it away
+        scale = sizes[row]
+        low = (centre.astype(np.float64) - size.astype(np.float64) / 2) * scale
+        extent = size.astype(np.float64) * scale
+        x, y, w, h = (round(float(number), 3) for number in (*low, *extent))
+        record: dict[str, Any] = {"id": next(numbers), "image_id": keys[row], "category_id": int(index) + 1}
+        record |= {"bbox": [x, y, w, h], "area": round(w * h, 3), "iscrowd": 0, "segmentation": []}
+        if not size.any():
+            record |= {"keypoints": [x, y, 2], "num_keypoints": 1}
+        yield record

@@ -1,0 +1,52 @@
+"""A published timm classifier as it is, with its own head: to be measured, not trained."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from sparselabel.errors import ConfigError
+from sparselabel.model.backbone import PRETRAINED, Backbone, known_network, make_backbone
+from sparselabel.model.output import Output
+
+
+class PublishedClassifier(nn.Module):
+    """Views (B, 3, S, S) uint8 -> Output with the network's own logits.
+
+    ``size`` and ``centre`` are its views: their side, and the share of a picture's short side they show.
+    """
+
+    def __init__(self, backbone: Backbone, size: int, centre: float) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.size = size
+        self.centre = centre
+
+    @property
+    def classes(self) -> int:
+        """How many classes its head has."""
+        return int(self.backbone.network.num_classes)  # type: ignore[arg-type]
+
+    def forward(self, views: Tensor) -> Output:
+        """Logits of a batch of views."""
+        return Output(self.backbone.network(self.backbone.normalised(views)))
+
+
+def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
+    """A classifier by timm's name, with downloaded weights or those of a file."""
+    about = known_network(name)
+    size = (about.test_input_size or about.input_size)[-1] if about is not None else 224
+    centre = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
+    model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, centre)
+    if not model.classes:
+        raise ConfigError(
+            f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"
+        )
+    return model.requires_grad_(False).eval()
+
+
+def imagenet_synsets() -> list[str]:
+    """The synset ids of ImageNet's 1,000 classes, in the order of the networks' outputs."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info: Any = ImageNetInfo("imagenet-1k")
+    return list(info.label_names())

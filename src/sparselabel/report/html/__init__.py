@@ -1,0 +1,1 @@
+"""The report of one or more runs: a single HTML file that opens without network or server."""

@@ -1,0 +1,133 @@
+"""The page itself: everything gathered, put into the template, written at once."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sparselabel.errors import ConfigError
+from sparselabel.report.html import cards, charts, curves, pictures, tables
+from sparselabel.report.html.cards import Missing
+from sparselabel.report.html.runs import Reported, ShownRun
+from sparselabel.report.html.scored import Scored
+
+
+def checked_page(out: Path) -> Path:
+    """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder: name a file, as in --out {out / 'report.html'}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial(out)
+    partial.touch()
+    partial.unlink()
+    return out
+
+
+def write_report(
+    about: Reported, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
+) -> None:
+    """Write the report; ``notes`` says, by section, why something is not in it."""
+    text = (
+        _environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
+    )
+    partial = _partial(out)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(out.name + ".partial")
+
+
+def _environment() -> Environment:
+    loader = PackageLoader("sparselabel.report.html")
+    environment = Environment(
+        autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+    def as_it_is(name: str) -> Markup:
+        """A style sheet or script of ours, which must not be escaped."""
+        return Markup(loader.get_source(environment, name)[0])
+
+    environment.globals |= {"as_it_is": as_it_is, "drawing": charts}
+    environment.filters["score"] = cards.as_score
+    environment.filters["signed"] = lambda value: f"{value:+.1f}".replace("-", "−")
+    environment.filters["count"] = lambda value: f"{value:,}"
+    return environment
+
+
+def _content(
+    about: Reported, scored: Scored, missing: Missing | None, notes: dict[str, str], version: str
+) -> dict[str, Any]:
+    classes = tables.class_rows(about)
+    measured = None if about.split is None else about.reference.measured(about.split)
+    today = date.today()
+    return {
+        "about": about,
+        "runs": tables.run_rows(about),
+        "several": len(about.runs) > 1,
+        "split": tables.name_of_split(about),
+        "measured": measured,
+        "map_name": "mAP" if measured is None else measured["name"],
+        "complete": measured is not None and measured["labels"] == "complete",
+        "data": _data(about),
+        "curves": curves.learning_curves(about.runs),
+        "recovery": curves.recovery_curves(about.runs),
+        "classes": classes,
+        "ends": _ends(classes),
+        "measures": tables.measure_rows(about),
+        "by_labels": tables.by_labels(about),
+        "by_size": tables.by_size(about, scored),
+        "distributions": tables.distributions(about, scored),
+        "groups": cards.case_cards(about, scored.groups),
+        "missing": [] if missing is None else cards.missing_rows(about, missing),
+        "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
+        "scale": pictures.scale(),
+        "made": [_made(run) for run in about.runs],
+        "notes": {"scores": "", "pictures": "", "missing": ""} | notes,
+        "version": version,
+        "today": f"{today.day} {today:%B %Y}",
+    }
+
+
+def _data(about: Reported) -> dict[str, Any]:
+    """The data in a few numbers."""
+    train = about.data.train
+    observed = train.observed
+    return {
+        "name": about.data.name,
+        "classes": len(about.data.classes),
+        "splits": {name: len(split) for name, split in about.data.splits.items()},
+        "positives": float(observed.per_picture(1).mean()),
+        "negatives": float(observed.per_picture(0).mean()),
+        "truth": train.truth.complete,
+    }
+
+
+def _ends(classes: Sequence[tables.ClassRow]) -> tuple[tables.ClassRow, tables.ClassRow] | None:
+    """The best and the worst class of the reference run."""
+    found = sorted(
+        (row for row in classes if row.numbers and row.numbers[0].value is not None),
+        key=lambda row: row.numbers[0].value or 0.0,
+    )
+    return (found[-1], found[0]) if len(found) > 1 else None
+
+
+def _made(run: ShownRun) -> dict[str, Any]:
+    """How a run came about, word by word."""
+    return {
+        "name": run.name,
+        "folder": str(run.folder.path),
+        "command": shlex.join(run.about.get("command", [])) or "not recorded",
+        "seed": run.config.seed,
+        "data": run.about["data"],
+        "digests": run.about["data_digest"],
+        "versions": run.about.get("versions", {}),
+        "config": run.folder.config_file.read_text(encoding="utf-8"),
+    }

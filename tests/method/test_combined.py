@@ -1,0 +1,134 @@
+"""Names put together: readings, elements and consistency."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from sparselabel.errors import ConfigError
+from sparselabel.method.base import Progress, batch_mean
+from sparselabel.method.catalog import (
+    METHODS,
+    Combination,
+    build_method,
+    combinations,
+    make_method,
+    parsed,
+    settings_of,
+)
+from sparselabel.method.elements import Asymmetric, Hill
+from sparselabel.method.memory import RunningScores
+from tests.method.steps import PROGRESS, make_step, value_and_gradient
+
+OBSERVED = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
+SCORES = torch.tensor([[0.7, 0.4, 0.2], [0.1, 0.9, 0.6]], dtype=torch.float64)
+ALL = list(combinations())
+
+
+def needed(name: str) -> dict[str, Any]:
+    return {"expected_positives": 1.5} if "expected_positives" in settings_of(name) else {}
+
+
+def test_names_are_taken_apart() -> None:
+    assert parsed("en") == Combination("en")
+    assert parsed("em+apl") == Combination("em+apl")
+    assert parsed("em+apl+scl") == Combination("em+apl", None, "scl")
+    assert parsed("asl") == Combination("asl")
+    assert parsed("en+asl") == Combination("en", "asl")
+    assert parsed("en+asl+scl") == Combination("en", "asl", "scl")
+    assert parsed("hill+cl") == Combination("hill", None, "cl")
+    assert all(parsed(name).name == name for name in [*METHODS, *ALL])
+    assert len(set(ALL) | set(METHODS)) == len(ALL) + len(METHODS)
+
+
+def test_what_combines() -> None:
+    # 11 readings of cross-entropy have 4 elements, 11 methods bring their own; all but role take consistency.
+    assert len(ALL) == 11 * (4 * 3 - 1) + 10 * 2
+    assert {"an+cl", "epr+scl", "en+asl+scl", "hill+scl", "bce+focal", "gr+cl", "ll-cp+scl"} <= set(ALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("role+asl", r"role does not combine with the element asl, as its estimates are those of cross-ent"),
+        ("role+scl", r"role does not combine with scl, as its label estimates"),
+        (
+            "ll-r+hill",
+            r"ll-r does not .* as it chooses labels by the size .* these do: bce, bce-ls, iu, iun, an,",
+        ),
+        ("asl+focal", r"asl does not combine with the element focal, as it brings an element of its own"),
+        ("em+asl", r"em does not .* an unknown label costs its entropy there"),
+        ("gr+asl+cl", r"gr does not combine with the element asl"),
+        ("en+slc", r"there is no method 'en\+slc': did you mean 'en\+scl'\? known: an, an-ls, asl,"),
+        ("en+asl+focal", r"there is no method 'en\+asl\+focal'"),
+        ("en+cl+scl", r"there is no method 'en\+cl\+scl'"),
+        ("scl", r"there is no method 'scl'.*some combine: READING\+ELEMENT\+CONSISTENCY"),
+        ("+scl", r"there is no method '\+scl'"),
+        ("", r"there is no method ''"),
+    ],
+)
+def test_the_rest_is_refused_with_the_reason(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make_method(name)
+
+
+def test_a_combination_by_hand() -> None:
+    method = build_method("an+asl+cl", OBSERVED, weight=0.5, negative_focus=2.0, margin=0.1)
+    losses, _ = method(make_step(SCORES.logit(), OBSERVED))
+    positive = -math.log(0.7) - math.log(0.9)
+    negative = sum(-((p - 0.1) ** 2) * math.log(1.1 - p) for p in (0.4, 0.2, 0.1, 0.6))
+    assert float(losses["labels"]) == pytest.approx((positive + negative) / 6, abs=1e-12)  # a mean
+    # The running scores are at their start: 1 for the annotated, 0 elsewhere.
+    assert float(losses["consistency"]) == pytest.approx(0.5 * (0.3 + 0.4 + 0.2 + 0.1 + 0.1 + 0.6) / 6)
+
+
+def test_a_sum_becomes_a_mean_beside_consistency() -> None:
+    for name in ("asl", "hill", "splc"):
+        alone, _ = build_method(name, OBSERVED)(make_step(SCORES.logit(), OBSERVED))
+        beside, _ = build_method(f"{name}+scl", OBSERVED)(make_step(SCORES.logit(), OBSERVED))
+        torch.testing.assert_close(alone["labels"] / 6, beside["labels"])
+
+
+def test_parts_of_a_combination() -> None:
+    method = build_method(
+        "en+hill+cl", OBSERVED, expected_positives=1.5, momentum=0.5, margin=0.3, weight=2.0
+    )
+    assert isinstance(method.element, Hill)
+    assert method.element.margin == 0.3
+    assert method.reduction is batch_mean
+    scores = {part for part in method.parts() if isinstance(part, RunningScores)}
+    assert [part.momentum for part in scores] == [0.5]  # one memory for both
+    epr = make_method("epr+asl", expected_positives=1.5, weight=3.0, negative_focus=1.0)
+    assert epr.terms["count"].weight == 3.0
+    assert isinstance(epr.element, Asymmetric)
+    assert epr.element.negative_focus == 1.0
+    both = make_method("epr+asl+cl", expected_positives=1.5, weight=3.0)
+    assert both.terms["count"].weight == 1.0
+    assert both.terms["consistency"].weight == 3.0
+
+
+def test_an_expected_positive_is_left_out_of_any_element() -> None:
+    observed = torch.tensor([[1, -1], [-1, 1], [-1, -1]], dtype=torch.int8)
+    method = build_method("en+asl", observed, expected_positives=1.5)
+    logits = torch.tensor([[3.0, -2.0], [-1.0, 3.0], [2.0, -3.0]], dtype=torch.float64)
+    first = make_step(logits, observed, progress=Progress(0, 10, 0, 1e-3))
+    method.begin_epoch(first.progress)
+    method.observe(first, method(first)[1])
+    method.begin_epoch(PROGRESS)
+    _, targets = method(make_step(logits, observed))
+    assert targets.weight.tolist() == [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    _, gradient = value_and_gradient(method, logits, observed, None)
+    assert gradient[2, 0] == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_combination_is_finite_at_large_logits(name: str) -> None:
+    observed = torch.tensor([[1, -1, 0], [-1, 1, 0]], dtype=torch.int8)
+    truth = torch.tensor([[1, 1, 0], [0, 1, 0]], dtype=torch.int8)
+    for logit in (100.0, -100.0):
+        method = build_method(name, observed, **needed(name))
+        method.begin_epoch(PROGRESS)
+        loss, gradient = value_and_gradient(method, torch.full((2, 3), logit), observed, truth)
+        assert torch.isfinite(loss)
+        assert torch.isfinite(gradient).all()

@@ -1,0 +1,202 @@
+"""The page of a report holds what the runs hold."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError
+from sparselabel.evaluate.measures import measures
+from sparselabel.report.html.cards import read_missing
+from sparselabel.report.html.page import checked_page, write_report
+from sparselabel.report.html.runs import read_runs
+from sparselabel.report.html.scored import Scored, look_at_scores
+from sparselabel.run_folder import RunFolder
+from tests.report.html.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return make_data(tmp_path_factory.mktemp("made-up"))
+
+
+def page_of(*runs: RunFolder, notes: dict[str, str] | None = None, scored: bool = True) -> str:
+    about = read_runs([run.path for run in runs])
+    out = runs[0].path.parent / "report.html"
+    looked = look_at_scores(about) if scored else Scored()
+    write_report(about, looked, read_missing(about), out, notes or {}, "1.2.3")
+    return out.read_text(encoding="utf-8")
+
+
+def write_maps(run: RunFolder, split: str, rows: list[int], classes: list[int]) -> None:
+    """Maps as ``evaluate.maps`` writes them, with logits from -1 to 2."""
+    cells = np.broadcast_to(np.linspace(-1, 2, 4, dtype=np.float32).reshape(2, 2), (len(rows), 2, 2))
+    scores = np.full(len(rows), 0.625, np.float32)
+    np.savez(run.maps_file(split), rows=rows, classes=classes, scores=scores, cells=cells)
+
+
+def write_missing(run: RunFolder) -> None:
+    """Row 0 has both of its classes, of which one label is hidden; row 3 has no class 2."""
+    hidden = int(np.flatnonzero(read_runs([run.path]).data.train.observed.values[0, :2] != 1)[0])
+    scores = np.array([0.875, 0.25], np.float32)
+    np.savez(run.missing_file, rows=np.array([0, 3]), classes=np.array([hidden, 2]), scores=scores)
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
+    page = page_of(finished(tmp_path / "an", data, "an", WEAK))
+    tables = Tables(page).found
+    measured = measures(WEAK, data.split("test").observed)
+    rows = tables["Table of classes"]
+    assert rows[0] == [
+        "class",
+        "training labels",
+        "test pictures",
+        "AP, %",
+        "precision, %",
+        "recall, %",
+        "F1, %",
+    ]
+    for index, (row, found) in enumerate(zip(rows[1:], measured["classes"], strict=True)):
+        ap = "–" if CLASSES[index] == "never" else percent(found["average_precision"])
+        others = [percent(found[key]) for key in ("precision", "recall", "f1")]
+        assert row == [
+            CLASSES[index], str(data.train.observed.counts()[index]), str(TEST[:, index].sum()), ap, *others
+        ]  # fmt: skip
+    mean = measured["mean_average_precision"]["sklearn"]["mean"]
+    assert f"Method an reaches a test mAP of {percent(mean)} % on 6 pictures of made &lt;up&gt;." in page
+    assert ["mAP", percent(mean)] in tables["All measures"]
+    assert ["OF1 at 0.5", percent(measured["at_threshold"]["OF1"])] in tables["All measures"]
+    assert tables["Numbers: Validation mAP"] == [["epoch", "an"], ["1", "25.0"], ["2", "50.0"], ["3", "75.0"]]
+    assert tables["Numbers: Loss: labels"][1:] == [["1", "0.5000"], ["2", "0.2500"], ["3", "0.1667"]]
+    # Of 4 hidden labels 1, 2, 3 were scored in 0.6..0.65, the others in 0.15..0.2.
+    assert tables["Numbers: Scored above 0.5"][1:] == [["1", "25.0"], ["2", "50.0"], ["3", "75.0"]]
+    assert tables["Numbers: an"][1][1] == "0.18"  # half of the four lie below 2/3 of the bin from 0.15 to 0.2
+    one = measured["by_number_of_labels"]["1"]
+    assert tables["Numbers: By number of labels"][1] == [
+        f"1 ({one['images']})", percent(one["average_precision"]["mean_of_present"])
+    ]  # fmt: skip
+    assert len(tables["Numbers: By size of things"]) == 1 + 5
+    highest = tables["Numbers: Highest score"]
+    inside = (WEAK.max(axis=1) >= 0.96).mean()
+    assert highest[-1] == ["0.96 to 1", f"{100 * inside:.2f}"]
+
+
+def test_the_page_of_two_runs(tmp_path: Path, data: Prepared) -> None:
+    runs = finished(tmp_path / "an-0", data, "an", WEAK), finished(tmp_path / "bce-0", data, "bce", STRONG)
+    tables = Tables(page := page_of(*runs)).found
+    weak, strong = (measures(scores, data.split("test").observed) for scores in (WEAK, STRONG))
+    means = [found["mean_average_precision"]["sklearn"]["mean"] for found in (weak, strong)]
+    assert "<h1>2 runs on made &lt;up&gt;</h1>" in page
+    lead = " ".join(re.sub(r"<[^>]*>", "", page).split())
+    fair = "of the runs that did not see the hidden labels"
+    assert f"an has the highest test mAP {fair}: {percent(means[0])} %." in lead
+    assert f"The oracle bce reaches {percent(means[1])} %." in lead
+    first, second = tables["Table of runs"][1:]
+    assert [first[0], first[1], first[2].strip()] == ["an", "an", percent(means[0])]
+    assert second[:2] == ["bce", "bce oracle"]
+    assert second[2] == f"{percent(means[1])} {100 * (means[1] - means[0]):+.1f}"
+    assert second[4:] == ["62.5", "3 of 3", "5"]
+    cow = tables["Table of classes"][3]
+    before, after = (found["classes"][2]["average_precision"] for found in (weak, strong))
+    difference = f"{100 * (after - before):+.1f}".replace("-", "−")
+    assert cow[3:] == [percent(before), f"{percent(after)} {difference}"]
+    assert tables["Numbers: Validation mAP"][0] == ["epoch", "an", "bce"]
+    assert "Where the runs differ" in page
+    assert "Most surprising" not in page
+
+
+def test_everything_is_escaped_and_nothing_is_fetched(tmp_path: Path, data: Prepared) -> None:
+    page = page_of(finished(tmp_path / "<i>run</i>", data, "an", WEAK))
+    assert "<b>x</b>" not in page
+    assert "<i>run" not in page
+    assert "&lt;b&gt;x&lt;/b&gt;" in page
+    assert "a &amp; &#34;b&#34;" in page
+    assert re.findall(r"https?:|//[a-z]|@import|url\(", page.replace("// Sorts tables", "")) == []
+    assert {*re.findall(r'(?:src|href)="([^"#,]*)', page)} <= {"", "data:image/webp;base64", "data:"}
+    assert "default-src 'none'; img-src data:" in page
+
+
+def test_how_it_was_made(tmp_path: Path, data: Prepared) -> None:
+    run = finished(tmp_path / "an", data, "an", WEAK)
+    page = page_of(run)
+    assert f"sparselabel train &#39;my data&#39; --out {run.path}</pre>" in page
+    for fact in ("<dd>5</dd>", data.train.digest, data.split("test").digest, "<dd>3.11.7</dd>"):
+        assert fact in page
+    assert "method = &#34;an&#34;" in page
+    assert "Written by sparselabel 1.2.3" in page
+
+
+def test_pictures_and_maps(tmp_path: Path, data: Prepared) -> None:
+    run = finished(tmp_path / "an", data, "an", WEAK)
+    without = page_of(run, notes={"pictures": "the model is gone"})
+    assert "Without heat maps: the model is gone" in without
+    assert without.count('alt="Picture test&amp;') > 4
+    assert 'alt="Where an sees' not in without
+    row, index = np.unravel_index(np.where(TEST == 1, WEAK, -1).argmax(), WEAK.shape)
+    write_maps(run, "test", [int(row)], [int(index)])
+    write_missing(run)
+    page = page_of(run)
+    assert page.count('alt="Where an sees') >= 1
+    assert "cells 0.27 to 0.88" in page  # the logistic function of -1 and 2
+    listed = Tables(page).found["Likely missing labels"]
+    assert [row[2:] for row in listed] == [["score", "really there"], ["0.875", "yes"], ["0.250", "no"]]
+    assert "<b>1 of the 2</b> likeliest are there" in page
+
+
+def test_pictures_that_have_moved(tmp_path: Path) -> None:
+    data = make_data(tmp_path)
+    run = finished(tmp_path / "an", data, "an", WEAK)
+    (tmp_path / "pictures").rename(tmp_path / "elsewhere")
+    page = page_of(run, notes={"pictures": "pictures/test0.png cannot be read"})
+    assert "Without heat maps: pictures/test0.png cannot be read" in page
+    assert 'alt="Picture' not in page
+    assert "test&amp;0" in page  # named all the same
+
+
+def test_labels_that_are_not_complete(tmp_path: Path) -> None:
+    data = make_data(tmp_path, hidden_labels(TEST))
+    page = page_of(finished(tmp_path / "an", data, "an", WEAK))
+    assert "Shown is the <b>observed-label mAP</b>" in page
+    assert "reaches a test observed-label mAP of" in page
+    assert "By number of labels: not known" in page
+    assert "Certain, but not labelled" in page
+
+
+def test_data_with_nothing_but_training(tmp_path: Path) -> None:
+    data = make_data(tmp_path, None)
+    page = page_of(finished(tmp_path / "an", data, "an", None))
+    assert "neither a test nor a validation split" in page
+    assert "Table of classes" not in page
+    assert 'id="learning"' in page
+
+
+def test_complete_training_labels(tmp_path: Path) -> None:
+    data = make_data(tmp_path, sparsify="none")
+    page = page_of(finished(tmp_path / "bce", data, "bce", WEAK))
+    assert "Training saw all labels: none is missing." in page
+    assert "oracle" not in page
+
+
+def test_scores_that_are_missing(tmp_path: Path, data: Prepared) -> None:
+    page = page_of(finished(tmp_path / "an", data, "an", WEAK), notes={"scores": "no model"}, scored=False)
+    assert "There are no scores: no model" in page
+    assert "Table of classes" in page  # training has measured them
+
+
+def test_where_a_report_goes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--out must end in .html, but is .*report.pdf"):
+        checked_page(tmp_path / "report.pdf")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(ConfigError, match=r"folder.html is a folder: name a file"):
+        checked_page(tmp_path / "folder.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        checked_page(tmp_path / "file" / "report.html")
+    assert checked_page(tmp_path / "new" / "report.html") == tmp_path / "new" / "report.html"
+    assert [*(tmp_path / "new").iterdir()] == []

@@ -1,0 +1,76 @@
+"""What a session derives from its configuration and data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sparselabel.config import FullPhase, HeadPhase
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.feed import Batch
+from sparselabel.data.frame import Frame
+from sparselabel.data.labels import POSITIVE
+from sparselabel.method.base import Progress
+from sparselabel.model.output import Output
+from sparselabel.train.checkpoint import TrainingState
+from tests.train.conftest import tiny
+from tests.train.sessions import make_session
+
+PROGRESS = Progress(0, 4, 2, 1e-3)
+
+
+def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(head=HeadPhase(epochs=2, batch=16), full=FullPhase(epochs=3, batch=30))
+    session = make_session(small, config, tmp_path)
+    assert session.steps() == 2 * 4 + 3 * 3  # 61 pictures
+    assert session.steps(TrainingState(epochs=1)) == 4
+    assert session.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
+    assert session.warm_up == 2
+    assert make_session(small, tiny(full=FullPhase(epochs=0)), tmp_path).warm_up == 0
+
+
+@pytest.mark.parametrize("method", ["an", "bce"])
+def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
+    session = make_session(small, tiny(method), tmp_path)
+    batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (Frame.whole(2),))
+    step = session.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
+    assert step.rows.tolist() == [5, -1]
+    assert step.valid.tolist() == [True, False]
+    assert step.observed[0].tolist() == small.train.observed.values[5].tolist()
+    assert step.frames is batch.frames
+    assert step.marks is None
+    if method == "an":
+        assert step.truth is None
+    else:
+        assert step.truth is not None
+        assert step.truth[0].tolist() == small.train.truth.values[5].tolist()
+
+
+def test_hidden_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    truth, observed = small.train.truth.values, small.train.observed.values
+    hidden = session.hidden_positives(torch.tensor([*range(61), -1])).numpy()
+    assert np.array_equal(hidden[:61], (truth == POSITIVE) & (observed != POSITIVE))
+    assert hidden[:61].any()
+    assert not hidden[61].any()  # padding
+    assert session.truth_known
+
+
+def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    seeds = [session.epoch_seed(epoch) for epoch in range(50)]
+    assert len(set(seeds)) == 50
+    assert seeds[7] == make_session(small, tiny(), tmp_path / "again").epoch_seed(7)
+    assert seeds[7] != make_session(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
+
+
+def test_a_survey_sees_every_picture_whole_in_order(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    stage = session.stage("head", 0, None)
+    steps = [*session.survey(stage, PROGRESS)]
+    assert [len(step.rows) for step in steps] == [16, 16, 16, 13]
+    assert torch.cat([step.rows for step in steps]).tolist() == [*range(61)]
+    assert steps[3].frames[0].box.tolist() == [[0, 0, 1, 1]] * 13
+    assert not steps[0].outputs[0].logits.requires_grad
+    assert not stage.judged.training
