@@ -58,12 +58,13 @@ def test_attention_sums_to_one_over_the_cells_and_does_not_change_the_logits(q2l
     case = q2l.cases["q2l/head1"]
     head, features = head_of(case), torch.from_numpy(case["inputs"]["features"])
     with torch.no_grad():
-        looked = head.attention(features)
-        assert looked.shape == (3, 4, 3, 3)
-        torch.testing.assert_close(looked.sum(dim=(2, 3)), torch.ones(3, 4))
-        torch.testing.assert_close(
-            head._decoded(features, attention=True).logits, head(features).logits, rtol=1e-5, atol=1e-6
-        )
+        shown, plain = head(features, maps=True), head(features)
+    assert shown.maps is None
+    assert plain.attention is None
+    assert shown.attention is not None
+    assert shown.attention.shape == (3, 4, 3, 3)
+    torch.testing.assert_close(shown.attention.sum(dim=(2, 3)), torch.ones(3, 4))
+    torch.testing.assert_close(shown.logits, plain.logits, rtol=1e-5, atol=1e-6)
 
 
 def test_any_size_of_view() -> None:
@@ -72,8 +73,6 @@ def test_any_size_of_view() -> None:
         assert head(torch.randn(2, 8, side, side + 1)).logits.shape == (2, 3)
 
 
-def test_refusals() -> None:
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ModelError, match="not 10"):
         QueryHead(10, 3)
-    with pytest.raises(ModelError, match="no cell logits"):
-        QueryHead(8, 3)(torch.randn(1, 8, 2, 2), maps=True)

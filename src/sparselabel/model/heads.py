@@ -3,6 +3,7 @@
 from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone
 from sparselabel.model.classifier import Head, LinearHead
+from sparselabel.model.query2label import QueryHead
 from sparselabel.model.tscam import PatchHead, TokenHead
 
 
@@ -15,7 +16,9 @@ def make_head(name: str, width: int, classes: int, boost: float | None = None) -
             return PatchHead(width, classes, boost)
         case "token":
             return TokenHead(width, classes)
-    raise ConfigError(f"there is no classifier {name!r}: it is linear, tscam or token")
+        case "query2label":
+            return QueryHead(width, classes)
+    raise ConfigError(f"there is no classifier {name!r}: it is linear, tscam, token or query2label")
 
 
 def check_head(head: Head, backbone: Backbone) -> None:

@@ -7,7 +7,6 @@ the queries of the decoder; the authors' program removes it by default, and so d
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -68,20 +67,15 @@ class QueryHead(Head):
                     nn.init.xavier_uniform_(parameter)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w)."""
-        if maps:
-            raise ModelError(
-                "query2label has no cell logits: its attention shows where a class was looked for, and sums "
-                "to one over the cells. Take a method without maps, or --classifier linear"
-            )
-        return Output(self._decoded(features).logits, None, features)
+        """From cell features (B, D, h, w). It has no maps: who asks for them gets its attention instead.
 
-    def attention(self, features: Tensor) -> Tensor:
-        """(B, L, h, w) Where the last decoder layer looks for each class: mean over heads, sums to one."""
-        looked = self._decoded(features, attention=True).attention
-        return looked.unflatten(2, features.shape[2:])
+        That is where the last decoder layer looked for each class, the mean over its heads.
+        """
+        logits, looked = self._decoded(features, attention=maps)
+        return Output(logits, None, features, looked.unflatten(2, features.shape[2:]) if maps else None)
 
-    def _decoded(self, features: Tensor, attention: bool = False) -> "_Decoded":
+    def _decoded(self, features: Tensor, attention: bool) -> tuple[Tensor, Tensor]:
+        """Logits (B, L) and, if asked for, attention (B, L, h·w)."""
         cells = self.input_proj(features)
         place = sine_code(cells).flatten(2).transpose(1, 2)
         memory = cells.flatten(2).transpose(1, 2)
@@ -92,12 +86,7 @@ class QueryHead(Head):
         for layer in self.decoder:
             found, looked = layer(found, queries, memory, place, attention)
         logits = (self.norm(found) * self.weight).sum(dim=2) + self.bias
-        return _Decoded(logits, looked)
-
-
-class _Decoded(NamedTuple):
-    logits: Tensor  # (B, L)
-    attention: Tensor  # (B, L, h·w)
+        return logits, looked
 
 
 def sine_code(cells: Tensor) -> Tensor:
