@@ -204,7 +204,7 @@ def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, never)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file is not a folder: choose another --out"):
+    with pytest.raises(RunError, match="file is a file, and a folder is needed: choose another --out"):
         compare(data, plan(TINY, ["an"], [0], tmp_path / "file"), HERE)
     (tmp_path / "out" / "an-seed0").mkdir(parents=True)
     (tmp_path / "out" / "an-seed0" / "photo.jpg").write_text("")
@@ -212,7 +212,7 @@ def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: 
         compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
     if os.geteuid():  # root may write everywhere
         (tmp_path / "shut").mkdir(mode=0o500)
-        with pytest.raises(RunError, match="shut cannot be written to"):
+        with pytest.raises(RunError, match="shut cannot be written"):
             compare(data, plan(TINY, ["an"], [0], tmp_path / "shut"), HERE)
 
 

@@ -16,7 +16,6 @@ from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, Recipe, Settings, TrainConfig
 from sparselabel.errors import ConfigError, listing
-from sparselabel.place import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.compare.plan import Planned
@@ -93,7 +92,6 @@ def compare(
     from sparselabel.compare.sheet import sheet_of
     from sparselabel.data.dataset import open_prepared
 
-    require_folder_to_write(out)
     told = told_by(given)
     recipe = None if told is None else told.recipe
     named, chosen, varied, config = asked_for(config, methods, choose, vary, told)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.compare.plan import Planned
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.errors import ConfigError, RunError, SparselabelError
+from sparselabel.errors import ConfigError, SparselabelError
+from sparselabel.place import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -23,7 +24,8 @@ def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, ou
             "settings are chosen by validation, but the data has no validation split: give each one value, "
             "or prepare the data with --validation 0.2"
         )
-    _refuse_unwritable(out)
+    require_folder_to_write(out)
+    out.mkdir(parents=True, exist_ok=True)
     backbones: dict[tuple[Any, ...], Any] = {}
     alike: list[TrainConfig] = []
     for run in planned:
@@ -54,16 +56,3 @@ def _but_for_numbers(config: TrainConfig) -> TrainConfig:
         head=replace(config.head, learning_rate=1.0),
         full=replace(config.full, learning_rate=1.0),
     )
-
-
-def _refuse_unwritable(out: Path) -> None:
-    """A folder that cannot be made or written to."""
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is not a folder: choose another --out")
-    file = out / ".writable"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text("", encoding="utf-8")
-        file.unlink()
-    except OSError as error:
-        raise RunError(f"{out} cannot be written to ({error.strerror}): choose another --out") from error

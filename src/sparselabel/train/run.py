@@ -99,8 +99,9 @@ def check_run(
     ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
     to be estimated are not.
     """
-    config, method = checked(data, config)
     run = RunFolder(out)
+    run.refuse_other_data(_about(data, ()))  # first: other data have other faults as well
+    config, method = checked(data, config)
     if run.goes_on(config, _about(data, ()), resume=True, force=False):
         return backbone
     fabric = _started(data, config, machine)
@@ -110,6 +111,7 @@ def check_run(
     with default_precision(config.precision):
         Inputs(data, config, learner, fabric, 0, Log(run, speaks=False)).check()
         tell_method(method, config, data, run, fabric, machine, learner)
+        method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
     return vars(learner).get("backbone")  # as far as it was needed
 
 
