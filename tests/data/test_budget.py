@@ -72,8 +72,8 @@ def coco() -> tuple[Labels, Marks]:
     return truth, Marks(
         rows,
         classes.astype(np.int32),
-        np.full((len(rows), 2), 0.5),
-        np.full((len(rows), 2), 0.1),
+        np.full((len(rows), 2), 0.5, np.float32),
+        np.full((len(rows), 2), 0.1, np.float32),
         check=False,
     )
 

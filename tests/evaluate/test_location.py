@@ -9,7 +9,7 @@ from sparselabel.evaluate.location import location_precision, places_of_boxes, w
 
 
 def boxes(*rows: tuple[int, int, float, float, float, float]) -> Marks:
-    table = np.array(rows, dtype=np.float64)
+    table = np.array(rows, dtype=np.float32)
     return Marks(table[:, 0].astype(np.int64), table[:, 1].astype(np.int32), table[:, 2:4], table[:, 4:])
 
 

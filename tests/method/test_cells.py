@@ -17,7 +17,7 @@ def frame(left: float, top: float, width: float, height: float, flip: bool = Fal
 
 
 def marks(*rows: tuple[int, int, float, float, float, float]) -> Marks:
-    table = np.array(rows, dtype=np.float64)
+    table = np.array(rows, dtype=np.float32)
     return Marks(table[:, 0].astype(np.int64), table[:, 1].astype(np.int32), table[:, 2:4], table[:, 4:])
 
 

@@ -112,9 +112,10 @@ def _costs(kind: Kind, prices: Prices, found: npt.NDArray[np.int64]) -> npt.NDAr
     """What each question costs, where so many things were found (0 for a no)."""
     mean = {"SP": prices.mean_point, "SB": prices.mean_box}.get(kind)
     if mean is not None:
-        return np.full(len(found), mean)
+        return np.full(len(found), mean, np.float64)
     each = {"I": 0.0, "SP": prices.point, "AP": prices.point, "SB": prices.box, "AB": prices.box}[kind]
-    return prices.answer + each * (np.minimum(found, 1) if kind in ("SP", "SB") else found)
+    drawn = np.minimum(found, 1) if kind in ("SP", "SB") else found
+    return np.asarray(prices.answer + each * drawn, np.float64)
 
 
 def _things(marks: Marks, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:

@@ -72,7 +72,8 @@ class QueryHead(Head):
         That is where the last decoder layer looked for each class, the mean over its heads.
         """
         logits, looked = self._decoded(features, attention=maps)
-        return Output(logits, None, features, looked.unflatten(2, features.shape[2:]) if maps else None)
+        places = looked.reshape(*logits.shape, *features.shape[2:]) if maps else None
+        return Output(logits, None, features, places)
 
     def _decoded(self, features: Tensor, attention: bool) -> tuple[Tensor, Tensor]:
         """Logits (B, L) and, if asked for, attention (B, L, h·w)."""

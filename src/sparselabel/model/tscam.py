@@ -81,7 +81,7 @@ def _with_attention(backbone: Backbone, run: Any) -> tuple[Any, Tensor]:
         )
     with _recorded(modules) as rows:
         result = run()
-    patches = torch.stack(rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]  # type: ignore[misc]
+    patches = torch.stack(rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]
     side = round(patches.shape[1] ** 0.5)
     return result, patches.reshape(len(patches), side, side)
 
