@@ -29,9 +29,8 @@ def test_blocks_change_nothing() -> None:
     random = np.random.default_rng(0)
     low = random.uniform(0, 0.7, (300, 2))
     size = random.uniform(0.01, 0.3, (300, 2))
-    marks = Marks(
-        random.integers(0, 40, 300), random.integers(0, 4, 300).astype(np.int32), low + size / 2, size
-    )
+    rows, classes = random.integers(0, 40, 300), random.integers(0, 4, 300).astype(np.int32)
+    marks = Marks(rows, classes, (low + size / 2).astype(np.float32), size.astype(np.float32))
     whole, parts = places_of_boxes(marks, (7, 5)), places_of_boxes(marks, (7, 5), block=3)
     assert np.array_equal(whole.covered, parts.covered)
     assert np.array_equal(whole.rows, parts.rows)
