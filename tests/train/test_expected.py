@@ -71,6 +71,23 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
         complete_labels(file, small)
 
 
+def test_an_empty_cell_is_not_counted_as_absent(small: Prepared, tmp_path: Path) -> None:
+    truth, file = small.train.truth.values, tmp_path / "wide.csv"
+    lines = [f"image,{','.join(small.classes)}"]
+    for row in range(3):
+        cells = ["1" if there else "" for there in truth[row].tolist()]
+        lines.append(",".join([str(small.train.paths[row]), *cells]))
+    file.write_text("\n".join(lines) + "\n")
+    first = small.classes[int(np.argmin(truth[0]))]
+    with pytest.raises(
+        DataError, match=f"3 of 3 pictures have unknown labels .{first} on .* image and label"
+    ):
+        complete_labels(file, small)
+    file.write_text(f"image,label,value\n{small.train.paths[0]},{small.classes[0]},\n")
+    with pytest.raises(DataError, match="1 of 1 picture have unknown labels"):
+        complete_labels(file, small)
+
+
 def test_a_picture_that_is_not_there_is_named_without_a_flag_of_another_command(
     small: Prepared, tmp_path: Path
 ) -> None:

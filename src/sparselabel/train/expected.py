@@ -11,6 +11,8 @@ from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
+from sparselabel.data.readers.table_cells import open_cells
+from sparselabel.data.readers.table_shapes import label_code
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.method.base import Method
 from sparselabel.method.catalog import make_method, parsed, settings_of
@@ -178,7 +180,8 @@ def training_features(
 def complete_labels(file: Path, data: Prepared) -> LabelTable:
     """Complete labels of some training pictures, from a table as `prepare table` reads it.
 
-    A table that says only what is there (no 0 in it) is taken at its word: all else is not there.
+    A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
+    there. In a table with a column a class an empty cell is unknown, as everywhere.
     """
     naming = f"pictures are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
@@ -200,12 +203,28 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
         )
     values = np.full((len(found), len(data.classes)), UNKNOWN, dtype=np.int8)
     values[:, [data.classes.index(name) for name in found.classes]] = found.values
-    if not (values == NEGATIVE).any():
+    if _lists_what_is_there(file):
         values[values == UNKNOWN] = NEGATIVE
-    incomplete = found.ids[(values == UNKNOWN).any(1)]
+    incomplete = np.flatnonzero((values == UNKNOWN).any(1))
     if len(incomplete):
+        cells = [
+            f"{data.classes[int(np.argmax(values[row] == UNKNOWN))]} on {found.ids[row]}"
+            for row in incomplete[:3].tolist()
+        ]
         raise DataError(
             f"{file}: {len(incomplete):,} of {counted(len(found), 'picture')} have unknown labels "
-            f"({listing(incomplete, 3)}): every class needs 1 or 0, or list only the classes that are there"
+            f"({', '.join(cells)}): every class needs 1 or 0; or make it a list of all that is there, with "
+            "columns image and label"
         )
     return LabelTable(found.ids, data.classes, values)
+
+
+def _lists_what_is_there(file: Path) -> bool:
+    """Whether a table has a label a row, each said to be there."""
+    with open_cells(file, "image") as cells:
+        if "label" not in cells.header:
+            return False
+        if "value" not in cells.header:
+            return True
+        at = cells.header.index("value")
+        return all(label_code(cells, line, "value", row[at]) == POSITIVE for line, row in cells.rows)

@@ -148,3 +148,10 @@ def test_other_files(tmp_path: Path) -> None:
         DataError, match=r"x.xml, line 1: <annotations> must be the outermost, .* not <annotation>"
     ):
         cvat.read(tmp_path / "x.xml")
+
+
+def test_a_misspelt_attribute_does_not_make_negatives_positive(tmp_path: Path) -> None:
+    file = write(tmp_path, image("a.jpg", TAG))
+    with pytest.raises(DataError, match=r"no label has an attribute 'absnt' .*did you mean 'absent'"):
+        cvat.read(file, negative="absnt")
+    assert cvat.read(file, negative="absent").splits["train"].labels.values.tolist() == [[-1, 1, -1]]

@@ -169,7 +169,7 @@ def test_two_tasks_with_one_picture(tmp_path: Path) -> None:
         ([task(7, "a.jpg", annotations=3)], r"task 7: 'annotations' must be a list, not 3"),
         ([task(7, "a.jpg", annotations=[3])], r"task 7: an annotation must have a list 'result': 3"),
         ([task(7, "a.jpg", [])], r"no picture has a label"),
-        ([], r"must be a list of tasks"),
+        ([], r"project-1.json has no tasks"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
@@ -184,3 +184,19 @@ def test_not_a_file_of_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[{]")
     with pytest.raises(DataError, match=r"x.json, line 1, column 3 is not JSON"):
         label_studio.read(tmp_path / "x.json")
+
+
+def test_a_misspelt_control_does_not_make_negatives_positive(tmp_path: Path) -> None:
+    file = write(tmp_path, task(1, "a.jpg", [choices("cat"), choices("dog", control="absent")]))
+    with pytest.raises(
+        DataError, match=r"no annotation is of a control 'abs' .*'absent'.* known: absent, choice"
+    ):
+        label_studio.read(file, negative="abs")
+
+
+def test_a_point_outside_the_picture_is_not_moved(tmp_path: Path) -> None:
+    file = write(tmp_path, task(1, "a.jpg", [shape("keypointlabels", "eye", x=120, y=20, width=0.5)]))
+    with pytest.warns(DataWarning, match=r"1 point outside the picture.* kept\): 1.2, 0.2 \(task 1\)"):
+        train = label_studio.read(file).splits["train"]
+    assert train.labels.values.tolist() == [[POSITIVE]]
+    assert len(train.marks) == 0

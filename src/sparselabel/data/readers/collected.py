@@ -10,7 +10,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.marks import Marks
 from sparselabel.data.readers.common import SPLITS, Box, Listing, MarkColumns
 from sparselabel.data.source import Source, Split
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, counted, listing
 
 
 def tails(path: str) -> list[str]:
@@ -40,6 +40,7 @@ class Collected:
         self._contradicted: dict[tuple[int, int], str] = {}
         self._marks = MarkColumns()
         self._missing: list[str] = []
+        self._outside: list[str] = []
 
     def wrong(self, place: str, message: str) -> DataError:
         """The error to raise for something in the file."""
@@ -82,6 +83,13 @@ class Collected:
             self._contradicted[row, index] = f"{name} on {self._named[row][0]}"
         for box in boxes:
             self._marks.add(row, index, box)
+
+    def point(self, place: str, x: float, y: float) -> Box | None:
+        """A point, as a box of no size; None for one outside the picture, which is named in a warning."""
+        if 0 <= x <= 1 and 0 <= y <= 1:
+            return Box(x, y, x, y)
+        self._outside.append(f"{x:.3g}, {y:.3g} ({place})")
+        return None
 
     def pass_over(self, kind: str) -> None:
         """Count something that is not read; it is named in a warning."""
@@ -135,6 +143,13 @@ class Collected:
             warnings.warn(
                 f"{self.file}: {len(self._contradicted):,} labels are said to be there and not to be there, "
                 f"and were left unknown: {listing(self._contradicted.values())}",
+                DataWarning,
+                stacklevel=4,
+            )
+        if self._outside:
+            warnings.warn(
+                f"{self.file}: {counted(len(self._outside), 'point')} outside the picture, in shares of width "
+                f"and height, were left out (the labels were kept): {listing(self._outside)}",
                 DataWarning,
                 stacklevel=4,
             )

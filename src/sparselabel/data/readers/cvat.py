@@ -18,7 +18,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.collected import Collected, tails
 from sparselabel.data.readers.common import Box, require_folder
 from sparselabel.data.source import Source
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, nearest
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")
 SUBSETS = {
@@ -52,6 +52,11 @@ def read(
     root = require_folder(images or (beside if beside.is_dir() else file.parent))
     reader = _Reader(Collected(file, root), negative)
     reader.parse(file)
+    if negative is not None and negative not in reader.attributes:
+        raise DataError(
+            f"{file}: no label has an attribute {negative!r} (--negative): "
+            f"{nearest(negative, reader.attributes)}; leave --negative out if nobody said what is not there"
+        )
     return reader.collected.source(
         file.stem if file.stem != "annotations" else file.resolve().parent.name, complete
     )
@@ -66,6 +71,7 @@ class _Reader:
 
     def __init__(self, collected: Collected, negative: str | None) -> None:
         self.collected = collected
+        self.attributes: set[str] = set()  # that labels or shapes have
         self._negative = negative
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
@@ -123,11 +129,14 @@ class _Reader:
                 self.collected.pass_over(name)
         elif name == "attribute" and self._shape is not None and len(self._path) == 4:
             self._attribute = given.get("name", "")
+            self.attributes.add(self._attribute)
 
     def _end(self, name: str) -> None:
         inside_label = self._path[-2:-1] == ["label"]
         if inside_label and name in ("name", "parent"):
             self._label[name] = self._text.strip()
+        elif name == "name" and self._path[-3:-1] == ["attributes", "attribute"]:
+            self.attributes.add(self._text.strip())
         elif name == "label" and self._path[-2:-1] == ["labels"]:
             if self._label.get("name") and not self._label.get("parent"):  # not a point of a skeleton
                 self.collected.classes([self._label["name"]])
@@ -203,7 +212,9 @@ class _Reader:
         width, height = self._size
         unit = [(x / width, y / height) for x, y in corners]
         if name == "points":
-            return [Box(x, y, x, y) for x, y in unit if 0 <= x <= 1 and 0 <= y <= 1]
+            place = f"line {self._parser.CurrentLineNumber:,}"
+            points = [self.collected.point(place, x, y) for x, y in unit]
+            return [point for point in points if point is not None]
         columns, rows = zip(*unit, strict=True)
         inside = Box(min(columns), min(rows), max(columns), max(rows)).clipped()
         return [] if inside is None else [inside]

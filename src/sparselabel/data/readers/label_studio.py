@@ -52,6 +52,7 @@ def read(
         Annotators named all there is: what they did not name is NEGATIVE on their pictures, else UNKNOWN.
     """
     collected = Collected(source, require_folder(images or source.parent))
+    controls: set[str] = set()
     for number, task in enumerate(_tasks(source)):
         place = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
         named = _picture(collected, place, task["data"], image)
@@ -59,12 +60,20 @@ def read(
         row = collected.picture(place, named, _candidates(named), bool(results))
         for result in (item for results_of_one in results for item in results_of_one):
             _add(collected, place, row, result, negative)
+            controls |= {str(result["from_name"])} if "from_name" in result else set()
+    if negative is not None and negative not in controls:
+        raise DataError(
+            f"{source}: no annotation is of a control {negative!r} (--negative): {nearest(negative, controls)}; "
+            "leave --negative out if nobody said what is not there"
+        )
     return collected.source(source.stem, complete)
 
 
 def _tasks(source: Path) -> list[dict[str, Any]]:
     tasks = load_json(source, "give the JSON file that Label Studio exported")
-    if not isinstance(tasks, list) or not tasks:
+    if tasks == []:
+        raise DataError(f"{source} has no tasks: export a project that has some")
+    if not isinstance(tasks, list):
         raise DataError(f"{source}: must be a list of tasks: export as 'JSON' from Label Studio")
     for number, task in enumerate(tasks):
         if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
@@ -138,7 +147,7 @@ def _box(
         if kind == "polygonlabels":
             corners = [(float(x), float(y)) for x, y in value["points"]]
         elif kind == "keypointlabels":
-            return _point(float(value["x"]) / 100, float(value["y"]) / 100)
+            corners = [(float(value["x"]), float(value["y"]))]
         elif kind == "ellipselabels":
             x, y, a, b = (float(value[key]) for key in ("x", "y", "radiusX", "radiusY"))
             corners = [(x - a, y - b), (x + a, y + b)]
@@ -152,12 +161,7 @@ def _box(
         ) from None
     if not all(math.isfinite(edge) for edge in box):
         raise collected.wrong(place, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
-    return box.clipped()
-
-
-def _point(x: float, y: float) -> Box:
-    x, y = min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0)
-    return Box(x, y, x, y)
+    return collected.point(place, box.left, box.top) if kind == "keypointlabels" else box.clipped()
 
 
 def _turned(value: dict[str, Any], result: dict[str, Any]) -> list[tuple[float, float]]:
