@@ -60,6 +60,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def numpy_said(error: Exception) -> str:
+    """What numpy says of a file that it cannot read; not its advice to allow pickles, which run programs."""
+    return "not a file of arrays" if "pickle" in str(error) else str(error)
+
+
 def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
     """A hint for a mistyped name: the nearest known one, if any is near, and all of them.
 

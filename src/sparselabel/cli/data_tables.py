@@ -18,9 +18,9 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
         "split",
         "pictures",
         "positives\na picture",
-        "observed positives\na picture",
-        "observed negatives\na picture",
-        "unknown, of\nall labels",
+        "observed\npositives\na picture",
+        "observed\nnegatives\na picture",
+        "unknown,\nof all\nlabels",
     )
     for name, counts in counted.items():
         numbers = counts.per_picture
@@ -70,6 +70,7 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
         *(("unknown",) if unknown else ()),
         *(f"in\n{name}" for name in others),
     )
+    table.columns[0].no_wrap = False  # a class may have a name of any length
     table.columns[0].min_width = min(12, max(map(len, prepared.classes)))
     table.caption = _explained(counts.hidden, others)
     table.caption_justify = "left"
@@ -146,9 +147,9 @@ def _listed(counts: Counts, every: bool) -> tuple[list[int], int]:
 
 def _table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
-    table.add_column(first)
+    table.add_column(first, no_wrap=True, overflow="fold")  # names are never squeezed out by numbers
     for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 

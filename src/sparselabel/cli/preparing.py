@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from sparselabel.cli.given import FROM_FILE, FromFile
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
-from sparselabel.errors import counted
+from sparselabel.errors import DataError, counted
 
 if TYPE_CHECKING:
     from sparselabel.data.source import Source
@@ -26,6 +26,8 @@ def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation
     from sparselabel.data.prepare import prepare
 
     refuse_taken(out, force)
+    if how.scores is not None and not Path(how.scores).is_file():
+        raise DataError(f"--scores {how.scores} is not a file: give a CSV, TSV, Parquet or .npz file")
     source = read()
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'picture')}") as advance:

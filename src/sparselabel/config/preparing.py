@@ -12,6 +12,13 @@ SUBSET_SEED = 999  # of P3 figure 1's smaller training sets
 Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class"]
 Preferred = Literal["any", "larger", "frequent"]
 
+USED_BY: dict[str, tuple[float, tuple[Kind, ...]]] = {
+    "positives": (1, ("per-picture", "per-class")),
+    "negatives": (0, ("per-picture", "per-class")),
+    "share": (0.5, ("positive-share", "uniform")),
+}
+"""Numbers that only some kinds use: their defaults, and those kinds. Others would ignore them silently."""
+
 
 @dataclass(frozen=True)
 class Sparsify:
@@ -54,6 +61,12 @@ class Sparsify:
         for name in ("positives", "negatives"):
             if getattr(self, name) < ALL:
                 raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")
+        for name, (default, kinds) in USED_BY.items():
+            if getattr(self, name) != default and self.sparsify not in kinds:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)} is for {' and '.join(kinds)}, not for sparsify "
+                    f"{self.sparsify}: give --sparsify {' or '.join(kinds)}, or leave --{name} out"
+                )
         if self.prefer != "any" and self.sparsify != "single-positive":
             raise ConfigError(
                 f"prefer {self.prefer} is for single positives, not for sparsify {self.sparsify}: "

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError, nearest
+from sparselabel.errors import DataError, nearest, numpy_said
 
 FORMAT = 1
 MARK_COLUMNS = ("rows", "classes", "centres", "sizes")
@@ -107,7 +107,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
             found = np.load(file, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{file} cannot be read ({error}): prepare the data again") from error
+            raise DataError(f"{file} cannot be read ({numpy_said(error)}): prepare the data again") from error
         if shape and found.shape != shape:  # a file of other data; what is in it is not looked at here
             raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
         return found

@@ -19,7 +19,7 @@ Picture = tuple[str, int]
 
 
 def file_problems(prepared: Prepared) -> list[Problem]:
-    """What the digests of the files tell, without opening one."""
+    """What the files' names and digests tell, without opening one."""
     found = [*_copies(prepared, same_files(prepared), "")]
     root = prepared.train.root
     if not root.is_dir():
@@ -31,7 +31,15 @@ def file_problems(prepared: Prepared) -> list[Problem]:
                 "move it back, or prepare the data again",
             ),
         )
-    return found
+        return found
+    gone = [
+        (name, row)
+        for name, split in prepared.splits.items()
+        for row in range(len(split))
+        if not split.path(row).is_file()
+    ]
+    wayout = "put them back, or prepare the data again"
+    return [*_of_pictures(prepared, gone, "missing-pictures", "whose file is not there", wayout), *found]
 
 
 def look_problems(prepared: Prepared, looks: Looks) -> list[Problem]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.errors import RunError
+from sparselabel.errors import RunError, numpy_said
 from sparselabel.evaluate.ranking import Scores
 from sparselabel.run_folder import RunFolder
 
@@ -89,7 +89,7 @@ def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt
             found = {name: arrays[name] for name in names}
             return found | {name: arrays[name] for name in arrays.files if name not in found}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise RunError(f"{file} cannot be read ({error}): {way_out}") from error
+        raise RunError(f"{file} cannot be read ({numpy_said(error)}): {way_out}") from error
 
 
 def judging_labels(part: PreparedSplit) -> LabelTable:

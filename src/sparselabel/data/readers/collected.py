@@ -148,8 +148,8 @@ class Collected:
             )
         if self._outside:
             warnings.warn(
-                f"{self.file}: {counted(len(self._outside), 'point')} outside the picture, in shares of width "
-                f"and height, were left out (the labels were kept): {listing(self._outside)}",
+                f"{self.file}: {counted(len(self._outside), 'point')} outside the picture (0 to 1 is inside) "
+                f"left out and the labels kept: {listing(self._outside)}",
                 DataWarning,
                 stacklevel=4,
             )

@@ -63,8 +63,8 @@ def read(
             controls |= {str(result["from_name"])} if "from_name" in result else set()
     if negative is not None and negative not in controls:
         raise DataError(
-            f"{source}: no annotation is of a control {negative!r} (--negative): {nearest(negative, controls)}; "
-            "leave --negative out if nobody said what is not there"
+            f"{source}: no annotation is of a control {negative!r} (--negative): "
+            f"{nearest(negative, controls)}; leave --negative out if nobody said what is not there"
         )
     return collected.source(source.stem, complete)
 

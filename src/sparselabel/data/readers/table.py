@@ -9,6 +9,7 @@ A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean 
 """
 
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -106,13 +107,14 @@ def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
 
 
 def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
-    """Warn of class names that look like several, because a part of them is a class too."""
-    known = {*classes}
+    """Warn of class names that look like several: a part of them is another class, or a part of one."""
     for mark in SEPARATORS:
+        parts_of = {name: {part.strip() for part in name.split(mark)} for name in classes}
+        times = Counter(part for parts in parts_of.values() for part in parts)
         several = [
             repr(name)
-            for name in classes
-            if mark in name and any(part.strip() in known for part in name.split(mark))
+            for name, parts in parts_of.items()
+            if mark in name and any(times[part] > 1 for part in parts)
         ]
         if several:
             warnings.warn(
