@@ -76,6 +76,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
     assert tables["Numbers: Loss: labels"][1:] == [["1", "0.5000"], ["2", "0.2500"], ["3", "0.1667"]]
     # Of 4 hidden labels 1, 2, 3 were scored in 0.6..0.65, the others in 0.15..0.2.
     assert tables["Numbers: Scored above 0.5"][1:] == [["1", "25.0"], ["2", "50.0"], ["3", "75.0"]]
+    assert [row[0] for row in tables["Numbers: an"]] == ["epoch", "1", "2", "3"]
     assert tables["Numbers: an"][1][1] == "0.18"  # half of the four lie below 2/3 of the bin from 0.15 to 0.2
     one = measured["by_number_of_labels"]["1"]
     assert tables["Numbers: By number of labels"][1] == [
