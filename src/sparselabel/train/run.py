@@ -16,6 +16,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, DataError, ModelError, counted
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
@@ -26,7 +27,14 @@ from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
-from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
+from sparselabel.train.expected import (
+    expected_file,
+    kept_counts,
+    method_of,
+    new_counts,
+    with_expected_positives,
+)
+from sparselabel.train.features import content_digest, weights_identity
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -75,7 +83,7 @@ def train_run(
             tell_method(trial, config, data, run, fabric, machine, learner)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
+            run.begin(config, _about(data, command, config), resume=handling.resume, force=handling.force)
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -102,7 +110,7 @@ def check_run(
     run = RunFolder(out)
     run.refuse_other_data(_about(data, ()))  # first: other data have other faults as well
     config, method = checked(data, config)
-    if run.goes_on(config, _about(data, ()), resume=True, force=False):
+    if run.goes_on(config, _about(data, (), config), resume=True, force=False):
         return backbone
     fabric = _started(data, config, machine)
     learner = Learner(config, len(data.classes))
@@ -147,6 +155,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     module.to(fabric.device)
     result: dict[str, Any] = {
         "method": session.config.method,
+        "oracle": session.method.needs.truth,
         "best_epoch": state.best_epoch,
         "epochs": state.epochs,
         "validation": None,
@@ -156,10 +165,12 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     for split, key in (("val", "validation"), ("test", "test")):
         if split in data.splits:
             scores = scores_of(module, session.inputs, phase, split)
-            table = data.split(split).observed
-            result[key] = judged(scores.numpy(), table) | measures(scores.numpy(), table)
+            part = data.split(split)
+            result[key] = judged(scores.numpy(), part.observed) | measures(scores.numpy(), part.observed)
+            if part.real is not None:
+                result[key]["real"] = real_measures_of(scores.numpy(), part)
             if fabric.is_global_zero:  # so that figures and reports need not score the pictures again
-                keep_scores(run, data.split(split), scores.float().numpy())
+                keep_scores(run, part, scores.float().numpy())
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
@@ -257,9 +268,16 @@ def tell_method(
         refuse_best_start(method)
 
 
-def _about(data: Prepared, command: Sequence[str]) -> dict[str, Any]:
+def _about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
+    """What run.json says; with a configuration, of the content of the files that it names too."""
     packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
-    return {
+    contents = {}
+    if config is not None:
+        contents["weights_identity"] = weights_identity(config)
+        given = expected_file(config)
+        if given is not None:
+            contents["expected_identity"] = content_digest(given)
+    return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
         "classes": list(data.classes),
