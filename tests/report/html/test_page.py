@@ -204,6 +204,28 @@ def test_headings_say_what_was_measured(tmp_path: Path, data: Prepared) -> None:
     assert lines[1][3] == "25.0"
 
 
+def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) -> None:
+    runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
+    said = "are those of <b>an</b>; other training pictures or labels had: wan."
+    assert said not in page_of(*runs)
+    about = runs[1].about()
+    about["data_digest"]["train"] = "other"
+    write_json(runs[1].path / "run.json", about)
+    assert said in page_of(*runs)
+
+
+def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, data: Prepared) -> None:
+    run = finished(tmp_path / "an", data, "an", WEAK)
+    write_missing(run)
+    found = read_missing(read_runs([run.path]))
+    assert found is not None
+    assert found.rows.tolist() == [0, 3]
+    about = run.about()
+    about["data_digest"]["train"] = "other"  # the data was prepared anew, with the same test
+    write_json(run.path / "run.json", about)
+    assert read_missing(read_runs([run.path])) is None
+
+
 def test_scores_that_are_missing(tmp_path: Path, data: Prepared) -> None:
     page = page_of(finished(tmp_path / "an", data, "an", WEAK), notes={"scores": "no model"}, scored=False)
     assert "There are no scores: no model" in page

@@ -57,6 +57,12 @@ class Reported:
         return self.runs[0]
 
     @property
+    def otherwise_trained(self) -> list[str]:
+        """Runs whose training pictures or labels are not those of the reference."""
+        digests = [run.about["data_digest"].get("train") for run in self.runs]
+        return [run.name for run, one in zip(self.runs, digests, strict=True) if one != digests[0]]
+
+    @property
     def hidden(self) -> bool:
         """Whether training saw less than all labels."""
         return not self.data.train.observed.complete
