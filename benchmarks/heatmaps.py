@@ -21,7 +21,7 @@ from sparselabel.method.catalog import make_method
 from sparselabel.method.layout import Layout
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 from sparselabel.model.output import Output
 
 ROWS, BATCH, CLASSES, CELLS = 2000, 8, 80, 14
@@ -132,7 +132,7 @@ def of_training() -> dict[str, float]:
     """Whole training steps of a ResNet-50 at 224 px, batch 8."""
     observed = labels(ROWS, CLASSES)
     backbone = make_backbone("resnet50", "none", size=224)
-    model = Classifier(backbone, Head(backbone.width, CLASSES)).train()
+    model = Classifier(backbone, LinearHead(backbone.width, CLASSES)).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
     views = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
     with TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 from sparselabel.report.html.runs import read_runs
 from sparselabel.run_folder import RunFolder
 
@@ -93,7 +93,7 @@ def _finished(path: Path, data: Prepared, number: int) -> Path:
     about = {"data": str(data.folder), "data_digest": digests, "classes": list(data.classes)}
     run.begin(config, about, resume=False, force=False)
     backbone = make_backbone(config.backbone, NONE, size=64, output_stride=config.output_stride)
-    weights = Classifier(backbone, Head(backbone.width, CLASSES)).state_dict()
+    weights = Classifier(backbone, LinearHead(backbone.width, CLASSES)).state_dict()
     save_file({name: value.contiguous() for name, value in weights.items()}, run.model_file)
     test = data.split("test")
     noise = np.random.default_rng(number).random(test.truth.values.shape)

@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 from sparselabel.train import loop, run
 from sparselabel.train.run import train_run
 
@@ -22,7 +22,7 @@ SIZE, BATCH, PICTURES = 128, 16, 480
 def bare() -> float:
     """Pictures a second of forward, backward and Adam on one batch that is already there."""
     backbone = make_backbone("mobilenetv2_100", "none", size=SIZE)
-    model = Classifier(backbone, Head(backbone.width, 12)).train()
+    model = Classifier(backbone, LinearHead(backbone.width, 12)).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
     views = torch.randint(0, 256, (BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
     for number in range(23):

@@ -69,6 +69,7 @@ CHANGED = TrainConfig(
     weights='a "quoted" \\ path/Übung 漢字.pth',
     partial_weights=True,
     output_stride=16,
+    classifier="tscam",
     boost=5.0,
     frozen=True,
     views=Views(size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0),

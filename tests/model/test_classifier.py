@@ -3,7 +3,7 @@ import torch
 
 from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 from tests.conftest import Golden
 
 
@@ -18,7 +18,7 @@ def views(batch: int = 3, size: int = 64) -> torch.Tensor:
 
 
 def test_pooling_first_gives_the_same_logits(backbone: Backbone) -> None:
-    model = Classifier(backbone, Head(backbone.width, 5)).eval()
+    model = Classifier(backbone, LinearHead(backbone.width, 5)).eval()
     with torch.no_grad():
         fast, full = model(views()), model(views(), maps=True)
     assert fast.maps is None
@@ -45,12 +45,12 @@ def test_normalisation_is_inside() -> None:
 
 
 def test_a_frozen_backbone_stays_as_it_is(backbone: Backbone) -> None:
-    model = Classifier(backbone, Head(backbone.width, 5))
+    model = Classifier(backbone, LinearHead(backbone.width, 5))
     model.freeze(True)
     model.train()
     before = {key: value.clone() for key, value in backbone.state_dict().items()}
     model(views()).logits.sum().backward()
-    assert model.head.linear.weight.grad is not None
+    assert all(p.grad is not None for p in model.head.parameters())
     assert all(p.grad is None for p in backbone.parameters())
     assert all(torch.equal(before[key], value) for key, value in backbone.state_dict().items())
     model.freeze(False)
@@ -74,9 +74,9 @@ def test_smaller_cells_by_output_stride() -> None:
         assert backbone(views(1)).shape == (1, 1280, 4, 4)
 
 
-def identity_head(classes: int, boost: float) -> Head:
+def identity_head(classes: int, boost: float) -> LinearHead:
     """A head whose cell logits are the features themselves."""
-    head = Head(classes, classes, boost).double()
+    head = LinearHead(classes, classes, boost).double()
     with torch.no_grad():
         head.linear.weight.copy_(torch.eye(classes))
         head.linear.bias.zero_()
@@ -101,7 +101,7 @@ def test_a_boosted_head_has_the_authors_numbers(reweighting: Golden, number: int
 
 def test_a_boosted_head_never_pools_first(backbone: Backbone) -> None:
     torch.manual_seed(0)
-    model = Classifier(backbone, Head(backbone.width, 5, boost=5.0)).eval()
+    model = Classifier(backbone, LinearHead(backbone.width, 5, boost=5.0)).eval()
     with torch.no_grad():
         plain, with_maps = model(views()), model(views(), maps=True)
     assert plain.maps is None

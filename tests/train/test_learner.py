@@ -1,13 +1,13 @@
 import torch
 
 from sparselabel.model.backbone import make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier, LinearHead
 from sparselabel.train.learner import leave_out_unused
 
 
 def trained(backbone: str, *, frozen: bool = False) -> tuple[Classifier, set[str]]:
     network = make_backbone(backbone, "none", size=32)
-    classifier = Classifier(network, Head(network.width, 3))
+    classifier = Classifier(network, LinearHead(network.width, 3))
     classifier.freeze(frozen)
     leave_out_unused(classifier, 32)
     return classifier, {name for name, value in classifier.named_parameters() if value.requires_grad}

@@ -132,6 +132,10 @@ class TrainConfig:
         Allow a weights file that fits only a part of the backbone.
     output_stride
         Pixels a cell of a convolutional backbone; default: its own, usually 32.
+    classifier
+        What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
+        convolution (TS-CAM); token, a linear layer on the class token of a transformer; query2label, a
+        transformer in which a query for each class looks for it in the cells.
     boost
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
@@ -151,6 +155,7 @@ class TrainConfig:
     weights: str = "pretrained"
     partial_weights: bool = False
     output_stride: int | None = None
+    classifier: Literal["linear", "tscam", "token", "query2label"] = "linear"
     boost: float | None = None
     frozen: bool = False
     views: Views = field(default_factory=Views)

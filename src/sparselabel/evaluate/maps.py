@@ -39,7 +39,9 @@ def write_maps(
     ):  # a picture with two classes is seen twice: these are few
         output = model(batch.inputs[0], maps=True)
         places = np.arange(len(chosen))
-        cells.append(output.maps[places, chosen].float().numpy())
+        # Attention, where a model has that instead, is a share; readers of the file expect logits.
+        shown = output.maps if output.maps is not None else torch.logit(output.attention, eps=1e-6)
+        cells.append(shown[places, chosen].float().numpy())
         scores.append(torch.sigmoid(output.logits)[places, chosen].float().numpy())
     np.savez(
         run.maps_file(split),

@@ -86,7 +86,7 @@ def average_precision(
             DataWarning,
             stacklevel=2,
         )
-    return _all_classes(score_array, label_array, rule, drop_unknown=unknown == "ignore")
+    return precision_of_classes(score_array, label_array, rule, drop_unknown=unknown == "ignore")
 
 
 def mean_average_precision(ap: npt.ArrayLike, labels: npt.ArrayLike) -> MeanAveragePrecision:
@@ -123,7 +123,7 @@ def by_number_of_labels(
     chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
     for name, chosen in (chosen_by_name | {"7+": numbers >= 7, "4+": numbers >= 4}).items():
         some = label_array[chosen]
-        ap = _all_classes(score_array[chosen], some, rule, drop_unknown=False)
+        ap = precision_of_classes(score_array[chosen], some, rule, drop_unknown=False)
         subsets[name] = Subset(len(some), mean_average_precision(ap, some))
     return subsets
 
@@ -167,7 +167,8 @@ def _present(labels: Labels) -> npt.NDArray[np.bool_]:
     return np.asarray((labels == POSITIVE).any(axis=0))
 
 
-def _all_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknown: bool) -> Values:
+def precision_of_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknown: bool) -> Values:
+    """(L,) The average precision of each class; 0, without a warning, for one that has no positives."""
     values = np.zeros(labels.shape[1])
     for index in range(len(values)):
         column, known = scores[:, index], labels[:, index]

@@ -18,7 +18,8 @@ from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import Classifier
+from sparselabel.model.heads import make_head
 from sparselabel.run_folder import RunFolder
 
 
@@ -59,7 +60,8 @@ def load_classifier(run: RunFolder) -> Classifier:
     backbone = make_backbone(
         config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
     )
-    classifier = Classifier(backbone, Head(backbone.width, len(run.about()["classes"]), config.boost))
+    head = make_head(config.classifier, backbone.width, len(run.about()["classes"]), config.boost)
+    classifier = Classifier(backbone, head)
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors: train it (again)")
     try:

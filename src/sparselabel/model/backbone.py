@@ -41,7 +41,22 @@ class Backbone(nn.Module):
 
     def forward(self, views: Tensor) -> Tensor:
         """Cell features (B, D, h, w)."""
-        return self._cells(self.network.forward_features(self.normalised(views)))  # type: ignore[operator]
+        return self._cells(self._features(views))
+
+    def with_token(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell features (B, D, h, w) and the class token (B, D) of a transformer."""
+        features = self._features(views)
+        if not self.has_token:
+            raise ModelError("this backbone has no class token: only transformers such as ViT and DeiT do")
+        return self._cells(features), features[:, 0]
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the network has a class token."""
+        return getattr(self.network, "cls_token", None) is not None
+
+    def _features(self, views: Tensor) -> Tensor:
+        return self.network.forward_features(self.normalised(views))  # type: ignore[operator, no-any-return]
 
     def normalised(self, views: Tensor) -> Tensor:
         """The network's input."""

@@ -5,7 +5,7 @@ same image logits with less work (P1s J); so maps are made only when somebody as
 not linear any more: it always goes through the cells.
 """
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,18 @@ from sparselabel.model.output import Output
 
 
 class Head(nn.Module):
-    """A linear layer from D features to L logits, on pooled features or on every cell.
+    """What makes logits of features; ``heads.py`` names all."""
+
+    reads_token: ClassVar[bool] = False
+    """Whether its logits come from the class token."""
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """Logits, and on request maps, from cell features (B, D, h, w)."""
+        raise TypeError(f"{type(self).__name__} does not say how to make logits")
+
+
+class LinearHead(Head):
+    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J).
 
     With ``boost``, cell logits above 0 are multiplied by it before the mean, in training and in evaluation:
     BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
@@ -29,7 +40,7 @@ class Head(nn.Module):
         self.linear = nn.Linear(width, classes)
         self.boost = boost
 
-    def forward(self, features: Tensor, maps: bool = False) -> Output:
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
             raise ConfigError(
@@ -74,6 +85,10 @@ class Classifier(nn.Module):
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:
         """Logits, and on request maps, of a batch of views."""
+        token = None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            features = self.backbone(views)
-        return self.head(features, maps=maps)  # type: ignore[no-any-return]
+            if self.head.reads_token:
+                features, token = self.backbone.with_token(views)
+            else:
+                features = self.backbone(views)
+        return self.head(features, maps=maps, token=token)  # type: ignore[no-any-return]

@@ -54,10 +54,11 @@ class Inputs:
         return phase == "head" and self.config.frozen
 
     def check(self) -> None:
-        """Make the backbone if it will be needed, so that one that cannot be had is found now."""
-        if self.config.full.epochs or not (self.config.frozen and self._file("train").exists()):
+        """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
+        if self.config.full.epochs or not self.config.frozen:
+            _ = self.learner.classifier
+        elif not self._file("train").exists():
             _ = self.learner.backbone
-
         if self.config.frozen and not self._file("train").exists():
             require_folder_to_write(
                 self.data.folder / "features",

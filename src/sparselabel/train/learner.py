@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sparselabel.config import TrainConfig
 from sparselabel.model.backbone import Backbone, make_backbone
 from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.heads import check_head, make_head
 from sparselabel.model.output import Output
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ class Learner:
 
     @cached_property
     def head(self) -> Head:
-        """The linear layer; the same at the start of every run with this seed."""
+        """The head; the same at the start of every run with this seed."""
         width = self.width()
         torch.manual_seed(self.config.seed)
-        return Head(width, self.classes, self.config.boost)
+        return make_head(self.config.classifier, width, self.classes, self.config.boost)
 
     @cached_property
     def classifier(self) -> Classifier:
         """Backbone and head together."""
+        check_head(self.head, self.backbone)
         return Classifier(self.backbone, self.head)
 
     def load(self, weights: dict[str, Tensor]) -> None:

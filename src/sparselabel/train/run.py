@@ -234,6 +234,21 @@ def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
             f"boost {config.boost:g} multiplies the logits of cells, which stored features do not have: "
             "leave --frozen or --boost out"
         )
+    if config.frozen and config.classifier != "linear":
+        raise ConfigError(
+            f"--frozen stores pooled features, but --classifier {config.classifier} needs more of a picture: "
+            "leave --frozen out, or take --classifier linear"
+        )
+    if needs.maps and config.classifier == "query2label":
+        raise ConfigError(
+            f"{name} needs logits of cells, and query2label has none: its attention says where a class was "
+            "looked for, not how likely it is there. Take a method without maps, or another --classifier"
+        )
+    if config.boost is not None and config.classifier in ("token", "query2label"):
+        raise ConfigError(
+            f"--boost multiplies logits of cells, and --classifier {config.classifier} adds none up: leave "
+            "one out"
+        )
     for phase in config.phases.values():
         if phase.patience and "val" not in data.splits:
             raise ConfigError("patience waits for a better validation, but the data has no validation split")

@@ -50,6 +50,13 @@ def test_the_same_as_pythons_parser(
         assert everything(file, block) == content
 
 
+@pytest.mark.parametrize("block", range(1, 30))
+def test_a_number_may_be_cut_anywhere(tmp_path: Path, block: int) -> None:
+    file = tmp_path / "some.json"
+    file.write_text('{"": -1.0000000000000002e+16, "b": 12.5E-3}')
+    assert everything(file, block) == {"": -1.0000000000000002e16, "b": 0.0125}
+
+
 outlines = st.lists(st.lists(st.floats(0, 100), max_size=5), max_size=2)
 
 

@@ -93,7 +93,8 @@ class JsonBlocks:
                 if whole:
                     raise self._wrong(self.position + _bytes(text, error.pos), error.msg) from None
             else:
-                if whole or end < len(text):  # else a number may go on
+                # What follows tells that a number is whole: cut off at "1e", it was read as 1.
+                if whole or text[end : end + 1] in {*",:]} \t\r\n"}:
                     self._at += _bytes(text, end)
                     return content
             size *= 8

@@ -1,0 +1,60 @@
+"""From points and boxes to labels of cells (P2 §3.1).
+
+P2 = PatchML. A point makes the cell it lies in positive for its class, a box the cells it covers; every cell
+of an observed negative is negative; all else is unknown. Marks go through the crop and flip of the view, and
+one that leaves the view makes no cell positive.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.frame import Frame
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.data.marks import Marks
+
+BoxRule = Literal["half", "any"]
+"""Which cells a box makes positive: those it covers by half or more, or all that it meets."""
+
+_LEAST = {"half": 0.5, "any": 0.0}
+
+
+def cell_labels(
+    observed: Tensor, marks: Marks, frame: Frame, grid: tuple[int, int], box_rule: BoxRule = "half"
+) -> Tensor:
+    """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
+
+    A box that covers no cell by half still has the cell of its centre, or small things would be lost (ours).
+    """
+    batch, classes = observed.shape
+    labels = observed.new_full((batch, classes, *grid), UNKNOWN)
+    labels[observed == NEGATIVE] = NEGATIVE
+    where = _positive_cells(marks, frame, grid, _LEAST[box_rule]).to(observed.device)
+    labels[tuple(where)] = POSITIVE
+    return labels
+
+
+def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: float) -> Tensor:
+    """(4, n) Picture, class, row and column of the cells that marks make positive."""
+    pictures = torch.from_numpy(marks.rows)
+    seen = frame.to("cpu")[pictures]
+    centres, sizes = seen.boxes_to_view(torch.from_numpy(marks.centres), torch.from_numpy(marks.sizes))
+    covered = _covered(centres[:, 1], sizes[:, 1], grid[0])[:, :, None]
+    covered = covered * _covered(centres[:, 0], sizes[:, 0], grid[1])[:, None, :]
+    enough = (covered >= least) & (covered > 0)
+    centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
+    centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
+    chosen = torch.where(enough.flatten(1).any(dim=1)[:, None, None], enough, centre > 0)
+    number, down, across = chosen.nonzero(as_tuple=True)
+    return torch.stack([pictures[number], torch.from_numpy(marks.classes).long()[number], down, across])
+
+
+def _covered(centres: Tensor, sizes: Tensor, cells: int) -> Tensor:
+    """(M, cells) The share of each cell that an interval covers; of a point's cell all, of others nothing."""
+    edges = torch.arange(cells + 1, dtype=torch.float64) / cells
+    low, high = (centres - sizes / 2).double()[:, None], (centres + sizes / 2).double()[:, None]
+    share = (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0) * cells
+    place = centres.double()[:, None]
+    inside = (place >= edges[:-1]) & ((place < edges[1:]) | ((place <= 1) & (edges[1:] == 1)))
+    return torch.where((sizes == 0)[:, None], inside.double(), share)

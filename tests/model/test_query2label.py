@@ -1,0 +1,78 @@
+"""Query2Label against the numbers of its authors' program."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from sparselabel.errors import ModelError
+from sparselabel.model import query2label
+from sparselabel.model.query2label import QueryHead, from_released, sine_code
+from tests.conftest import Golden
+
+
+@pytest.fixture(scope="module")
+def q2l() -> Golden:
+    return Golden("q2l")
+
+
+def head_of(case: dict[str, Any]) -> QueryHead:
+    hyper = case["hyper"]
+    head = QueryHead(
+        hyper["in_channels"],
+        hyper["num_class"],
+        hyper["hidden_dim"] if hyper["keep_input_proj"] else None,
+        heads=hyper["nheads"],
+        inner=hyper["dim_feedforward"],
+        encoder_layers=hyper["enc_layers"],
+        decoder_layers=hyper["dec_layers"],
+        self_attention=hyper["keep_other_self_attn_dec"],
+    ).eval()
+    released = {
+        role.removeprefix("sd:"): torch.from_numpy(value)
+        for role, value in case["inputs"].items()
+        if role.startswith("sd:")
+    }
+    head.load_state_dict(from_released(released))
+    return head
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_equals_the_authors_program(q2l: Golden, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = q2l.cases[f"q2l/head{number}"]
+    head, out = head_of(case), {key: torch.from_numpy(value) for key, value in case["outputs"].items()}
+    features = torch.from_numpy(case["inputs"]["features"]).requires_grad_()
+    place = torch.from_numpy(case["inputs"]["pos"])
+    torch.testing.assert_close(sine_code(head.input_proj(features)), place, rtol=0, atol=1e-6)
+    logits = head(features).logits
+    torch.testing.assert_close(logits, out["logits32"], rtol=1e-5, atol=1e-5)
+    (gradient,) = torch.autograd.grad(logits.sum(), features)
+    torch.testing.assert_close(gradient, out["grad_features32"], rtol=1e-4, atol=1e-5)
+    # The authors' code of places is float32 whatever the model is.
+    monkeypatch.setattr(query2label, "sine_code", place.to)
+    double = head.double()(features.double()).logits
+    torch.testing.assert_close(double, out["logits64"], rtol=1e-9, atol=1e-12)
+
+
+def test_attention_sums_to_one_over_the_cells_and_does_not_change_the_logits(q2l: Golden) -> None:
+    case = q2l.cases["q2l/head1"]
+    head, features = head_of(case), torch.from_numpy(case["inputs"]["features"])
+    with torch.no_grad():
+        shown, plain = head(features, maps=True), head(features)
+    assert shown.maps is None
+    assert plain.attention is None
+    assert shown.attention is not None
+    assert shown.attention.shape == (3, 4, 3, 3)
+    torch.testing.assert_close(shown.attention.sum(dim=(2, 3)), torch.ones(3, 4))
+    torch.testing.assert_close(shown.logits, plain.logits, rtol=1e-5, atol=1e-6)
+
+
+def test_any_size_of_view() -> None:
+    head = QueryHead(8, 3).eval()
+    for side in (2, 5):
+        assert head(torch.randn(2, 8, side, side + 1)).logits.shape == (2, 3)
+
+
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
+    with pytest.raises(ModelError, match="not 10"):
+        QueryHead(10, 3)

@@ -1,0 +1,56 @@
+"""Runs with every classifier head."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.config import FullPhase, Handling, Machine, Settings
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError
+from sparselabel.evaluate.maps import write_maps
+from sparselabel.evaluate.run import evaluate_run, load_classifier
+from sparselabel.model.tscam import PatchHead, TokenHead
+from sparselabel.run_folder import RunFolder
+from sparselabel.train.run import train_run
+from tests.train.conftest import tiny
+
+HERE = Machine(accelerator="cpu", workers=0)
+QUIET = Handling(quiet=True)
+
+
+@pytest.mark.parametrize(("classifier", "kind"), [("tscam", PatchHead), ("token", TokenHead)])
+def test_a_transformer_trains_with_either_head(
+    small: Prepared, tmp_path: Path, classifier: str, kind: type
+) -> None:
+    settings = Settings(expected_positives=2.5)
+    config = tiny("en+scl", backbone="test_vit", classifier=classifier, settings=settings)
+    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert isinstance(load_classifier(RunFolder(tmp_path / "run")).head, kind)
+    measured = evaluate_run(tmp_path / "run", "test")["mean_average_precision"]["sklearn"]["mean"]
+    assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
+
+
+def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = tiny("asl", classifier="query2label", full=FullPhase(epochs=1, optimiser="adamw", batch=16))
+    result = train_run(small, config, run, HERE, QUIET)
+    measured = evaluate_run(run, "test")["mean_average_precision"]["sklearn"]["mean"]
+    assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
+    write_maps(run, "test", [0, 3], [1, 2])
+    with np.load(RunFolder(run).maps_file("test")) as kept:
+        shares = 1 / (1 + np.exp(-kept["cells"]))
+    np.testing.assert_allclose(shares.sum(axis=(1, 2)), 1, atol=1e-4)
+
+
+def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    for config, why in (
+        (tiny(classifier="token"), "this backbone has not: take a transformer"),
+        (tiny(classifier="tscam", frozen=True), "--classifier tscam needs more of a picture"),
+        (tiny(classifier="token", boost=5.0, backbone="test_vit"), "--classifier token adds none up"),
+        (tiny("an+scl", classifier="query2label"), "query2label has none"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            train_run(small, config, out, HERE, QUIET)
+        assert not out.exists()
