@@ -96,4 +96,4 @@ def test_what_cannot_be_reported(command: Command, trained: Path, tmp_path: Path
     assert "--out must end in .html" in command("report", trained / "an", "--out", "report.pdf").err
     (tmp_path / "file").touch()
     done = command("report", trained / "an", "--out", "file/report.html")
-    assert (done, "could not be used" in done.err, done.err.count("\n")) == (1, True, 1)
+    assert (done, "file is a file, not a folder" in done.err, done.err.count("\n")) == (1, True, 1)

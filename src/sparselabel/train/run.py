@@ -1,9 +1,7 @@
 """A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
 
 import shutil
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +24,14 @@ from sparselabel.method.readings import NO_NEGATIVES
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.about import about
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
 from sparselabel.train.expected import (
-    expected_file,
     kept_counts,
     method_of,
     new_counts,
     with_expected_positives,
 )
-from sparselabel.train.features import content_digest, weights_identity
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -65,7 +62,7 @@ def train_run(
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
     if handling.resume:
-        RunFolder(out).refuse_other_data(_about(data, command))  # first: other data have other faults as well
+        RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
     fabric = _started(data, config, machine)
     run = RunFolder(out)
@@ -83,7 +80,7 @@ def train_run(
             tell_method(trial, config, data, run, fabric, machine, learner)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, _about(data, command, config), resume=handling.resume, force=handling.force)
+            run.begin(config, about(data, command, config), resume=handling.resume, force=handling.force)
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -108,9 +105,9 @@ def check_run(
     to be estimated are not.
     """
     run = RunFolder(out)
-    run.refuse_other_data(_about(data, ()))  # first: other data have other faults as well
+    run.refuse_other_data(about(data, ()))  # first: other data have other faults as well
     config, method = checked(data, config)
-    if run.goes_on(config, _about(data, (), config), resume=True, force=False):
+    if run.goes_on(config, about(data, (), config), resume=True, force=False):
         return backbone
     fabric = _started(data, config, machine)
     learner = Learner(config, len(data.classes))
@@ -281,21 +278,3 @@ def tell_method(
     method.prepare(layout)
     if len(config.phases) > 1 and config.full.start == "best":
         refuse_best_start(method)
-
-
-def _about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
-    """What run.json says; with a configuration, of the content of the files that it names too."""
-    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
-    contents = {}
-    if config is not None:
-        contents["weights_identity"] = weights_identity(config)
-        given = expected_file(config)
-        if given is not None:
-            contents["expected_identity"] = content_digest(given)
-    return contents | {
-        "data": str(data.folder.resolve()),
-        "data_digest": {name: split.digest for name, split in data.splits.items()},
-        "classes": list(data.classes),
-        "command": list(command),
-        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
-    }
