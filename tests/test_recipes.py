@@ -208,7 +208,7 @@ def test_backbones_exist() -> None:
         ("p1/coco-40", "test mAP", "en+cl", 75.8),
         ("p1/coco-single", "test mAP, reported by Zhang et al.", "pseudo", 69.77),
         ("p3/voc-linear", "test mAP", "role", 86.5),
-        ("p3/voc-linear", "hidden training labels, mAP", "role", 90.3),
+        ("p3/voc-linear", "all training labels, mAP", "role", 90.3),
         ("p3/coco-linear", "test mAP", "iu", 60.8),
         ("p3/nus-end-to-end", "test mAP", "bce-ls", 53.5),
         ("p3/cub-end-to-end", "test mAP", "wan", 20.3),

@@ -72,7 +72,7 @@ def test_what_cannot_be_varied(words: list[str], said: str) -> None:
         ("setting.momentum", "1", "--vary has an unknown key 'setting': did you mean 'settings'"),
         ("seed.momentum", "1", "--vary seed.momentum: seed is not a table"),
         ("views", "1", r"views must be a table"),
-        ("views.size", "0.5", "size must be a whole number, not 0.5"),
+        ("views.size", "0.5", "--vary views.size must be a whole number, not 0.5"),
         ("settings.weight", "much", "weight must be a number, not 'much'"),
         ("settings.distance", "l3", "distance cannot be 'l3'"),
         ("views.smallest-crop", "2", r"views.smallest-crop must be in \(0, 1\], not 2.0"),

@@ -65,7 +65,14 @@ class Varied:
             if not isinstance(table, dict):
                 raise ConfigError(f"{self.flag} {self.name}: {key} is not a table of settings")
         table[self.keys[-1]] = _parsed(value)
-        return from_dict(TrainConfig, values, self.flag)
+        try:
+            return from_dict(TrainConfig, values, self.flag)
+        except ConfigError as error:  # it names tables, as those of a file; here there is a flag
+            where = self.flag + "".join(f"[{key}]" for key in self.keys[:-1])
+            said = str(error).removeprefix(f"{where}: {self.keys[-1]} ")
+            if said == str(error):
+                raise
+            raise ConfigError(f"{self.flag} {self.name} {said}") from None
 
     def folder(self, value: str, others: Iterable["Varied"] = ()) -> str:
         """What a run with this value is called, in part; by its whole name where another one ends alike."""

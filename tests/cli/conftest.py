@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -73,6 +73,9 @@ class Opened(str):
 
     __slots__ = ()
     splits = ("train", "val")
+    classes = ("ant", "bee", "cat")
+    name = "made-up"
+    made: ClassVar = {"preparation": {"sparsify": "single-positive"}}
     train = SimpleNamespace(
         observed=SimpleNamespace(values=np.array([[1, -1, -1]])),
         truth=SimpleNamespace(values=np.zeros((1, 3))),

@@ -35,9 +35,10 @@ def test_the_tables_say_what_they_count(command: Command) -> None:
     pictures(Path("photos"), cat=4, dog=2)
     done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
     rows = cells(done.out)
-    assert rows[2:4] == [
-        ["", "", "positives", "observed positives", "observed negatives", "unknown, of"],
-        ["split", "pictures", "a picture", "a picture", "a picture", "all labels"],
+    assert rows[2:5] == [
+        ["", "", "", "observed", "observed", "unknown,"],
+        ["", "", "positives", "positives", "negatives", "of all"],
+        ["split", "pictures", "a picture", "a picture", "a picture", "labels"],
     ]
     assert ["train", "6", "not known", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
     assert ["split", "0", "1"] in rows

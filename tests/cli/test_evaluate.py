@@ -48,7 +48,7 @@ def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> No
     assert "val: 4 pictures" in done.out
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert ["cat [red]", "3", "100.0"] in [row[:3] for row in rows]
-    assert ["hidden training labels: mAP of the model", "50.00"] in rows
+    assert ["all training labels: mAP of the model", "50.00"] in rows
     assert "mAP of the estimates" not in done.out
     by_number = [row for row in rows if row[0].startswith("mAP, pictures with")]
     assert by_number == [

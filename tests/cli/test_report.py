@@ -41,6 +41,16 @@ def test_one_run(command: Command, trained: Path, tmp_path: Path) -> None:
     assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "report.html"]
 
 
+def test_a_report_of_other_runs_is_not_replaced(command: Command, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<p>mine</p>")
+    done = command("report", trained / "an", "--workers", 0)
+    assert done == 1
+    assert "report.html exists and is not a report of these runs: choose another --out, or" in done.err
+    assert command("report", trained / "an", "--workers", 0, "--force") == 0
+    assert command("report", trained / "an", "--workers", 0) == 0  # the same again
+    assert command("report", trained / "bce", "--workers", 0) == 1
+
+
 def test_two_runs_one_of_which_has_no_scores(command: Command, trained: Path, tmp_path: Path) -> None:
     (trained / "bce" / "scores-test.npz").unlink()
     done = command("report", trained / "an", trained / "bce", "--workers", 0)

@@ -27,7 +27,8 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         "best epoch: 2 of 3",
         "validation mAP: 50.00",
         "test mAP: 25.00",
-        "hidden training labels, mAP: model 75.00, estimates 87.50",
+        "all training labels, mAP (P3 table 2): model 75.00, "
+        "estimates (they contain the observed ones) 87.50",
         "next: sparselabel report runs/one",
     ]
 
@@ -252,7 +253,7 @@ def test_compare_goes_on_after_a_failure(
     assert done == 1
     assert "failed: an, seed 0: training diverged" in done.err.splitlines()
     assert done.err.splitlines()[-2:] == [
-        "sparselabel: failed: bce, seed 1: ZeroDivisionError: division by zero",
+        "failed: bce, seed 1: ZeroDivisionError: division by zero",
         "sparselabel: error: 3 of 4 runs failed (see RUN.error.txt beside each): mend the cause and give the "
         "same command again; finished runs are skipped",
     ]

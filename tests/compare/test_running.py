@@ -226,7 +226,7 @@ def test_what_cannot_work_is_found_before_the_first_run(
     planned = plan(replace(TINY, frozen=False), ["an"], [0], tmp_path / "out", varied=Varied(name, values))
     with pytest.raises(error, match=said):
         compare(data, planned, HERE)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_memories_that_fit_nowhere_are_found_first(
@@ -257,6 +257,12 @@ def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: 
     (tmp_path / "out" / "an-seed0" / "photo.jpg").write_text("")
     with pytest.raises(RunError, match=r"an, seed 0: .*exists and is not a run"):
         compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
+    (tmp_path / "out" / "an-seed0" / "config.toml").write_text("seed = 3\n")
+    about = {"data": "elsewhere", "data_digest": {"train": "x"}}
+    (tmp_path / "out" / "an-seed0" / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"an, seed 0: .*replace it \(delete its folder\)") as refused:
+        compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
+    assert "--force" not in str(refused.value)  # compare does not have it
     if os.geteuid():  # root may write everywhere
         (tmp_path / "shut").mkdir(mode=0o500)
         with pytest.raises(RunError, match="shut cannot be written"):

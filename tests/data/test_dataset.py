@@ -104,6 +104,12 @@ def test_pickles_are_not_opened(folder: Path) -> None:
         open_prepared(folder)
 
 
+def test_garbage_is_not_said_to_need_pickles(folder: Path) -> None:
+    (folder / "train" / "observed.npy").write_bytes(b"garbage")
+    with pytest.raises(DataError, match=r"observed.npy cannot be read \(not a file of arrays\): prepare"):
+        open_prepared(folder)
+
+
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_of_another_split_is_named(folder: Path, name: str) -> None:
     (folder / "train" / f"{name}.npy").write_bytes((folder / "test" / f"{name}.npy").read_bytes())

@@ -72,6 +72,13 @@ def test_a_folder_that_is_gone(prepared: Prepared) -> None:
     assert sizes_of(looks) == {}
 
 
+def test_files_that_are_gone(prepared: Prepared) -> None:
+    prepared.train.path(0).unlink()
+    first = file_problems(prepared)[0]
+    assert (first.name, len(first.items)) == ("missing-pictures", 1)
+    assert str(prepared.train.paths[0]) in str(first)
+
+
 def test_pictures_that_look_the_same_are_found(prepared: Prepared) -> None:
     told: list[int] = []
     looks = look_at(prepared, told.append)

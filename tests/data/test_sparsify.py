@@ -165,5 +165,13 @@ def test_bad_input_is_refused() -> None:
         Sparsify("uniform", share=0.0)
     with pytest.raises(ConfigError, match="-1 for all, not -2"):
         Sparsify("per-class", positives=-2)
+    with pytest.raises(
+        ConfigError, match=r"share 0.3 is for positive-share and uniform, .*leave --share out"
+    ):
+        Sparsify("single-positive", share=0.3)
+    with pytest.raises(
+        ConfigError, match="positives 3 is for per-picture and per-class, not for sparsify none"
+    ):
+        Sparsify(positives=3)
     with pytest.raises(DataError, match="1 labels are unknown already"):
         sparsify(np.array([[1, UNKNOWN]], dtype=np.int8), Sparsify("single-positive"))

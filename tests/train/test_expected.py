@@ -79,9 +79,7 @@ def test_an_empty_cell_is_not_counted_as_absent(small: Prepared, tmp_path: Path)
         lines.append(",".join([str(small.train.paths[row]), *cells]))
     file.write_text("\n".join(lines) + "\n")
     first = small.classes[int(np.argmin(truth[0]))]
-    with pytest.raises(
-        DataError, match=f"3 of 3 pictures have unknown labels .{first} on .* and label"
-    ):
+    with pytest.raises(DataError, match=f"3 of 3 pictures have unknown labels .{first} on .* and label"):
         complete_labels(file, small)
     file.write_text(f"image,label,value\n{small.train.paths[0]},{small.classes[0]},\n")
     with pytest.raises(DataError, match="1 of 1 picture have unknown labels"):

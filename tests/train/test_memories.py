@@ -70,4 +70,4 @@ def test_why_estimates_are_not_measured(
     result = train_run(small, config, tmp_path / "run", IN_FILES, Handling())
     assert result["best_epoch"] < result["epochs"]
     assert result["recovery"]["estimates"] is None
-    assert "of the hidden labels only the model's knowledge is measured" in capfd.readouterr().err
+    assert "of all training labels only the model's knowledge is measured" in capfd.readouterr().err

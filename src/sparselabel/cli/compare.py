@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
-from sparselabel.cli.runs_shown import last_line, runs_shown
+from sparselabel.cli.runs_shown import runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, Recipe, Settings, TrainConfig
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparselabel.compare.plan import Planned
     from sparselabel.compare.rows import Row
     from sparselabel.compare.sheet import Sheet
+    from sparselabel.data.dataset import Prepared
     from sparselabel.vary import Varied
 
 Listed = Parameter(consume_multiple=True)
@@ -101,17 +102,18 @@ def compare(
     against = against or BASELINE
     place = None if cluster is None else Cluster(cluster, cluster_cores)
     with runs_shown(len(planned)) as shown:
-        rows = run_all(open_prepared(data), planned, machine, shown, sys.argv, place)
+        prepared = open_prepared(data)
+        rows = run_all(prepared, planned, machine, shown, sys.argv, place)
     if not first_process():
         return
     console = plain_console()
     rows = with_differences(rows, against, console.print)
     name = None if varied is None else varied.name
-    sheet = sheet_of(rows, name, against, recipe)
+    sheet = sheet_of(rows, name, against, recipe, notes_on(prepared, config, told))
     write_all(rows, sheet, out, name, recipe)
     show(sheet)
     console.print(f"written to {out / 'table.csv'}, table.md and table.tex")
-    if best := best_of_each(rows):
+    if best := best_of_each(rows, against):
         runs = " ".join(shlex.quote(str(path)) for path in best)
         console.print(f"next: sparselabel report {runs} --out {shlex.quote(str(out / 'report.html'))}")
     tell_failures(rows, planned)
@@ -136,9 +138,32 @@ def asked_for(
     return named, chosen, varied, _without_others_settings(config, named, told)
 
 
-def best_of_each(rows: "Sequence[Row]") -> list[Path]:
-    """For each line of the table the run of its chosen settings with the first seed."""
-    return [row.paths[min(row.paths)] for row in rows if row.paths]
+def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
+    """What must be known to read the table of a comparison."""
+    from sparselabel.compare.unlike import unlike
+
+    notes = []
+    if not {"val", "test"} & {*data.splits}:
+        notes.append(
+            "the data has neither a validation nor a test split, so nothing is measured: prepare it with "
+            "--validation 0.2, or with a test split"
+        )
+    if (
+        told is not None
+        and told.recipe.published
+        and (note := unlike(told.recipe, told.config, data, config))
+    ):
+        notes.append(note)
+    return notes
+
+
+def best_of_each(rows: "Sequence[Row]", against: str) -> list[Path]:
+    """For each line of the table the run of its chosen settings with the first seed.
+
+    A report compares with its first run: that is ``against``. Oracles come last.
+    """
+    ordered = sorted(rows, key=lambda row: (row.method != against, row.oracle))
+    return [row.paths[min(row.paths)] for row in ordered if row.paths]
 
 
 def _of_recipe(
@@ -191,19 +216,21 @@ def show(sheet: "Sheet") -> None:
     for line in sheet.lines:
         table.add_row(*line)
     console = plain_console()
+    for note in sheet.notes:
+        console.print(f"note: {note}")
     if not console.is_terminal:  # a file or a pipe has no width that the table must fit into
         console.width = max(console.width, WIDE)
     console.print(table)
 
 
 def tell_failures(rows: "Sequence[Row]", planned: "Sequence[Planned]") -> None:
-    """Say which runs failed and how to go on, and end with exit code 1 if any did."""
+    """Say how many runs failed and how to go on, and end with exit code 1 if any did.
+
+    Each was named when it failed.
+    """
     failed = [error for row in rows for error in row.failed]
     if not failed:
         return
-    for error in failed:
-        head, _, rest = error.partition(": ")
-        print(f"sparselabel: failed: {head}: {last_line(rest)}", file=sys.stderr)  # noqa: T201
     print(  # noqa: T201
         f"sparselabel: error: {len(failed)} of {len(planned)} runs failed (see RUN.error.txt beside each): "
         "mend the cause and give the same command again; finished runs are skipped",

@@ -40,4 +40,6 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
         console.print(f"no difference, {interval} over {found.samples:,} draws")
     else:
         sign = f"{found.same_sign:.1%} of {found.samples:,} draws have its sign"
+        if found.low <= 0 <= found.high:
+            sign += "\nthe interval contains 0: the difference is not more than chance"
         console.print(f"difference {100 * found.difference:+.2f}, {interval}; {sign}")

@@ -112,7 +112,8 @@ def show(measured: dict[str, Any]) -> None:
     _add_real(table, measured.get("real_by_logits"), "ReaL, ranked by logits")
     for who, value in (measured["recovery"] or {}).items():
         if value is not None:
-            table.add_row(f"hidden training labels: mAP of the {who}", f"{100 * value:.2f}")
+            contain = " (they contain the observed ones)" if who == "estimates" else ""
+            table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
     classes = names_first("class", "positives", "AP", "precision", "recall", "F1")
     for row in measured["classes"]:

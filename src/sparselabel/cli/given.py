@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError
 if TYPE_CHECKING:
     from cyclopts import App, Argument, ArgumentCollection
 
-    from sparselabel.config import Recipe
+    from sparselabel.config import Recipe, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
 
 @dataclass(frozen=True)
 class Told:
-    """What a file with a recipe tells beside the flags: the recipe, and its settings of the method."""
+    """What a file with a recipe tells beside the flags: the recipe, its configuration and settings."""
 
     recipe: "Recipe"
+    config: "TrainConfig"
     settings: dict[str, Any]
 
 
@@ -60,8 +61,12 @@ def told_by(given: FromFile) -> Told | None:
     found = _read(None if config is None else str(config), recipe)
     if found is None:
         return None
-    values, about, _ = found
-    return None if about is None else Told(about, values.get("settings", {}))
+    from sparselabel.config import TrainConfig, from_dict
+
+    values, about, source = found
+    if about is None:
+        return None
+    return Told(about, from_dict(TrainConfig, values, source), values.get("settings", {}))
 
 
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

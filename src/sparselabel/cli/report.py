@@ -19,6 +19,7 @@ def report(
     split: str | None = None,
     data: Path | None = None,
     workers: int = Machine().workers,
+    force: bool = False,
 ) -> None:
     """Write a report of finished runs: one HTML file that opens offline, on a phone too.
 
@@ -40,12 +41,17 @@ def report(
         The runs' prepared data, if it is no longer where it was.
     workers
         Processes that load pictures.
+    force
+        Replace a file that is not a report of the same runs.
     """
-    from sparselabel.report.html.page import checked_page
+    from sparselabel.report.html.page import checked_page, refuse_other_report
     from sparselabel.report.html.runs import read_runs
 
     out = checked_page(out)
-    write(read_runs(runs, split, data), out, workers)
+    about = read_runs(runs, split, data)
+    if not force:
+        refuse_other_report(out, about)
+    write(about, out, workers)
     plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 

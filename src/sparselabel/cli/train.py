@@ -50,8 +50,8 @@ def train(
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
     if result["recovery"] is not None:
         recovered = result["recovery"]
-        estimates = (
-            "" if recovered["estimates"] is None else f", estimates {100 * recovered['estimates']:.2f}"
-        )
-        console.print(f"hidden training labels, mAP: model {100 * recovered['model']:.2f}{estimates}")
+        found = f"model {100 * recovered['model']:.2f}"
+        if recovered["estimates"] is not None:
+            found += f", estimates (they contain the observed ones) {100 * recovered['estimates']:.2f}"
+        console.print(f"all training labels, mAP (P3 table 2): {found}")
     console.print(f"next: sparselabel report {shlex.quote(str(out))}")

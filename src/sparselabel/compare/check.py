@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparselabel.compare.outcome import without_force
 from sparselabel.compare.plan import Planned
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError
@@ -25,7 +26,6 @@ def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, ou
             "or prepare the data with --validation 0.2"
         )
     require_folder_to_write(out)
-    out.mkdir(parents=True, exist_ok=True)
     backbones: dict[tuple[Any, ...], Any] = {}
     alike: list[TrainConfig] = []
     for run in planned:
@@ -37,7 +37,8 @@ def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, ou
         try:
             backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
-            raise type(error)(f"{run}: {error}") from error
+            raise type(error)(f"{run}: {without_force(str(error))}") from error
+    out.mkdir(parents=True, exist_ok=True)
 
 
 def _backbone(config: TrainConfig) -> tuple[Any, ...]:

@@ -15,6 +15,11 @@ class Outcome:
     error: str = ""
 
 
+def without_force(error: str) -> str:
+    """A run's error without the flag of `train` that a comparison does not have."""
+    return error.replace("(--force)", "(delete its folder)")
+
+
 class Watcher:
     """Is told how far a comparison is; this one says nothing."""
 

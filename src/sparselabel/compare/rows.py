@@ -23,10 +23,10 @@ class Row:
     ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
     a paired bootstrap over the test pictures; None where there is nothing to compare with. ``by_labels`` has
     the mAP on pictures with so many labels, by split and that number. ``hidden`` has the mAP of the model and
-    of the method's estimates on training labels that were hidden. ``failed`` are errors of runs, those of
-    settings that were not chosen included. ``labels`` is how many labels training saw; an ``oracle`` saw all.
-    ``names`` says by split what is measured (mAP, observed-label mAP), ``measures`` has others by their names
-    in recipes.
+    of the method's estimates on all training labels (P3 table 2), observed ones included. ``failed`` are
+    errors of runs, those of settings that were not chosen included. ``labels`` is how many labels training
+    saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
+    ``measures`` has others by their names in recipes.
     """
 
     method: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparselabel.compare.check import check_all
 from sparselabel.compare.cluster import Cluster
-from sparselabel.compare.outcome import Outcome, Watcher
+from sparselabel.compare.outcome import Outcome, Watcher, without_force
 from sparselabel.compare.plan import Planned
 from sparselabel.compare.rows import Row, rows_of
 from sparselabel.config import Handling, Machine
@@ -76,7 +76,7 @@ def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bo
         if not survive:
             raise
         if isinstance(error, SparselabelError):
-            return Outcome(run, None, str(error))
+            return Outcome(run, None, without_force(str(error)))
         return Outcome(run, None, "".join(traceback.format_exception(error)).strip())
 
 

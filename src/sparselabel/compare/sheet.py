@@ -17,8 +17,9 @@ from sparselabel.compare.tables import (
 )
 from sparselabel.config import Recipe
 
-HIDDEN = "hidden training labels, mAP"
+HIDDEN = "all training labels, mAP"
 """How recipes call the mAP of training pictures against all their labels (P3 table 2)."""
+ABOUT_HIDDEN = f"{HIDDEN}: as in P3 table 2; the observed labels are among them, and estimates contain them"
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,16 @@ class Sheet:
     columns: list[str]
     lines: list[list[str]]
     words: int = 1
+    notes: tuple[str, ...] = ()
+    """What must be known to read it."""
 
 
 def sheet_of(
-    rows: Sequence[Row], varied: str | None = None, against: str | None = None, recipe: Recipe | None = None
+    rows: Sequence[Row],
+    varied: str | None = None,
+    against: str | None = None,
+    recipe: Recipe | None = None,
+    notes: Sequence[str] = (),
 ) -> Sheet:
     """The columns that have something to say of these rows."""
     measures = measures_published(rows, recipe)
@@ -63,7 +70,9 @@ def sheet_of(
         if any(cells := [cell(row) for row in rows]) or name == "method"
     ]
     lines = [list(line) for line in zip(*(cells for _, _, cells in filled), strict=True)]
-    return Sheet([name for _, name, _ in filled], lines, sum(text for text, _, _ in filled))
+    names = [name for _, name, _ in filled]
+    notes = [*notes, *([ABOUT_HIDDEN] if HIDDEN in names else [])]
+    return Sheet(names, lines, sum(text for text, _, _ in filled), tuple(notes))
 
 
 def write_markdown(sheet: Sheet, path: Path) -> None:
@@ -71,7 +80,8 @@ def write_markdown(sheet: Sheet, path: Path) -> None:
     ruler = [":--" if number < sheet.words else "--:" for number in range(len(sheet.columns))]
     lines = [sheet.columns, ruler, *sheet.lines]
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    path.write_text("".join(f"| {' | '.join(line)} |\n" for line in escaped), encoding="utf-8")
+    table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    path.write_text(table + "".join(f"\nNote: {note}\n" for note in sheet.notes), encoding="utf-8")
 
 
 def write_latex(sheet: Sheet, path: Path) -> None:
@@ -80,6 +90,7 @@ def write_latex(sheet: Sheet, path: Path) -> None:
     head, *body = [" & ".join(map(latex, line)) + r" \\" for line in (sheet.columns, *sheet.lines)]
     lines = [
         r"% needs \usepackage{booktabs}",
+        *(f"% note: {note}" for note in sheet.notes),
         rf"\begin{{tabular}}{{{kinds}}}",
         r"\toprule", head, r"\midrule", *body, r"\bottomrule",
         r"\end{tabular}",

@@ -160,7 +160,8 @@ def _from_arrays(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
             images, names, scores = (arrays[key] for key in ("images", "classes", "scores"))
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DataError(
-            f"{file} cannot be read ({numpy_said(error)}): it must hold images (N,), classes (L,) and scores (N, L)"
+            f"{file} cannot be read ({numpy_said(error)}): it must hold images (N,), classes (L,) and "
+            "scores (N, L)"
         ) from error
     if scores.shape != (len(images), len(names)) or scores.dtype.kind not in "fiu":
         raise DataError(

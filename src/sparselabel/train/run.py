@@ -68,6 +68,8 @@ def train_run(
     run = RunFolder(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
+    if handling.resume and not title and not run.config_file.exists():
+        log.say(f"nothing to resume in {out}: starting")
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     with default_precision(config.precision):
@@ -185,7 +187,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
 def _recovery(
     session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
 ) -> dict[str, float | None]:
-    """How well hidden training labels are known (P3 table 2): by the model, and by the method's estimates."""
+    """How well all training labels are known (P3 table 2): by the model, and by the method's estimates."""
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
     in_files = bool(files_of(session.method))
@@ -196,7 +198,7 @@ def _recovery(
     here = None if other_epoch else session.method.estimates()
     if other_epoch:
         session.log.say(
-            "of the hidden labels only the model's knowledge is measured: what the method remembers is in "
+            "of all training labels only the model's knowledge is measured: what the method remembers is in "
             "files, which have the last epoch and not the best"
         )
     estimates = None

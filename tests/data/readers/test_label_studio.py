@@ -188,9 +188,7 @@ def test_not_a_file_of_json(tmp_path: Path) -> None:
 
 def test_a_misspelt_control_does_not_make_negatives_positive(tmp_path: Path) -> None:
     file = write(tmp_path, task(1, "a.jpg", [choices("cat"), choices("dog", control="absent")]))
-    with pytest.raises(
-        DataError, match=r"of a control 'abs' .*'absent'.* known: absent, choice"
-    ):
+    with pytest.raises(DataError, match=r"of a control 'abs' .*'absent'.* known: absent, choice"):
         label_studio.read(file, negative="abs")
 
 

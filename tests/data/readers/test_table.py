@@ -256,6 +256,13 @@ def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> 
 
 
 @pictures
+def test_several_in_every_cell_are_noticed(tmp_path: Path) -> None:
+    text = "image,label\na.jpg,dog;cat\nb.jpg,cat;emu\n"
+    with pytest.warns(DataWarning, match="in one cell: 'cat;emu', 'dog;cat'; .* --separator ';'"):
+        train_of(tmp_path, text)
+
+
+@pictures
 def test_parquet_wide_and_long(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -1,5 +1,6 @@
 """The page itself: everything gathered, put into the template, written at once."""
 
+import hashlib
 import shlex
 from collections.abc import Sequence
 from datetime import date
@@ -9,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, RunError
 from sparselabel.place import require_file_to_write
 from sparselabel.report.html import cards, charts, curves, pictures, tables
 from sparselabel.report.html.cards import Missing
@@ -23,6 +24,24 @@ def checked_page(out: Path) -> Path:
         raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
     require_file_to_write(out, f"name another file, as in --out {out.parent / 'report.html'}")
     return out
+
+
+def refuse_other_report(out: Path, about: Reported) -> None:
+    """Raise if a file is there that is not an older report of the same runs."""
+    if not out.exists():
+        return
+    with out.open(encoding="utf-8", errors="replace") as file:
+        if f'<meta name="runs" content="{_identity(about)}">' not in file.read(10_000):
+            raise RunError(
+                f"{out} exists and is not a report of these runs: choose another --out, or replace it with "
+                "--force"
+            )
+
+
+def _identity(about: Reported) -> str:
+    """Says which runs a report is of."""
+    paths = [str(run.folder.path.resolve()) for run in about.runs]
+    return hashlib.blake2b("\n".join(paths).encode(), digest_size=16).hexdigest()
 
 
 def write_report(
@@ -67,6 +86,7 @@ def _content(
     today = date.today()
     return {
         "about": about,
+        "identity": _identity(about),
         "runs": tables.run_rows(about),
         "several": len(about.runs) > 1,
         "split": tables.name_of_split(about),

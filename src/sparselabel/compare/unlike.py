@@ -1,0 +1,82 @@
+"""In what a comparison is not the one whose published numbers stand beside it."""
+
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.config import Preparation, Recipe, TrainConfig
+from sparselabel.errors import listing
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
+
+PAPERS_DATA = {
+    "voc": (20, 5823),
+    "coco": (80, 40137),
+    "nuswide": (81, 60260),
+    "cub": (312, 5794),
+    "imagenet": (1000, 50000),
+}
+"""Classes and test pictures of the papers, by the reader that a recipe prepares its data with."""
+HIDDEN_BY = ("sparsify", "positives", "negatives", "share", "prefer", "keep_train")
+NOT_COMPARED = ("method", "seed", "settings", "watch")
+"""Settings that are a table's rows, or that change no number."""
+
+
+def unlike(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
+    """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
+    found = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
+    if not found:
+        return ""
+    return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(found)}"
+
+
+def _data(recipe: Recipe, data: "Prepared") -> list[str]:
+    """How prepared data differs from what the recipe's commands prepare."""
+    commands = [shlex.split(command)[2:] for command in recipe.prepare]
+    known = [PAPERS_DATA[words[0]] for words in commands if words[0] in PAPERS_DATA]
+    size = len(data.classes), len(data.splits["test"]) if "test" in data.splits else 0
+    found = []
+    if known and size != known[0]:
+        classes, pictures = known[0]
+        found.append(
+            f"data {data.name} with {size[0]:,} classes and {size[1]:,} test pictures (the paper's has "
+            f"{classes:,} and {pictures:,})"
+        )
+    made = {name: data.made["preparation"].get(name) for name in HIDDEN_BY}
+    wanted = [_preparation(words) for words in commands if "--labels" not in words]
+    if wanted and made not in wanted:
+        kept = [
+            f"{name.replace('_', '-')} {made[name]}" for name in HIDDEN_BY if made[name] != wanted[0][name]
+        ]
+        found.append(f"prepared with {', '.join(kept)}")
+    return found
+
+
+def _preparation(words: list[str]) -> dict[str, Any]:
+    """What a command's flags say of hidden labels; the defaults where they say nothing."""
+    defaults = asdict(Preparation())
+    said = {}
+    for name in HIDDEN_BY:
+        flag = f"--{name.replace('_', '-')}"
+        said[name] = type(defaults[name])(words[words.index(flag) + 1]) if flag in words else defaults[name]
+    return said
+
+
+def _settings(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} {ours.get(name)} (not {theirs.get(name)})"
+        for name in {**theirs, **ours}
+        if ours.get(name) != theirs.get(name)
+    ]
+
+
+def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
+    """Settings by the names that their flags have."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flag = f"{table}{name.replace('_', '-')}"
+        if not table and name in NOT_COMPARED:
+            continue
+        flat |= _flat(value, f"{flag}.") if isinstance(value, dict) else {flag: value}
+    return flat
