@@ -35,11 +35,14 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")
-    interval = f"95 % interval {100 * found.low:+.2f} to {100 * found.high:+.2f}"
+    low, middle, high = (
+        f"{100 * number:+.2f}".replace("-", "−") for number in (found.low, found.difference, found.high)
+    )
+    interval = f"95 % interval {low} to {high}"
     if found.same_sign is None:
         console.print(f"no difference, {interval} over {found.samples:,} draws")
     else:
         sign = f"{found.same_sign:.1%} of {found.samples:,} draws have its sign"
         if found.low <= 0 <= found.high:
             sign += "\nthe interval contains 0: the difference is not more than chance"
-        console.print(f"difference {100 * found.difference:+.2f}, {interval}; {sign}")
+        console.print(f"difference {middle}, {interval}; {sign}")

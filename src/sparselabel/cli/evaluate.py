@@ -116,6 +116,8 @@ def show(measured: dict[str, Any]) -> None:
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
     classes = names_first("class", "positives", "AP", "precision", "recall", "F1")
+    for column in classes.columns[1:]:
+        column.justify = "right"
     for row in measured["classes"]:
         numbers = (row[key] for key in ("average_precision", "precision", "recall", "f1"))
         classes.add_row(row["name"], f"{row['positive']:,}", *(f"{100 * number:.1f}" for number in numbers))

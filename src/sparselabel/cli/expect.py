@@ -105,4 +105,4 @@ def show(found: "ClassCounts", data: "Prepared") -> None:
 
 
 def _error(expected: float, real: float) -> str:
-    return "-" if real == 0 else f"{100 * (expected / real - 1):+.0f} %"
+    return "-" if real == 0 else f"{100 * (expected / real - 1):+.0f} %".replace("-", "−")

@@ -19,6 +19,9 @@ def labels(
 
     Example: `sparselabel labels prepared --split train --out labels.json`
 
+    `sparselabel prepare table labels.csv --images PHOTOS --out again` reads a table back, PHOTOS being the
+    folder of the pictures.
+
     Parameters
     ----------
     folder

@@ -32,7 +32,7 @@ def recipes(name: str | None = None, /) -> None:
         _show(name)
         return
     console = plain_console()
-    table = names_first("recipe", "paper", "its method", "published", "run here")
+    table = names_first("recipe", "paper", "method", "published", "ours")
     for known in names():
         config, recipe = load(known)
         number = next((f"{values[0]} {measure}" for measure, values in _of(recipe, config.method)), "")

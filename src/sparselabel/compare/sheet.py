@@ -137,7 +137,7 @@ def _difference(row: Row) -> str:
 
 
 def _share(recovered: float | None) -> str:
-    return "" if recovered is None else f"{recovered:.0%}".replace("-", "−")
+    return "" if recovered is None else f"{round(100 * recovered) or 0}%".replace("-", "−")  # no minus zero
 
 
 def _hidden(row: Row) -> str:
