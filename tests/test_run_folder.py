@@ -92,6 +92,14 @@ def test_resume_refuses_other_data(run: RunFolder) -> None:
         run.begin(replace(CONFIG, seed=3), elsewhere, resume=True, force=False)
 
 
+def test_resume_refuses_a_file_of_other_content(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.begin(CONFIG, ABOUT | {"expected_identity": "1"}, resume=False, force=False)
+    run.begin(CONFIG, ABOUT | {"expected_identity": "1"}, resume=True, force=False)
+    with pytest.raises(RunError, match="with a file of expected positives of the same name, but of other"):
+        run.begin(CONFIG, ABOUT | {"expected_identity": "2"}, resume=True, force=False)
+
+
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path, resume: bool, force: bool) -> None:

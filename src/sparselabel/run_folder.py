@@ -21,6 +21,16 @@ from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.json_file import read_json, write_json
 
+CONTENTS = {"weights_identity": "a weights file", "expected_identity": "a file of expected positives"}
+"""What run.json says of the content of files that the configuration only names."""
+ORACLES = ("bce", "bce-ls", "iun")
+"""Methods that see hidden labels: for runs of older versions, whose results do not say so."""
+
+
+def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
+    """Whether a run's method was an oracle, which sees the labels that others do not."""
+    return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -149,6 +159,16 @@ class RunFolder:
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
         self.refuse_other_data(about)  # first: other data may well make another configuration
+        self._refuse_other_config(config)
+        before = self.about()
+        for key, what in CONTENTS.items():  # runs of older versions do not have them
+            if key in before and before[key] != about.get(key):
+                raise RunError(
+                    f"{self.path} was begun with {what} of the same name, but of other content: bring the "
+                    "old one back, replace the run (--force), or choose another --out"
+                )
+
+    def _refuse_other_config(self, config: TrainConfig) -> None:
         before = self.config()
         if before != config:
             raise RunError(

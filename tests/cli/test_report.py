@@ -33,7 +33,9 @@ def test_one_run(command: Command, trained: Path, tmp_path: Path) -> None:
     page = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
     assert page.count('alt="Where an sees') > 12  # pictures of the test split, and likely missing labels
     assert "Without heat maps" not in page
-    listed = Tables(page).found["Likely missing labels"]
+    tables = Tables(page).found
+    assert [row[0] for row in tables["Numbers: an"]] == ["epoch", "1", "2"]
+    listed = tables["Likely missing labels"]
     assert 0 < len(listed) - 1 <= 100
     assert {row[3] for row in listed[1:]} <= {"yes", "no"}
     assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "report.html"]
@@ -94,4 +96,4 @@ def test_what_cannot_be_reported(command: Command, trained: Path, tmp_path: Path
     assert "--out must end in .html" in command("report", trained / "an", "--out", "report.pdf").err
     (tmp_path / "file").touch()
     done = command("report", trained / "an", "--out", "file/report.html")
-    assert (done, "could not be used" in done.err, done.err.count("\n")) == (1, True, 1)
+    assert (done, "file is a file, not a folder" in done.err, done.err.count("\n")) == (1, True, 1)

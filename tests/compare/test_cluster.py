@@ -127,6 +127,10 @@ def test_no_cluster_there() -> None:
         ConfigError, match=r"there is no Ray cluster at '127.0.0.1:1' .*refused.*: start one with"
     ):
         _connect(None, "127.0.0.1:1")
+    with pytest.raises(
+        ConfigError, match=r"--node-ip-address 127.0.0.1.* unauthenticated and runs what it is"
+    ):
+        _connect(None, "127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"there is no Ray cluster at 'host:port' "):
         _connect(None, "host:port")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sparselabel.compare.outcome import Outcome, Watcher
@@ -16,8 +17,11 @@ from sparselabel.compare.running import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, Settings, TrainConfig, Views
 from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError
+from sparselabel.evaluate.real import real_measures
+from sparselabel.recipes import load
 from sparselabel.vary import Varied, choices
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -105,6 +109,49 @@ def test_a_comparison_is_trained_once(
         RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.learning-rate"
     ):
         compare(data, other, HERE)
+
+
+def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tmp_path: Path) -> None:
+    test = data.split("test")
+    real = np.array(test.truth.values)
+    real[0] = UNKNOWN
+    splits = data.splits | {"test": replace(test, real=real)}
+    rows = compare(replace(data, splits=splits), plan(TINY, ["bce+asl", "an"], [0], tmp_path), HERE)
+    pictures, classes = data.train.truth.values.shape
+    assert [(row.oracle, row.labels) for row in rows] == [(True, pictures * classes), (False, pictures)]
+    assert rows[0].names == {"validation": "mAP", "test": "mAP"}
+    scores = np.load(rows[1].paths[0] / "scores-test.npz")["scores"]
+    by_hand = real_measures(scores, test.observed.values, real)
+    assert rows[1].measures["top-1"] == [pytest.approx(by_hand["top_1_single"])]
+    assert rows[1].measures["ReaL top-1"] == [pytest.approx(by_hand["top_1"])]
+    assert rows[1].measures["ReaL mAP"] == [pytest.approx(by_hand["mean_average_precision"]["mean"])]
+    one = by_hand["by_number_of_labels"]["1"]["average_precision"]["mean_of_present"]
+    assert rows[1].measures.get("ReaL mAP, 1 label", [None]) == [one and pytest.approx(one)]
+    published = load("p1/imagenet")[1].published
+    assert {*rows[1].measures} <= {*published}
+
+
+def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Prepared, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from sparselabel.model.backbone import make_backbone
+
+    file = tmp_path / "weights.safetensors"
+    whole = make_backbone("test_resnet", "none", size=32).state_dict()
+    weights = {name.removeprefix("network."): value.contiguous() for name, value in whole.items()}
+    save_file(weights, file)
+    planned = plan(replace(TINY, weights=str(file)), ["an"], [0], tmp_path / "out")
+    compare(data, planned, HERE)
+    compare(data, planned, HERE)
+    save_file({name: value * 2 for name, value in weights.items()}, file)
+    with pytest.raises(
+        RunError, match=r"an, seed 0: .* a weights file of the same name, but of other content"
+    ):
+        compare(data, planned, HERE)
+    about = json.loads((planned[0].path / "run.json").read_text())
+    del about["weights_identity"]  # as older versions left it
+    (planned[0].path / "run.json").write_text(json.dumps(about))
+    assert compare(data, planned, HERE)[0].failed == ()
 
 
 def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

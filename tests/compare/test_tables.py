@@ -106,6 +106,23 @@ def test_what_people_read() -> None:
     ]
 
 
+def test_columns_are_called_what_was_measured() -> None:
+    names = {"validation": "observed-label mAP", "test": "mAP"}
+    sheet = sheet_of([Row("an"), Row("bce", {0: 0.5}, {0: 0.25}, names=names)])
+    assert sheet.columns == ["method", "validation observed-label mAP", "test mAP"]
+
+
+def test_measures_of_a_recipe_stand_beside_the_published(tmp_path: Path) -> None:
+    rows = [Row("iu", {}, {0: 0.5}, measures={"top-1": [0.25, 0.5], "ReaL mAP": [0.125]})]
+    sheet = sheet_of(rows, recipe=RECIPE)
+    assert (sheet.columns, sheet.lines) == (
+        ["method", "test mAP", "top-1", "published top-1"],
+        [["iu", "50.0", "37.5", "1"]],
+    )
+    (line,) = written(rows, tmp_path, RECIPE)
+    assert (line["top-1"], line["ReaL mAP"], line["published top-1"]) == ("37.50", "12.50", "1.00")
+
+
 def test_columns_without_anything_are_left_out() -> None:
     assert sheet_of([Row("an")]).columns == ["method"]
     varied = [replace(ROWS[0], value="2")]

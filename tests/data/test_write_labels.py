@@ -102,6 +102,20 @@ def there_and_back(prepared: Prepared, file: Path, which: Which) -> None:
     np.testing.assert_allclose(again.marks.sizes, train.marks.sizes[seen], atol=1e-4)
 
 
+def test_points_there_and_back(tmp_path: Path) -> None:
+    prepared = from_boxes(tmp_path)
+    marks = prepared.train.marks
+    sizes = np.array(marks.sizes)
+    sizes[[0, 3]] = 0
+    train = replace(prepared.train, marks=replace(marks, sizes=sizes))
+    pointed = replace(prepared, splits={"train": train})
+    write_labels(pointed, "train", "full", tmp_path / "out.json", force=False)
+    annotations = json.loads((tmp_path / "out.json").read_text())["annotations"]
+    assert [one.get("num_keypoints", 0) for one in annotations] == [1, 0, 0, 1, 0]
+    there_and_back(pointed, tmp_path / "out.json", "full")
+    assert coco.read(tmp_path / "out.json").splits["train"].marks.sizes[[0, 3]].tolist() == [[0, 0], [0, 0]]
+
+
 def test_observed_boxes_do_not_give_hidden_labels_away(tmp_path: Path) -> None:
     prepared = from_boxes(tmp_path, sparsify="single-positive")
     write_labels(prepared, "train", "observed", tmp_path / "out.json", force=False)

@@ -77,10 +77,32 @@ def test_a_combination_by_hand() -> None:
     method = build_method("an+asl+cl", OBSERVED, weight=0.5, negative_focus=2.0, margin=0.1)
     losses, _ = method(make_step(SCORES.logit(), OBSERVED))
     positive = -math.log(0.7) - math.log(0.9)
-    negative = sum(-((p - 0.1) ** 2) * math.log(1.1 - p) for p in (0.4, 0.2, 0.1, 0.6))
-    assert float(losses["labels"]) == pytest.approx((positive + negative) / 6, abs=1e-12)  # a mean
+    unknown = sum(-((p - 0.1) ** 2) * math.log(1.1 - p) for p in (0.4, 0.1, 0.6))
+    negative = -math.log(0.8)  # the observed one
+    assert float(losses["labels"]) == pytest.approx((positive + unknown + negative) / 6, abs=1e-12)  # a mean
     # The running scores are at their start: 1 for the annotated, 0 elsewhere.
     assert float(losses["consistency"]) == pytest.approx(0.5 * (0.3 + 0.4 + 0.2 + 0.1 + 0.1 + 0.6) / 6)
+
+
+@pytest.mark.parametrize("element", ["asl", "focal", "hill"])
+@pytest.mark.parametrize("base", ["an", "bce", "en", "wan"])
+def test_observed_negatives_are_plain_in_combinations(base: str, element: str) -> None:
+    name = f"{base}+{element}"
+    method = build_method(name, OBSERVED, **needed(name))
+    logits = SCORES.logit().requires_grad_()
+    truth = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.int8)
+    losses, _ = method(make_step(logits, OBSERVED, truth=truth, progress=Progress(0, 10, 0, 1e-3)))
+    (gradient,) = torch.autograd.grad(losses["labels"], logits)
+    assert float(gradient[0, 2]) == pytest.approx(0.2 / 6)  # of −log(1−f): f
+    assert float(gradient[1, 2]) != pytest.approx(0.6 / 6)  # an unknown label is the element's
+
+
+@pytest.mark.parametrize("name", ["asl", "focal"])
+def test_losses_for_full_labels_keep_their_negative_side_alone(name: str) -> None:
+    full, sparse = torch.tensor([[0]], dtype=torch.int8), torch.tensor([[-1]], dtype=torch.int8)
+    logits = torch.tensor([[0.3]], dtype=torch.float64)
+    found = [build_method(name, labels).element(logits, logits * 0, labels) for labels in (full, sparse)]
+    assert torch.equal(*found)
 
 
 def test_a_sum_becomes_a_mean_beside_consistency() -> None:

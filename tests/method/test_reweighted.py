@@ -371,6 +371,17 @@ def test_gr_by_hand() -> None:
     assert float(loss) == pytest.approx((-math.log(0.8) + unknown - math.log(0.9)) / 3, abs=1e-12)
 
 
+def test_gr_refuses_an_epoch_that_nobody_began() -> None:
+    method = build_method("gr", OBSERVED)
+    steps = [make_step(SCORES.logit(), OBSERVED, progress=Progress(epoch, 4, 0, 1e-3)) for epoch in (0, 1)]
+    with pytest.raises(ConfigError, match="a step of epoch 0 came before that epoch began"):
+        method.observe(steps[0], method(steps[0])[1])
+    method.begin_epoch(steps[0].progress)
+    method.observe(steps[0], method(steps[0])[1])
+    with pytest.raises(ConfigError, match="a step of epoch 1 came before that epoch began"):
+        method.observe(steps[1], method(steps[1])[1])
+
+
 def test_gradients_of_em_and_gr_by_hand() -> None:
     logits = torch.tensor([[0.7]], dtype=torch.float64)
     unknown = torch.tensor([[-1]], dtype=torch.int8)

@@ -8,11 +8,12 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.evaluate.ranking import average_precision
 from sparselabel.report.scores import draw_scores
-from sparselabel.report.sizes import bins_of, draw_sizes, largest_areas
+from sparselabel.report.sizes import bin_precision, bins_of, draw_sizes, largest_areas
 from tests.report.made_up import make_data, make_run, score
 
 RANDOM = np.random.default_rng(5)
@@ -118,6 +119,16 @@ def test_sizes(runs: tuple[Path, Path], tmp_path: Path) -> None:
         assert float(first["relative_percent"]) == 0
         assert float(second["mAP"]) == pytest.approx(value, rel=1e-5)
         assert float(second["relative_percent"]) == pytest.approx(100 * (value / baseline - 1), rel=1e-4)
+
+
+def test_labels_that_nobody_gave_count_as_absent(tmp_path: Path, data: Prepared) -> None:
+    sparse = np.where(LABELS == 0, UNKNOWN, LABELS).astype(np.int8)
+    split = make_data(tmp_path, sparse, MARKS).split("test")
+    found = [bin_precision(SCORES, split, part) for part in bins_of(split, 3)]
+    full = data.split("test")
+    assert found == [bin_precision(SCORES, full, part) for part in bins_of(full, 3)]
+    assert found[0] == pytest.approx((of_class(SCORES, 1, [0]) + of_class(SCORES, 0, [1])) / 2)
+    assert min(found) < 1
 
 
 def test_sizes_of_nothing(runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import FullPhase, Handling, Machine, Settings
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError, DataError, DataWarning
+from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.method.class_counts import read_expected
 from sparselabel.method.expected import ExpectedLabels
 from sparselabel.train.expected import complete_labels, expected_positives, method_of
@@ -95,6 +95,10 @@ def test_training_with_estimated_positives(
     file = str(tmp_path / "auto" / "expected.json")
     given = tiny("en", settings=Settings(expected_positives=file), full=FullPhase(epochs=0))
     train_run(small, given, tmp_path / "given", machine, handling)
+    with Path(file).open("a") as appended:
+        appended.write("\n")
+    with pytest.raises(RunError, match="a file of expected positives of the same name, but of other content"):
+        train_run(small, given, tmp_path / "given", machine, Handling(quiet=True, resume=True))
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("auto", "given")]
     assert weights[0] == weights[1]
     (tmp_path / "auto" / "result.json").unlink()

@@ -1,6 +1,7 @@
 """What a session derives from its configuration and data."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from sparselabel.model.output import Output
 from sparselabel.train.checkpoint import TrainingState
 from tests.train.conftest import tiny
 from tests.train.sessions import make_session
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 PROGRESS = Progress(0, 4, 2, 1e-3)
 
@@ -74,3 +78,27 @@ def test_a_survey_sees_every_picture_whole_in_order(small: Prepared, tmp_path: P
     assert steps[3].frames[0].box.tolist() == [[0, 0, 1, 1]] * 13
     assert not steps[0].outputs[0].logits.requires_grad
     assert not stage.judged.training
+
+
+class OfTwo:
+    """A process of two, whose other one has 0 in every buffer."""
+
+    world_size = 2
+
+    def __init__(self, fabric: Any) -> None:
+        self.fabric = fabric
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.fabric, name)
+
+    def broadcast(self, buffer: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(buffer)
+
+
+def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    stage = session.stage("full", 0, None)
+    assert any(bool(buffer.any()) for buffer in stage.judged.buffers())
+    session.fabric = cast("Fabric", OfTwo(session.fabric))
+    next(session.survey(stage, PROGRESS))
+    assert not any(bool(buffer.any()) for buffer in stage.judged.buffers())

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sparselabel.vary import Varied
 
 Listed = Parameter(consume_multiple=True)
-BASELINE = "an"
 WIDE = 240
 
 
@@ -88,6 +87,7 @@ def compare(
     from sparselabel.compare.chance import with_differences
     from sparselabel.compare.cluster import Cluster
     from sparselabel.compare.plan import plan
+    from sparselabel.compare.rows import BASELINE
     from sparselabel.compare.running import compare as run_all
     from sparselabel.compare.sheet import sheet_of
     from sparselabel.data.dataset import open_prepared

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.compare.outcome import Outcome
 from sparselabel.compare.plan import Chosen
-from sparselabel.run_folder import RunFolder
+from sparselabel.run_folder import RunFolder, saw_hidden_labels
 
 if TYPE_CHECKING:
     from sparselabel.evaluate.bootstrap import Difference
@@ -24,7 +24,9 @@ class Row:
     a paired bootstrap over the test pictures; None where there is nothing to compare with. ``by_labels`` has
     the mAP on pictures with so many labels, by split and that number. ``hidden`` has the mAP of the model and
     of the method's estimates on training labels that were hidden. ``failed`` are errors of runs, those of
-    settings that were not chosen included. ``labels`` is how many labels training saw.
+    settings that were not chosen included. ``labels`` is how many labels training saw; an ``oracle`` saw all.
+    ``names`` says by split what is measured (mAP, observed-label mAP), ``measures`` has others by their names
+    in recipes.
     """
 
     method: str
@@ -40,6 +42,9 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     labels: int | None = None
+    oracle: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+    measures: dict[str, list[float]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
     @property
@@ -88,6 +93,14 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
         paths=paths,
         seconds=[cost["seconds"] for cost in costs if cost],
         memory=[cost["peak_memory"] for cost in costs if cost],
+        oracle=saw_hidden_labels(next(iter(finished.values()), None), run.method),
+        names={
+            split: result[split].get("name", "mAP")
+            for result in finished.values()
+            for split in ("validation", "test")
+            if result[split]
+        },
+        measures=_gathered(_real(result).items() for result in finished.values()),
     )
 
 
@@ -106,6 +119,22 @@ def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float 
     for split in ("validation", "test"):
         for labels, subset in ((result[split] or {}).get("by_number_of_labels") or {}).items():
             yield (split, labels), subset["average_precision"]["mean_of_present"]
+
+
+def _real(result: dict[str, Any]) -> dict[str, float | None]:
+    """The columns of P1 table 3, as its recipe calls them; nothing where the test has no ReaL labels."""
+    real = (result["test"] or {}).get("real")
+    if real is None:
+        return {}
+    subsets = {"1": "1 label", "2": "2 labels", "3": "3 labels", "4+": "4 labels or more"}
+    return {
+        "top-1": real["top_1_single"],
+        "ReaL top-1": real["top_1"],
+        "ReaL mAP": real["mean_average_precision"]["mean"],
+    } | {
+        f"ReaL mAP, {name}": real["by_number_of_labels"][number]["average_precision"]["mean_of_present"]
+        for number, name in subsets.items()
+    }
 
 
 def with_share(rows: Sequence[Row]) -> list[Row]:

@@ -101,11 +101,4 @@ def _with_labels(rows: Sequence[Row], data: "Prepared") -> list[Row]:
     observed, everything = (
         int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
     )
-    return [replace(row, labels=everything if _is_oracle(row.method) else observed) for row in rows]
-
-
-def _is_oracle(method: str) -> bool:
-    from sparselabel.method.catalog import make_method, settings_of
-
-    needed = {"expected_positives": 1.0} if "expected_positives" in settings_of(method) else {}
-    return make_method(method, **needed).needs.truth
+    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

@@ -7,7 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from sparselabel.compare.rows import BASELINE, ORACLE, Row
-from sparselabel.compare.tables import MEGABYTE, measures_published, names_chosen, percent, published
+from sparselabel.compare.tables import (
+    MEGABYTE,
+    measures_published,
+    name_of_measure,
+    names_chosen,
+    percent,
+    published,
+)
 from sparselabel.config import Recipe
 
 HIDDEN = "hidden training labels, mAP"
@@ -34,14 +41,16 @@ def sheet_of(
     chosen = names_chosen(rows)
     columns += [(_short(name, chosen), partial(_chosen, name)) for name in chosen]
     words = len(columns)
+    validation, test = (f"{split} {name_of_measure(rows, split)}" for split in ("validation", "test"))
     columns += [
-        ("validation mAP", lambda row: percent(row.validation.values(), 1)),
-        ("test mAP", _test),
+        (validation, lambda row: percent(row.validation.values(), 1)),
+        (test, _test),
         (f"over {against}", _difference),
         (f"gap {BASELINE} → {ORACLE}", lambda row: _share(row.recovered)),
     ]
     if HIDDEN in measures:
         columns.append((HIDDEN, _hidden))
+    columns += [(measure, partial(_measured, measure)) for measure in measures]
     columns += [(f"published {measure}", partial(_published, recipe, measure)) for measure in measures]
     columns += [
         ("time", lambda row: duration(statistics.fmean(row.seconds)) if row.seconds else ""),
@@ -123,6 +132,10 @@ def _share(recovered: float | None) -> str:
 def _hidden(row: Row) -> str:
     estimates = percent(row.hidden.get("estimates", ()), 1)
     return percent(row.hidden.get("model", ()), 1) + (f" (estimates {estimates})" if estimates else "")
+
+
+def _measured(measure: str, row: Row) -> str:
+    return percent(row.measures.get(measure, ()), 1)
 
 
 def _short(name: str, others: Sequence[str]) -> str:

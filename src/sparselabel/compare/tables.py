@@ -18,11 +18,12 @@ def write_table(
     """The rows with all numbers: what was chosen, a column for each seed's test, what was published."""
     chosen, seeds = names_chosen(rows), sorted({seed for row in rows for seed in row.test})
     measures = measures_published(rows, recipe)
+    others = list(dict.fromkeys(name for row in rows for name in row.measures))
     columns = [
         *chosen, "validation", "test", "spread", "gap_recovered", "difference", "difference_low",
         "difference_high", "hidden_model", "hidden_estimates", "training_labels", "seconds", "memory_mb",
         "failed",
-        *(f"published {measure}" for measure in measures), *(f"test_{seed}" for seed in seeds),
+        *others, *(f"published {measure}" for measure in measures), *(f"test_{seed}" for seed in seeds),
     ]  # fmt: skip
     lines = []
     for row in rows:
@@ -40,6 +41,7 @@ def write_table(
                 f"{statistics.fmean(row.seconds):.1f}" if row.seconds else "",
                 f"{max(row.memory) / MEGABYTE:.0f}" if row.memory else "",
                 str(len(row.failed)),
+                *(percent(row.measures.get(name, ())) for name in others),
                 *(_of(published(row, recipe, measure), 1, 2) for measure in measures),
                 *(_of(row.test.get(seed), 100) for seed in seeds),
             ]
@@ -72,6 +74,11 @@ def _write(
 def names_chosen(rows: Sequence[Row]) -> list[str]:
     """The settings that were chosen by validation, for one method or another."""
     return list(dict.fromkeys(name for row in rows for name, _ in row.chosen))
+
+
+def name_of_measure(rows: Sequence[Row], split: str) -> str:
+    """What is measured on a split: mAP, or observed-label mAP where labels are not complete."""
+    return next((row.names[split] for row in rows if split in row.names), "mAP")
 
 
 def measures_published(rows: Sequence[Row], recipe: Recipe | None) -> list[str]:

@@ -59,13 +59,14 @@ class Asymmetric:
     """Focal with two exponents, and a margin m that is taken off the scores of negatives: f ← max(f−m, 0).
 
     (1−f)^γ₊·(−log f) where positive, f^γ₋·(−log(1−f)) where negative (Ridnik et al. 2021); no gradient flows
-    through the powers if ``detached``.
+    through the powers if ``detached``. With ``plain_negatives`` an observed negative is −log(1−f) instead.
     """
 
     positive_focus: float = 0.0
     negative_focus: float = 4.0
     margin: float = 0.05
     detached: bool = True
+    plain_negatives: bool = False
 
     def __post_init__(self) -> None:
         for name in ("positive_focus", "negative_focus"):
@@ -84,7 +85,8 @@ class Asymmetric:
             easy = (self.negative_focus * F.logsigmoid(logits)).exp()  # f^γ₋
         if self.detached:
             hard, easy = hard.detach(), easy.detach()
-        return target * hard * positive + (1 - target) * easy * negative
+        losses = target * hard * positive + (1 - target) * easy * negative
+        return _plain_where_negative(losses, logits, observed) if self.plain_negatives else losses
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part, Progress, Step, not_begun
 from sparselabel.method.class_counts import within_bounds
-from sparselabel.method.layout import Layout
+from sparselabel.method.layout import ENTRIES_AT_ONCE, Layout
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
 from sparselabel.method.terms import Expected, checked_counts, refuse_too_many
-
-ENTRIES_AT_ONCE = 2**21
 
 
 def positives_of_classes(

@@ -18,14 +18,13 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.layout import ROWS_AT_ONCE, Layout, Memory
+from sparselabel.method.layout import ENTRIES_AT_ONCE, ROWS_AT_ONCE, Layout, Memory
 from sparselabel.method.memory import RunningScores, checked_momentum
 from sparselabel.method.rounding import Dither
 from sparselabel.method.rows import RowMemory
 
 FULL = 255
 LARGEST_SCALE = 64
-ENTRIES_AT_ONCE = 2**21
 WAYS_OUT = (
     "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
     "or coarser maps (map_scale 1); several processes share the rows"

@@ -14,6 +14,8 @@ from sparselabel.errors import DataError
 
 ROWS_AT_ONCE = 2**16
 """Of labels that are looked at: of a million rows a mask of all would be gigabytes."""
+ENTRIES_AT_ONCE = 2**21
+"""Of scores that are looked at, rows times classes: a bound on what is copied out of a memory."""
 
 
 class Memory:

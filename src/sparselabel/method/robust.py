@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Part, Progress
+from sparselabel.method.base import Part, Progress, Step, Targets, not_begun
 from sparselabel.method.elements import cross_entropy
 
 
@@ -33,7 +33,8 @@ class GeneralisedRobust(Part):
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
     no gradient. w, b, m and s move with the epochs, as in the authors' program: of T epochs after the
-    warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T.
+    warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T. So every
+    epoch must begin with ``begin_epoch``; an element sees no epochs, but ``observe`` does and refuses.
     """
 
     def __init__(
@@ -49,14 +50,21 @@ class GeneralisedRobust(Part):
         self.lines = slope, offset, centre, width
         self.positive_power, self.negative_power = positive_power, negative_power
         self.at = tuple(line.start for line in self.lines)
+        self._begun: int | None = None
 
     def begin_epoch(self, progress: Progress) -> None:
         """Move w, b, m and s."""
+        self._begun = progress.epoch
         epochs = max(progress.epochs - progress.warm_up, 1)
         done = progress.epoch - progress.warm_up
         before, after = max(done, 0) / epochs, max(done + 1, 0) / epochs
         slope, offset, centre, width = self.lines
         self.at = slope.at(before), offset.at(before), centre.at(after), width.at(after)
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """Refuse a step of an epoch that nobody began: w, b, m and s would silently stay where they were."""
+        if step.progress.epoch != self._begun:
+            raise not_begun(step.progress)
 
     def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""

@@ -14,12 +14,10 @@ from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.layout import Layout, Memory
+from sparselabel.method.layout import ENTRIES_AT_ONCE, Layout, Memory
 from sparselabel.method.readings import checked_share, positive_targets
 from sparselabel.method.rows import RowMemory
 from sparselabel.method.selection import Piece, best_rows
-
-ENTRIES_AT_ONCE = 2**21
 
 
 class Acknowledged(Part):

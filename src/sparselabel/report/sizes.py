@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.evaluate.ranking import Scores, average_precision
 from sparselabel.evaluate.saved import judging_labels, refuse_other_data, saved_scores
@@ -60,10 +60,10 @@ def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
 def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
     """The mAP of a bin: each class's positives in it against the split's negatives of that class.
 
-    The class's other positives are left out, and so are classes that have no positive in the bin.
+    The class's other positives are left out, and so are classes that have no positive in the bin. A label
+    that nobody gave counts as absent, as in every other mAP.
     """
-    labels = np.array(judging_labels(split).values)
-    labels[labels == POSITIVE] = UNKNOWN
+    labels = np.where(judging_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
     labels[part.rows, part.classes] = POSITIVE
     present = np.unique(part.classes)
     return float(average_precision(scores[:, present], labels[:, present], unknown="ignore").mean())

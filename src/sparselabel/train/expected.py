@@ -79,6 +79,13 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
         )
 
 
+def expected_file(config: TrainConfig) -> Path | None:
+    """The file of expected positives that the configuration names, if its method has a use for it."""
+    given = config.settings.expected_positives
+    named = isinstance(given, str) and given != AUTO and "expected_positives" in settings_of(config.method)
+    return Path(str(given)) if named else None
+
+
 def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
     """The expected positives of every class, if they come from a file or are to be estimated now."""
     given = config.settings.expected_positives

@@ -85,12 +85,17 @@ def _key(split: PreparedSplit, config: TrainConfig, view: View) -> str:
     return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 
+def content_digest(path: Path) -> str:
+    """What tells a file's content from any other."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def weights_identity(config: TrainConfig) -> str:
     """What the backbone's weights are: a file's content, the published ones, or random ones of a seed."""
     if config.weights == PRETRAINED:
         return PRETRAINED
     if config.weights == NONE:
         return f"{NONE}-{config.seed}"
-    with Path(config.weights).open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
+    content = content_digest(Path(config.weights))
     return f"{content}-{config.seed}" if config.partial_weights else content

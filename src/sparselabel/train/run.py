@@ -1,9 +1,7 @@
 """A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
 
 import shutil
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, DataError, ModelError, counted
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
@@ -25,8 +24,14 @@ from sparselabel.method.readings import NO_NEGATIVES
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.about import about
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
-from sparselabel.train.expected import kept_counts, method_of, new_counts, with_expected_positives
+from sparselabel.train.expected import (
+    kept_counts,
+    method_of,
+    new_counts,
+    with_expected_positives,
+)
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -57,7 +62,7 @@ def train_run(
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
     if handling.resume:
-        RunFolder(out).refuse_other_data(_about(data, command))  # first: other data have other faults as well
+        RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
     fabric = _started(data, config, machine)
     run = RunFolder(out)
@@ -75,7 +80,7 @@ def train_run(
             tell_method(trial, config, data, run, fabric, machine, learner)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, _about(data, command), resume=handling.resume, force=handling.force)
+            run.begin(config, about(data, command, config), resume=handling.resume, force=handling.force)
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -100,9 +105,9 @@ def check_run(
     to be estimated are not.
     """
     run = RunFolder(out)
-    run.refuse_other_data(_about(data, ()))  # first: other data have other faults as well
+    run.refuse_other_data(about(data, ()))  # first: other data have other faults as well
     config, method = checked(data, config)
-    if run.goes_on(config, _about(data, ()), resume=True, force=False):
+    if run.goes_on(config, about(data, (), config), resume=True, force=False):
         return backbone
     fabric = _started(data, config, machine)
     learner = Learner(config, len(data.classes))
@@ -147,6 +152,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     module.to(fabric.device)
     result: dict[str, Any] = {
         "method": session.config.method,
+        "oracle": session.method.needs.truth,
         "best_epoch": state.best_epoch,
         "epochs": state.epochs,
         "validation": None,
@@ -156,10 +162,12 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     for split, key in (("val", "validation"), ("test", "test")):
         if split in data.splits:
             scores = scores_of(module, session.inputs, phase, split)
-            table = data.split(split).observed
-            result[key] = judged(scores.numpy(), table) | measures(scores.numpy(), table)
+            part = data.split(split)
+            result[key] = judged(scores.numpy(), part.observed) | measures(scores.numpy(), part.observed)
+            if part.real is not None:
+                result[key]["real"] = real_measures_of(scores.numpy(), part)
             if fabric.is_global_zero:  # so that figures and reports need not score the pictures again
-                keep_scores(run, data.split(split), scores.float().numpy())
+                keep_scores(run, part, scores.float().numpy())
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
@@ -270,14 +278,3 @@ def tell_method(
     method.prepare(layout)
     if len(config.phases) > 1 and config.full.start == "best":
         refuse_best_start(method)
-
-
-def _about(data: Prepared, command: Sequence[str]) -> dict[str, Any]:
-    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
-    return {
-        "data": str(data.folder.resolve()),
-        "data_digest": {name: split.digest for name, split in data.splits.items()},
-        "classes": list(data.classes),
-        "command": list(command),
-        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
-    }

@@ -89,11 +89,18 @@ class Session:
     @torch.no_grad()
     def survey(self, stage: Stage, progress: Progress) -> Iterator[Step]:
         """The training pictures of this process, seen whole, in evaluation mode."""
+        self._share_buffers(stage)
         model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         feed = self.inputs.evaluation(stage.name, "train")
         for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
             yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+
+    def _share_buffers(self, stage: Stage) -> None:
+        """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
+        if self.fabric.world_size > 1:
+            for buffer in stage.judged.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
 
     def hidden_positives(self, rows: Tensor) -> Tensor:
         """(B, L) Where a class is there and nobody has said so."""
@@ -183,10 +190,6 @@ class Session:
         """MAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
             return None
-        if (
-            self.fabric.world_size > 1
-        ):  # batch norm has counted on each process's own rows since the last step
-            for buffer in stage.judged.buffers():
-                buffer.copy_(self.fabric.broadcast(buffer))
+        self._share_buffers(stage)
         scores = scores_of(stage.judged, self.inputs, stage.name, "val")
         return judged(scores.numpy(), self.data.split("val").observed)

@@ -8,6 +8,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import coco
 from sparselabel.data.readers.label_list import with_observed
+from sparselabel.data.readers.published import Size
 from sparselabel.data.source import Source
 from sparselabel.errors import ConfigError, DataError, DataWarning
 from tests.data.readers.test_coco import content, write
@@ -77,3 +78,11 @@ def test_pictures_that_are_not_listed_are_left_out(source: Source, tmp_path: Pat
 def test_lists_that_are_wrong(source: Source, tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         with_observed(source.splits["train"], listed(tmp_path, text))
+
+
+def test_a_list_with_a_label_too_few(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparselabel.data.readers.published.LISTS", (Size(2, 4),))
+    monkeypatch.setattr("sparselabel.data.readers.published.NEARLY", 0.3)
+    with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0 1\n"))
+    with pytest.warns(DataWarning, match=r"left.txt names 3 labels of 2 pictures; .* has 4 of 2"):
+        with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0\n"))

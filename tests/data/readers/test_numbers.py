@@ -29,7 +29,7 @@ def test_lines_that_begin_with_something_else(tmp_path: Path, wrong: str, block:
         DataError, match=r"labels.txt, line 3: must begin with 3 whole numbers, not '"
     ) as error:
         list(leading_numbers(file, 3, block))
-    assert str(error.value).endswith(f"not {wrong.strip()!r}")
+    assert str(error.value).endswith(f"not {wrong!r}")
 
 
 def test_no_file(tmp_path: Path) -> None:

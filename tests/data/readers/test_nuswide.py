@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import READERS, nuswide
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataError, DataWarning
+
+OWN_LISTS = "NUS-WIDE's own lists of train and test are other pictures than the 150,000 and 60,260"
+pytestmark = pytest.mark.filterwarnings(f"ignore:.*{OWN_LISTS}:sparselabel.errors.DataWarning")
 
 TRAIN = ["actor/0001_1.jpg", "zebra/0009_2.jpg", "actor/0002_3.jpg"]
 TEST = ["sky/0001_4.jpg"]
@@ -90,6 +94,14 @@ def test_its_own_layout_by_either_label_files(lists: Path) -> None:
     check(lists, tuple(CONCEPTS))
     (lists / "kept").rename(lists / "AllLabels")
     check(lists, tuple(CONCEPTS))
+
+
+def test_its_own_lists_are_not_those_of_the_papers(lists: Path, arrays: Path) -> None:
+    with pytest.warns(DataWarning, match=OWN_LISTS):
+        nuswide.read(lists)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nuswide.read(arrays)
 
 
 def test_a_picture_without_a_concept_observes_nothing(arrays: Path, tmp_path: Path) -> None:

@@ -1,10 +1,17 @@
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.readers.published import PUBLISHED, warn_of_another_size
+from sparselabel.data.readers.published import (
+    LISTS,
+    PUBLISHED,
+    Size,
+    warn_of_another_list,
+    warn_of_another_size,
+)
 from sparselabel.data.source import Split
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataWarning
@@ -48,3 +55,20 @@ def test_what_is_nearly_a_published_set_is_warned_of() -> None:
         DataWarning, match=r"^test has 5,800 pictures .* in the papers voc has 5,823 and 8,351"
     ):
         warn_of_another_size("voc", {"test": split_of(5_800, 8_351)})
+
+
+def test_what_is_nearly_a_published_list_is_warned_of() -> None:
+    assert {size.pictures for size in LISTS} == {PUBLISHED["coco"]["train"].pictures}
+    assert [round(size.positives / PUBLISHED["coco"]["train"].positives, 2) for size in LISTS] == [
+        0.75, 0.4, 0.34,
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in LISTS:
+            warn_of_another_list(Path("list.txt"), size)
+        warn_of_another_list(Path("list.txt"), Size(82_081, 120_000))  # a list of one's own
+        warn_of_another_list(Path("list.txt"), Size(2, 3))
+    with pytest.warns(DataWarning, match=r"list.txt names 96,250 labels of 82,081 .* has 96,251 of 82,081"):
+        warn_of_another_list(Path("list.txt"), Size(82_081, 96_250))
+    with pytest.warns(DataWarning, match=r"names 82,000 labels of 82,000 pictures; .* has 82,081 of 82,081"):
+        warn_of_another_list(Path("list.txt"), Size(82_000, 82_000))

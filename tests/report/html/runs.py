@@ -83,7 +83,7 @@ def finished(path: Path, data: Prepared, method: str, scores: np.ndarray | None)
             counts = [0] * 20
             counts[3], counts[12] = 3 - epoch, 1 + epoch
             record = {
-                "epoch": epoch,
+                "epoch": epoch + 1,
                 "phase": "head" if epoch == 0 else "full",
                 "losses": {"labels": 0.5 / (epoch + 1)},
                 "validation": {"name": "mAP", "value": 0.25 * (epoch + 1)},

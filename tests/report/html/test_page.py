@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.measures import measures
+from sparselabel.json_file import write_json
 from sparselabel.report.html.cards import read_missing
 from sparselabel.report.html.page import checked_page, write_report
 from sparselabel.report.html.runs import read_runs
@@ -76,6 +77,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
     assert tables["Numbers: Loss: labels"][1:] == [["1", "0.5000"], ["2", "0.2500"], ["3", "0.1667"]]
     # Of 4 hidden labels 1, 2, 3 were scored in 0.6..0.65, the others in 0.15..0.2.
     assert tables["Numbers: Scored above 0.5"][1:] == [["1", "25.0"], ["2", "50.0"], ["3", "75.0"]]
+    assert [row[0] for row in tables["Numbers: an"]] == ["epoch", "1", "2", "3"]
     assert tables["Numbers: an"][1][1] == "0.18"  # half of the four lie below 2/3 of the bin from 0.15 to 0.2
     one = measured["by_number_of_labels"]["1"]
     assert tables["Numbers: By number of labels"][1] == [
@@ -183,6 +185,47 @@ def test_complete_training_labels(tmp_path: Path) -> None:
     assert "oracle" not in page
 
 
+def test_a_combination_that_saw_hidden_labels_is_an_oracle(tmp_path: Path, data: Prepared) -> None:
+    runs = finished(tmp_path / "an", data, "an", WEAK), finished(tmp_path / "all", data, "bce+asl", STRONG)
+    page = page_of(*runs)
+    lines = Tables(page).found["Table of runs"]
+    assert [line[1].split() for line in lines[1:]] == [["an"], ["bce+asl", "oracle"]]
+    assert '<tr class="best"><th scope="row">' in page
+    assert page.index('<tr class="best">') < page.index("bce+asl <span")
+
+
+def test_headings_say_what_was_measured(tmp_path: Path, data: Prepared) -> None:
+    runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
+    for run in runs:
+        found = {"name": "observed-label mAP", "value": 0.25}
+        write_json(run.result_file, run.result() | {"validation": found})
+    lines = Tables(page_of(*runs)).found["Table of runs"]
+    assert lines[0][2:4] == ["test mAP, %", "validation observed-label mAP, %"]
+    assert lines[1][3] == "25.0"
+
+
+def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) -> None:
+    runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
+    said = "are those of <b>an</b>; other training pictures or labels had: wan."
+    assert said not in page_of(*runs)
+    about = runs[1].about()
+    about["data_digest"]["train"] = "other"
+    write_json(runs[1].path / "run.json", about)
+    assert said in page_of(*runs)
+
+
+def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, data: Prepared) -> None:
+    run = finished(tmp_path / "an", data, "an", WEAK)
+    write_missing(run)
+    found = read_missing(read_runs([run.path]))
+    assert found is not None
+    assert found.rows.tolist() == [0, 3]
+    about = run.about()
+    about["data_digest"]["train"] = "other"  # the data was prepared anew, with the same test
+    write_json(run.path / "run.json", about)
+    assert read_missing(read_runs([run.path])) is None
+
+
 def test_scores_that_are_missing(tmp_path: Path, data: Prepared) -> None:
     page = page_of(finished(tmp_path / "an", data, "an", WEAK), notes={"scores": "no model"}, scored=False)
     assert "There are no scores: no model" in page
@@ -193,10 +236,10 @@ def test_where_a_report_goes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--out must end in .html, but is .*report.pdf"):
         checked_page(tmp_path / "report.pdf")
     (tmp_path / "folder.html").mkdir()
-    with pytest.raises(ConfigError, match=r"folder.html is a folder: name a file"):
+    with pytest.raises(RunError, match=r"folder.html is a folder, and a file is needed: name another file"):
         checked_page(tmp_path / "folder.html")
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(RunError, match=r"report.html cannot be written \(.*file is a file, not a folder\)"):
         checked_page(tmp_path / "file" / "report.html")
     assert checked_page(tmp_path / "new" / "report.html") == tmp_path / "new" / "report.html"
-    assert [*(tmp_path / "new").iterdir()] == []
+    assert not (tmp_path / "new").exists()

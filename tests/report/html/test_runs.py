@@ -6,7 +6,8 @@ import pytest
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.report.html.runs import ORACLES, read_runs, shortened
+from sparselabel.report.html.runs import read_runs, shortened
+from sparselabel.run_folder import ORACLES, saw_hidden_labels
 from tests.report.html.runs import STRONG, TEST, WEAK, finished, make_data
 
 
@@ -75,10 +76,19 @@ def test_short_names(names: list[str], short: list[str]) -> None:
 
 
 def test_oracles_are_those_that_see_the_truth() -> None:
-    from sparselabel.method.catalog import METHODS, make_method, settings_of
+    from sparselabel.method.catalog import METHODS, combinations, make_method, settings_of
 
     def needs_truth(name: str) -> bool:
         given = {"expected_positives": 1.0} if "expected_positives" in settings_of(name) else {}
         return make_method(name, **given).needs.truth
 
     assert {*ORACLES} == {name for name in METHODS if needs_truth(name)}
+    # Of runs that do not say it themselves, combinations are known by what they begin with.
+    for name in (*METHODS, *combinations()):
+        assert saw_hidden_labels({}, name) == needs_truth(name)
+
+
+def test_a_result_says_whether_the_method_was_an_oracle() -> None:
+    assert saw_hidden_labels({"oracle": True}, "mine")
+    assert not saw_hidden_labels({"oracle": False}, "bce")
+    assert not saw_hidden_labels(None, "em+apl")

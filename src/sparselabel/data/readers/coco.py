@@ -51,7 +51,7 @@ def read(
     A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
-    the order of the image ids as strings.
+    the order of the image ids as strings. A box without extent is a point if it has keypoints, else no mark.
 
     Parameters
     ----------

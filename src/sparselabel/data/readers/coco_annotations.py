@@ -52,6 +52,8 @@ class Annotations:
         chosen = np.flatnonzero(single)
         low, high = self._edges(block, first, chosen, self._images.sizes[rows[chosen]])
         inside = np.all(low < high, axis=1)
+        for place in np.flatnonzero(np.all(low == high, axis=1)).tolist():  # a point, as write_labels has it
+            inside[place] = bool(block[int(chosen[place])].get("num_keypoints"))
         single[chosen] = inside
         self._boxed.append(single)
         self._centres.append(((low + high) / 2)[inside].astype(np.float32))

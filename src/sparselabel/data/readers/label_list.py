@@ -11,6 +11,7 @@ import numpy as np
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.readers.common import lines_of
+from sparselabel.data.readers.published import Size, warn_of_another_list
 from sparselabel.data.source import Split
 from sparselabel.errors import DataError, DataWarning
 
@@ -45,6 +46,7 @@ def with_observed(split: Split, file: Path) -> Split:
         observed[row, classes] = POSITIVE
     if not seen:
         raise DataError(f"{file} is empty: a line `picture,class class ...` for each picture is needed")
+    warn_of_another_list(file, Size(len(seen), int((observed == POSITIVE).sum())))
     if len(seen) < len(row_of):
         warnings.warn(
             f"{file} names {len(seen):,} of {len(row_of):,} training pictures; the others were left out",

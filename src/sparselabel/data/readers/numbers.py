@@ -63,7 +63,7 @@ def _parse(file: Path, text: bytes, columns: int, before: int) -> tuple[Numbers,
     good &= _is_gap(data[at]) | np.isin(data[at], (ord("\n"), ord("\r")))
     if not good.all():
         line = int(lines[np.argmin(good)])
-        wrong = text[starts[line] : ends[line]].decode("utf-8", "replace").strip()
+        wrong = text[starts[line] : ends[line]].decode("utf-8", "replace").rstrip("\r")
         raise DataError(
             f"{file}, line {before + line + 1:,}: must begin with {columns} whole numbers, not {wrong!r:.200}"
         )

@@ -59,9 +59,16 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     files = Listing(root)
     if (source / "formatted_train_images.npy").is_file():
         splits = _read_arrays(source, files)
+        warn_of_another_size("nuswide", splits)
     else:
         splits = _read_lists(source, files)
-    warn_of_another_size("nuswide", splits)
+        warnings.warn(
+            f"{source}: NUS-WIDE's own lists of train and test are other pictures than the 150,000 and "
+            "60,260 of the papers, so numbers do not compare with theirs: for those, give the folder with "
+            "formatted_train_images.npy",
+            DataWarning,
+            stacklevel=2,
+        )
     return Source(source.resolve().name, root, splits)
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from sparselabel.data.source import Split
@@ -27,6 +28,24 @@ PUBLISHED: dict[str, dict[str, Size]] = {
     "cub": {"train": Size(5_994, 188_343), "test": Size(5_794, 182_704)},
     "imagenet": {"train": Size(1_281_167, 1_281_167), "test": Size(50_000, 50_000)},
 }
+
+
+# The lists of Hill and SPLC with 75 %, 40 % and one of COCO's labels: coco_train_0.75left.txt and so on.
+LISTS = (Size(82_081, 181_422), Size(82_081, 96_251), Size(82_081, 82_081))
+
+
+def warn_of_another_list(file: Path, found: Size) -> None:
+    """Warn of a list of labels that is nearly a published one; another list is no reason."""
+    for expected in LISTS:
+        near = all(abs(here / there - 1) <= NEARLY for here, there in zip(found, expected, strict=True))
+        if near and found != expected:
+            warnings.warn(
+                f"{file} names {found.positives:,} labels of {found.pictures:,} pictures; the published list "
+                f"that is most like it has {expected.positives:,} of {expected.pictures:,}: is it complete? "
+                "Numbers may not compare with the papers'",
+                DataWarning,
+                stacklevel=3,
+            )
 
 
 def warn_of_another_size(reader: str, splits: Mapping[str, Split]) -> None:

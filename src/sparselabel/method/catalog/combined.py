@@ -3,15 +3,21 @@
 The element is that of focal, asl or hill and takes the place of cross-entropy. Consistency is a term beside
 the label loss. Whatever is combined is on the scale of the mean over entries (asl, hill and splc alone are
 sums), so that the weight of consistency means the same everywhere.
+
+An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
+only) are the exceptions: they are losses for full labels, whose negatives are on their negative side. As an
+element, as in an+asl, they follow the rule: what they weigh is the unknown.
 """
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
 from sparselabel.method.catalog import expected, reweighted, single_positive
+from sparselabel.method.elements import Asymmetric, Focal
 
 METHODS: dict[str, Callable[..., Method]] = {
     "bce": single_positive.bce,
@@ -151,6 +157,8 @@ def make_method(name: str, **settings: Any) -> Method:
     method = METHODS[base](**own.pop(0))
     if element is not None:
         exchanged = METHODS[element](**own.pop(0)).element
+        if isinstance(exchanged, Focal | Asymmetric):
+            exchanged = replace(exchanged, plain_negatives=True)
         terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
         method = Method(method.reading, exchanged, terms)
     if consistency is not None:

@@ -57,7 +57,7 @@ def focal(positive_focus: float = 2.0, negative_focus: float = 2.0) -> Method:
     """Focal loss, unknown as negative: sure entries count less, (1−p)^γ on both sides (Lin et al. 2017).
 
     The mean over the entries, without the paper's α. A loss for full labels: observed negatives are on its
-    negative side too.
+    negative side too; in combinations, as en+focal, they are −log(1−p).
     """
     return Method(AssumedNegative(), Focal(positive_focus, negative_focus))
 
@@ -66,9 +66,9 @@ def asl(positive_focus: float = 0.0, negative_focus: float = 4.0, margin: float 
     """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
 
     ``margin`` is taken off the scores of negatives. The sum over the entries; no gradient through the focus,
-    as in the authors' program. A loss for full labels: observed negatives are on its negative side too.
-    Query2Label (P4) takes 0, 2 and 0, at 1000 times the mean: an+asl is the mean. The program clamps scores
-    at 1e-8, this one computes from logits.
+    as in the authors' program. A loss for full labels: observed negatives are on its negative side too; in
+    combinations, as en+asl, they are −log(1−p). Query2Label (P4) takes 0, 2 and 0, at 1000 times the mean.
+    The program clamps scores at 1e-8, this one computes from logits.
     """
     return Method(AssumedNegative(), Asymmetric(positive_focus, negative_focus, margin), reduction=batch_sum)
 

@@ -102,9 +102,13 @@ def with_maps(about: Reported, split: str) -> list[ShownRun]:
 
 
 def read_missing(about: Reported) -> Missing | None:
-    """What ``evaluate.missing`` found in the reference run; None if there is no file, or a damaged one."""
+    """What ``evaluate.missing`` found in the reference run; None if there is no file, or a damaged one.
+
+    Rows are those of the training data that the run was trained on: of other data there is nothing to say.
+    """
     file = about.reference.folder.missing_file
-    if not file.is_file():
+    trained_on = about.reference.about["data_digest"].get("train")
+    if not file.is_file() or trained_on != about.data.train.digest:
         return None
     try:
         found = read_arrays(file, ("rows", "classes", "scores"), "")

@@ -56,7 +56,7 @@ def recovery_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
         _over_epochs("Scored above 0.5", "% of hidden labels", _names(told), lines, told, from_zero=True)
     ]
     for _, run in kept:
-        columns = [(epoch["epoch"] + 1, counts) for epoch in run.epochs if (counts := _hidden(epoch))]
+        columns = [(epoch["epoch"], counts) for epoch in run.epochs if (counts := _hidden(epoch))]
         places = np.linspace(0, len(columns) - 1, min(COLUMNS, len(columns))).round().astype(int)
         chosen = [columns[place] for place in places]
         names = [str(epoch) for epoch, _ in chosen]

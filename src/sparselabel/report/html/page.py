@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparselabel.errors import ConfigError
+from sparselabel.place import require_file_to_write
 from sparselabel.report.html import cards, charts, curves, pictures, tables
 from sparselabel.report.html.cards import Missing
 from sparselabel.report.html.runs import Reported, ShownRun
@@ -20,12 +21,7 @@ def checked_page(out: Path) -> Path:
     """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
-    if out.is_dir():
-        raise ConfigError(f"{out} is a folder: name a file, as in --out {out / 'report.html'}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial(out)
-    partial.touch()
-    partial.unlink()
+    require_file_to_write(out, f"name another file, as in --out {out.parent / 'report.html'}")
     return out
 
 
@@ -37,6 +33,7 @@ def write_report(
         _environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
     )
     partial = _partial(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
     partial.write_text(text, encoding="utf-8")
     partial.replace(out)
 
@@ -75,6 +72,7 @@ def _content(
         "split": tables.name_of_split(about),
         "measured": measured,
         "map_name": "mAP" if measured is None else measured["name"],
+        "validation_name": _validation_name(about),
         "complete": measured is not None and measured["labels"] == "complete",
         "data": _data(about),
         "curves": curves.learning_curves(about.runs),
@@ -94,6 +92,12 @@ def _content(
         "version": version,
         "today": f"{today.day} {today:%B %Y}",
     }
+
+
+def _validation_name(about: Reported) -> str:
+    """What is measured on validation: mAP, or observed-label mAP."""
+    found = (run.measured("val") for run in about.runs)
+    return next((str(one["name"]) for one in found if one is not None), "mAP")
 
 
 def _data(about: Reported) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.errors import ConfigError, RunError, listing
 from sparselabel.evaluate.saved import split_of
 from sparselabel.report.page import names_of
-from sparselabel.run_folder import RunFolder
+from sparselabel.run_folder import RunFolder, saw_hidden_labels
 
 SPLITS = {"test": "test", "val": "validation"}
 """Splits that a report can be about, and what result.json calls them."""
-ORACLES = ("bce", "bce-ls", "iun")
-"""Methods that see hidden labels; reports say so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +27,11 @@ class ShownRun:
     about: dict[str, Any]
     result: dict[str, Any]
     epochs: list[dict[str, Any]]
+
+    @property
+    def oracle(self) -> bool:
+        """Whether its method saw hidden labels."""
+        return saw_hidden_labels(self.result, self.config.method)
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""
@@ -52,6 +55,12 @@ class Reported:
     def reference(self) -> ShownRun:
         """The run that others are compared with, and whose scores choose pictures."""
         return self.runs[0]
+
+    @property
+    def otherwise_trained(self) -> list[str]:
+        """Runs whose training pictures or labels are not those of the reference."""
+        digests = [run.about["data_digest"].get("train") for run in self.runs]
+        return [run.name for run, one in zip(self.runs, digests, strict=True) if one != digests[0]]
 
     @property
     def hidden(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sparselabel.report.html.charts import Chart, Drawn, Line, draw
-from sparselabel.report.html.runs import ORACLES, SPLITS, Reported, ShownRun
+from sparselabel.report.html.runs import SPLITS, Reported, ShownRun
 from sparselabel.report.html.scored import Scored
 from sparselabel.report.scores import EDGES, RANKS
 
@@ -51,7 +51,7 @@ class ClassRow:
 def run_rows(about: Reported) -> list[RunRow]:
     """What each run reached."""
     values = [_mean(about, run) for run in about.runs]
-    oracles = [about.hidden and run.config.method in ORACLES for run in about.runs]
+    oracles = [about.hidden and run.oracle for run in about.runs]
     # The best run is one that could have been trained; oracles count only among themselves.
     fair = [v for v, oracle in zip(values, oracles, strict=True) if v is not None and oracle == all(oracles)]
     rows = []
