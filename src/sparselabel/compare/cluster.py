@@ -147,9 +147,10 @@ def _connect(ray: Any, address: str) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"there is no Ray cluster at {address!r} that this machine belongs to ({error}): start one with "
-            "`ray start --head` (on one machine alone: `ray start --head --node-ip-address 127.0.0.1`), join "
-            "it here with `ray start --address HOST:6379`, and give `auto`. Ray's own protocol is "
-            "unauthenticated and runs what it is sent: start it only in a network that you trust"
+            "`ray start --head` (on one machine alone: `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 ray start --head "
+            "--node-ip-address 127.0.0.1`, see docs/comparisons.md), join it here with `ray start "
+            "--address HOST:6379`, and give `auto`. Ray's own protocol is unauthenticated and "
+            "runs what it is sent: start it only in a network that you trust"
         ) from error
 
 

@@ -1,0 +1,70 @@
+"""Patch loss: supervision of single cells by points and boxes (P2 §3.2, eq. 2).
+
+P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
+and 0, 1 and 4, with sums divided by the number of labelled cells.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.errors import ConfigError
+from sparselabel.method.across import total
+from sparselabel.method.base import Needs, Part, Step, at_least_float32
+from sparselabel.method.cells import BoxRule, cell_labels
+from sparselabel.method.selective import SelectiveFocal
+
+LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
+
+
+class PatchLoss(Part):
+    """w_patch times the focal loss of labelled cells, divided by their number over all processes.
+
+    A cell is positive where a mark says so, negative where its class is marked absent, else unknown. With
+    ``selective`` (CSL-P) the unknown cells of a marked class count as negative, but for the quarter with the
+    highest logits; else they are left out, as all other unknown cells always are.
+    """
+
+    needs = Needs(maps=True, marks=True)
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        unknown: Literal["ignore", "selective"] = "ignore",
+        element: SelectiveFocal | None = None,
+        box_rule: BoxRule = "half",
+    ) -> None:
+        super().__init__()
+        if not weight >= 0:
+            raise ConfigError(f"the weight of the patch loss must not be negative, but is {weight}")
+        self.weight = weight
+        self.unknown = unknown
+        self.element = element or SelectiveFocal()
+        self.box_rule = box_rule
+
+    def forward(self, step: Step) -> Tensor:
+        """A scalar; 0 for a batch without a labelled cell."""
+        maps = step.outputs[0].maps
+        if maps is None or step.marks is None:
+            raise ConfigError("the patch loss needs Output(maps=...) and Step(marks=...)")
+        logits = at_least_float32(maps)
+        grid = (logits.shape[2], logits.shape[3])
+        labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
+        counted = (labels != UNKNOWN) & step.valid[:, None, None, None]
+        if self.unknown == "selective":
+            counted = counted | _unlikely(logits.detach(), labels)
+        losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
+        return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
+
+
+def _unlikely(logits: Tensor, labels: Tensor) -> Tensor:
+    """The unknown cells of classes with a positive one, but for those with the highest logits."""
+    marked = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
+    cells = logits.flatten(2)
+    unknown = (labels == UNKNOWN).flatten(2)
+    order = cells.masked_fill(~unknown, -torch.inf).argsort(dim=2, descending=True)
+    places = torch.arange(cells.shape[2], device=cells.device).expand_as(order)
+    rank = torch.empty_like(order).scatter_(2, order, places)
+    return (marked & unknown & (rank >= LIKELIEST_CELLS * cells.shape[2])).view_as(labels)

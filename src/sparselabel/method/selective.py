@@ -1,0 +1,103 @@
+"""Class-aware selective loss: which unknown labels are taken for negative, and how much each kind counts.
+
+CSL = Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss
+(2022); P2 = PatchML, which trains with it (its eq. 1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.errors import ConfigError
+from sparselabel.method.across import total
+from sparselabel.method.base import Part, Step, Targets, at_least_float32
+from sparselabel.method.large_loss import largest
+from sparselabel.method.layout import Layout
+from sparselabel.method.readings import checked_share, positive_targets
+
+Unknown = Literal["negative", "ignore", "selective"]
+"""What an unknown label is: negative, left out, or negative unless it is likely positive."""
+
+
+@dataclass(frozen=True)
+class SelectiveFocal:
+    """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; P2 eq. 1 and 2).
+
+    ``margin`` is taken off the scores of the latter: f ← max(f−m, 0). No gradient flows through the powers,
+    as in the authors' program; its clamp of scores at 1e-8 is not ours.
+    """
+
+    positive_focus: float = 0.0
+    negative_focus: float = 1.0
+    unknown_focus: float = 4.0
+    positive_weight: float = 1.0
+    negative_weight: float = 1.0
+    unknown_weight: float = 1.0
+    margin: float = 0.0
+
+    def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+        """(B, L, ...) losses; ``observed`` says which labels are unknown."""
+        unknown = observed == UNKNOWN
+        focus = torch.where(unknown, self.unknown_focus, self.negative_focus)
+        weight = torch.where(unknown, self.unknown_weight, self.negative_weight)
+        if self.margin:
+            shifted = (torch.sigmoid(logits) - self.margin).clamp(min=0)
+            negative = shifted.detach() ** focus * -torch.log1p(-shifted)
+        else:
+            negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
+        positive = torch.exp(self.positive_focus * F.logsigmoid(-logits.detach())) * F.softplus(-logits)
+        return target * self.positive_weight * positive + (1 - target) * weight * negative
+
+
+class SelectiveUnknown(Part):
+    """Unknown is negative, or left out, or (``selective``) left out where it is likely positive.
+
+    Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
+    processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
+    As in the authors' program, the first count entries of such classes too.
+    """
+
+    def __init__(
+        self,
+        unknown: Unknown = "selective",
+        likeliest: int = 5,
+        prior: Sequence[float] | None = None,
+        prior_threshold: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if likeliest < 0:
+            raise ConfigError(f"likeliest must not be negative, but is {likeliest}")
+        self.unknown = unknown
+        self.likeliest = likeliest
+        self.prior = None if prior is None else tuple(checked_share("prior", value) for value in prior)
+        self.prior_threshold = checked_share("prior_threshold", prior_threshold)
+
+    def prepare(self, layout: Layout) -> None:
+        """Refuse a prior of other classes."""
+        classes = layout.observed.shape[1]
+        if self.prior is not None and len(self.prior) != classes:
+            raise ConfigError(
+                f"prior must have a number for each of {classes} classes, not {len(self.prior)}"
+            )
+
+    def forward(self, step: Step) -> Targets:
+        """Targets, with weight 0 for unknown entries that are left out."""
+        value = positive_targets(step.observed, step)
+        if self.unknown == "negative":
+            return Targets(value, torch.ones_like(value))
+        unknown = step.observed == UNKNOWN
+        if self.unknown == "ignore":
+            return Targets(value, (~unknown).to(value.dtype))
+        logits = at_least_float32(step.outputs[0].logits.detach())
+        candidates = unknown & step.valid[:, None]
+        rows, there = total(torch.stack((step.valid.sum(), candidates.sum())))
+        left_out = largest(logits, candidates, min(self.likeliest * int(rows), int(there)))
+        if self.prior is not None:
+            frequent = torch.tensor(self.prior, device=value.device) > self.prior_threshold
+            left_out = left_out | (unknown & frequent)
+        return Targets(value, (~left_out).to(value.dtype))

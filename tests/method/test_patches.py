@@ -1,0 +1,64 @@
+"""The patch loss by hand, in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sparselabel.data.frame import Frame
+from sparselabel.data.marks import Marks
+from sparselabel.errors import ConfigError
+from sparselabel.method.base import Progress, Step
+from sparselabel.method.patches import PatchLoss
+from sparselabel.model.output import Output
+
+# One picture, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
+OBSERVED = torch.tensor([[1, 0, -1]], dtype=torch.int8)
+ZERO = np.zeros((1, 2), np.float32)
+POINT = Marks(np.array([0]), np.array([0], np.int32), ZERO + np.float32(0.25), ZERO)
+PROGRESS = Progress(0, 1, 0, 0.1)
+
+
+def step(maps: torch.Tensor, marks: Marks = POINT, rows: int = 0) -> Step:
+    output = Output(maps.mean(dim=(2, 3)), maps)
+    return Step(torch.tensor([rows]), OBSERVED, (output,), (Frame.whole(1),), PROGRESS, marks)
+
+
+def test_labelled_cells_are_counted_and_others_left_out() -> None:
+    maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    # Class 0: one cell, log 2. Class 1: four cells, f^1·log 2 = log 2 / 2 each. Together over five cells.
+    assert float(PatchLoss()(step(maps))) == pytest.approx((math.log(2) + 4 * math.log(2) / 2) / 5)
+    assert float(PatchLoss(weight=3)(step(maps))) == pytest.approx(3 * (3 * math.log(2)) / 5)
+
+
+def test_the_gradient_reaches_labelled_cells_alone() -> None:
+    maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(PatchLoss()(step(maps)), maps)
+    # −(1−f)/5 at the point, f·f/5 (the power carries no gradient) on the absent class.
+    expected = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    expected[0, 0, 0, 0] = -0.5 / 5
+    expected[0, 1] = 0.25 / 5
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_selective_takes_unlikely_cells_of_a_marked_class_for_negative() -> None:
+    maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    maps[0, 0] = torch.tensor([[0.0, 3.0], [-1.0, 1.0]])
+    # Of three unknown cells of class 0 the likeliest (a quarter of four) is left out; −1 and 1 are negative.
+    scores = 1 / (1 + math.e), 1 / (1 + 1 / math.e)
+    own = math.log(2) + sum(score**4 * -math.log(1 - score) for score in scores)
+    assert float(PatchLoss(unknown="selective")(step(maps))) == pytest.approx((own + 2 * math.log(2)) / 7)
+
+
+def test_a_batch_without_labelled_cells_costs_nothing() -> None:
+    maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    assert float(PatchLoss()(step(maps, rows=-1))) == 0  # padding
+
+
+def test_refusals() -> None:
+    with pytest.raises(ConfigError, match="must not be negative, but is -1"):
+        PatchLoss(weight=-1)
+    nothing = Step(torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (Frame.whole(1),), PROGRESS)
+    with pytest.raises(ConfigError, match="needs Output"):
+        PatchLoss()(nothing)
