@@ -29,11 +29,12 @@ def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
     for line in (*recipe.prepare, *recipe.train):
         assert f"  {line}\n" in done.out
     assert "  methods: bce bce-ls iun an an-ls wan epr role pseudo; seeds: 0, 1, 2\n" in done.out
-    assert "  chosen by validation: head.learning-rate: 0.01, 0.001, 0.0001\n" in done.out
+    assert "  chosen by validation: head.learning-rate: 0.01, 0.001, 0.0001, 1e-05\n" in done.out
+    assert "  chosen by validation: head.batch: 8, 16\n" in done.out
     rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
     assert ["role", "86.5", "77.56 ± 0.09"] in rows
-    assert ["iu", "82.6", "75.36 ± 0.04"] in rows
-    assert ["pseudo", "", "77.97 ± 0.07"] in rows
+    assert ["iu", "82.6", "75.37 ± 0.01"] in rows
+    assert ["pseudo", "", "78.11 ± 0.08"] in rows
     assert recipe.cost in done.out
     path = done.out.splitlines()[-1].removeprefix("All settings: ")
     assert Path(path).read_text(encoding="utf-8") == text_of("p3/voc-linear-mobilenet")

@@ -68,6 +68,11 @@ def test_a_small_box_has_the_cell_of_its_centre_if_the_view_shows_it() -> None:
     assert positives(cell_labels(OBSERVED, small, sliver, (2, 2), "any")) == [[0, 1]]
 
 
+def test_a_box_that_ends_where_the_view_begins_is_not_in_it() -> None:
+    box = marks((0, 0, 44 / 64, 0.5, 34 / 64, 1))  # from 27/64 on
+    assert positives(cell_labels(OBSERVED, box, frame(0, 0, 27 / 64, 1), (1, 1), "any")) == []
+
+
 def test_no_marks_at_all() -> None:
     labels = cell_labels(OBSERVED, Marks.none(), WHOLE, (2, 2))
     assert positives(labels) == []

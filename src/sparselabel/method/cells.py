@@ -18,6 +18,7 @@ BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""
 
 _LEAST = {"half": 0.5, "any": 0.0}
+ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet it by a rounding error
 
 
 def cell_labels(
@@ -42,7 +43,7 @@ def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: fl
     centres, sizes = seen.boxes_to_view(torch.from_numpy(marks.centres), torch.from_numpy(marks.sizes))
     covered = _covered(centres[:, 1], sizes[:, 1], grid[0])[:, :, None]
     covered = covered * _covered(centres[:, 0], sizes[:, 0], grid[1])[:, None, :]
-    enough = (covered >= least) & (covered > 0)
+    enough = (covered >= least - ROUNDING) & (covered > ROUNDING)
     centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
     centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
     chosen = torch.where(enough.flatten(1).any(dim=1)[:, None, None], enough, centre > 0)

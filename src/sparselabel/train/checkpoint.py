@@ -76,7 +76,6 @@ def save_checkpoint(
     }
     with _disk(final):
         _save(tensors, work / f"memory-{fabric.global_rank}.safetensors")
-        _sync(work / f"memory-{fabric.global_rank}.safetensors")
         if fabric.is_global_zero:
             _save(model, work / "model.safetensors")
             _save(method.state_dict(), work / "method.safetensors")
@@ -84,8 +83,8 @@ def save_checkpoint(
                 _save(average, work / "average.safetensors")
             torch.save(optimiser, work / "optimiser.pt")
             write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
-            for file in work.iterdir():
-                _sync(file)
+            for name in ("optimiser.pt", "state.json"):  # by name: other processes are writing in this folder
+                _sync(work / name)
     fabric.barrier()
     if fabric.is_global_zero:
         _sync(work)
@@ -195,6 +194,7 @@ def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+    _sync(path)
 
 
 @contextmanager
