@@ -7,7 +7,7 @@ import torch
 
 from sparselabel.errors import ResourceError
 from sparselabel.method.layout import Layout
-from sparselabel.method.room import available_memory, free_disk, gigabytes
+from sparselabel.method.room import available_memory, free_disk, in_words
 from sparselabel.method.rows import Initial, RowMemory, RowsInRam
 from sparselabel.method.rows_file import RowsInFile
 
@@ -58,11 +58,11 @@ def make_memory(
     if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
         layout.memories.append(in_file)
         return in_file
-    there = f"{gigabytes(room)} are free in {layout.folder}" if layout.folder else "there is no run folder"
+    there = f"{in_words(room)} are free in {layout.folder}" if layout.folder else "there is no run folder"
     size = in_file.bytes if in_file is not None else 2 * needed
-    beside = f" together with the method's other memories, {gigabytes(others)}" if others else ""
+    beside = f" together with the method's other memories, {in_words(others)}" if others else ""
     raise ResourceError(
-        f"{name} ({rows:,} rows × {width:,} numbers) needs {gigabytes(needed)} of memory and may take half "
-        f"of the {gigabytes(ram)} available{beside}, or {gigabytes(size)} of disk (two slots); {there}: "
+        f"{name} ({rows:,} rows × {width:,} numbers) needs {in_words(needed)} of memory and may take half "
+        f"of the {in_words(ram)} available{beside}, or {in_words(size)} of disk (two slots); {there}: "
         f"{ways_out}"
     )

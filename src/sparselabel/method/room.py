@@ -67,6 +67,6 @@ def free_disk(path: Path) -> int:
     return shutil.disk_usage(there).free // _together()
 
 
-def gigabytes(number: int) -> str:
+def in_words(number: int) -> str:
     """A number of bytes in words."""
     return f"{number / 1e9:,.2f} GB" if number >= 1e8 else f"{number / 1e6:,.2f} MB"

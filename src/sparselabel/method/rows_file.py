@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
-from sparselabel.method.room import free_disk, gigabytes
+from sparselabel.method.room import free_disk, in_words
 from sparselabel.method.rows import WAY_OUT, Initial, RowMemory
 
 HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
@@ -183,9 +183,9 @@ class RowsInFile(RowMemory):
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            free = gigabytes(free_disk(self.path))
+            free = in_words(free_disk(self.path))
             raise ResourceError(
-                f"{self.path} needs {gigabytes(self.bytes)}, and the disk has {free} free "
+                f"{self.path} needs {in_words(self.bytes)}, and the disk has {free} free "
                 f"({error.strerror}): {MAKE_ROOM}"
             ) from error
 

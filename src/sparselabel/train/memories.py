@@ -3,7 +3,7 @@
 from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, listing
 from sparselabel.method.base import Method
-from sparselabel.method.room import gigabytes
+from sparselabel.method.room import in_words
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.train.log import Log
 
@@ -39,7 +39,7 @@ def refuse_best_start(method: Method) -> None:
 
 
 def _in_words(memory: RowsInFile) -> str:
-    return f"{_name(memory)} ({gigabytes(memory.bytes)})"
+    return f"{_name(memory)} ({in_words(memory.bytes)})"
 
 
 def _name(memory: RowsInFile) -> str:
