@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Seen, hides_labels
+from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, MASK_COLUMNS, Seen, hides_labels
 from sparselabel.data.folder import PARTIAL, old_splits
 from sparselabel.data.labels import Indices, Labels, LabelTable
 from sparselabel.data.marks import Marks
@@ -77,6 +77,8 @@ def _write_data(
     for name, part in parts.items():
         if part.split.real is not None:
             about[name]["real"] = True
+        if part.split.masks is not None:
+            about[name]["masks"] = True
         about[name]["seen"] = _which(part)
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
@@ -117,6 +119,9 @@ def _write_split(folder: Path, part: Part) -> str:
         if name != "paths":  # where the pictures lie does not change what they are
             digest.update(name.encode() + str(array.dtype).encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
+    if part.split.masks is not None:
+        for column in MASK_COLUMNS:
+            np.save(folder / f"mask_{column}.npy", getattr(part.split.masks, column), allow_pickle=False)
     return digest.hexdigest()
 
 
