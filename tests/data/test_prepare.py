@@ -189,7 +189,7 @@ def test_masks_go_with_their_marks(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         prepared = prepare(source, tmp_path / "scenes", SINGLE)
-    for split, rows in zip(prepared.splits.values(), (*split_rows(8, 0.2), range(2)), strict=True):
+    for split, rows in zip(prepared.splits.values(), (*split_rows(8, 0.2), np.arange(2)), strict=True):
         assert split.masks is not None
         assert len(split.masks) == len(split.marks) > 0
         for row, drawn in enumerate(rows):
@@ -562,6 +562,10 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "share": 0.5,
         "label_seed": 1200,
         "prefer": "any",
+        "annotate": "I",
+        "budget": None,
+        "answers": None,
+        "cost": "flat",
         "validation": 0.2,
         "validation_labels": "full",
         "keep_train": 1.0,
