@@ -6,7 +6,8 @@
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
-    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
+    RUN/evaluation-SPLIT.json, location-SPLIT.npz, written by evaluate
+    RUN/maps-SPLIT.npz, missing-labels.npz, by report        RUN/located-maps-SPLIT.npz, by figure
 
 A run with result.json is finished.
 """
@@ -89,6 +90,14 @@ class RunFolder:
     def maps_file(self, split: str) -> Path:
         """Where the model sees classes in a few pictures of a split, for reports."""
         return self.path / f"maps-{split}.npz"
+
+    def location_file(self, split: str) -> Path:
+        """How much of its maps lies on the things they should show, for every present class of a split."""
+        return self.path / f"location-{split}.npz"
+
+    def located_maps_file(self, split: str) -> Path:
+        """Maps of a few pictures of a split that a figure shows."""
+        return self.path / f"located-maps-{split}.npz"
 
     @property
     def missing_file(self) -> Path:
