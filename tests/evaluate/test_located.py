@@ -41,8 +41,8 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
     maps, scores = random_output(len(part), len(part.truth.classes))
     located = Located(part, places)  # type: ignore[arg-type]
     frames = Frame(BOXES[torch.arange(len(part)) % 2], torch.arange(len(part)) % 3 == 0)
-    for rows in (torch.arange(0, 5), torch.arange(5, 10), torch.arange(10, 14)):
-        located.see(rows, Output(scores[rows], maps[rows]), frames[rows])
+    for batch in (torch.arange(0, 5), torch.arange(5, 10), torch.arange(10, 14)):
+        located.see(batch, Output(scores[batch], maps[batch]), frames[batch])
     found = located.measures(scores.numpy())
     assert found is not None
     assert part.masks is not None
