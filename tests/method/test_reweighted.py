@@ -249,7 +249,7 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
             make_step(logits[rows], observed[rows], rows=rows, progress=progress)
             for rows in torch.tensor_split(order, 6)
         ]
-        method.survey(partial(iter, steps))
+        method.survey(lambda rows, steps=steps: steps)
         labelled, values = soft(make_step(logits, observed, progress=progress))
         wanted = torch.from_numpy(case["outputs"]["labels_after"][number])
         assert torch.equal(labelled, wanted < 0)
