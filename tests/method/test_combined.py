@@ -19,7 +19,7 @@ from sparselabel.method.catalog import (
 )
 from sparselabel.method.elements import Asymmetric, Hill
 from sparselabel.method.memory import RunningScores
-from tests.method.steps import PROGRESS, make_step, value_and_gradient
+from tests.method.steps import PROGRESS, make_step, showing, value_and_gradient
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
 SCORES = torch.tensor([[0.7, 0.4, 0.2], [0.1, 0.9, 0.6]], dtype=torch.float64)
@@ -161,7 +161,7 @@ def test_every_combination_is_finite_at_large_logits(name: str) -> None:
         method.begin_epoch(PROGRESS)
         logits = torch.full((3, 3), logit)
         if method.needs.survey and "apl" not in name:
-            method.survey(lambda rows, logits=logits: [make_step(logits, observed)])
+            method.survey(showing([make_step(logits, observed)]))
         loss, gradient = value_and_gradient(method, logits, observed, truth)
         assert torch.isfinite(loss)
         assert torch.isfinite(gradient).all()

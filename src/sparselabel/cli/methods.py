@@ -57,14 +57,22 @@ def methods(name: str | None = None, /) -> None:
 
 def how_they_combine() -> str:
     """What can stand together in a name."""
-    from sparselabel.method.catalog import CONSISTENCY, ELEMENTS, METHODS, UNLABELLED
-    from sparselabel.method.catalog import with_consistency, with_elements, with_unlabelled
+    from sparselabel.method.catalog import (
+        CONSISTENCY,
+        ELEMENTS,
+        METHODS,
+        UNLABELLED,
+        with_consistency,
+        with_elements,
+        with_unlabelled,
+    )
 
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
         "They combine: METHOD+ELEMENT+UNLABELLED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
         f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy: on {', '.join(with_elements())}.\n"
-        f"  UNLABELLED {', '.join(UNLABELLED)} for pictures without labels: on {', '.join(with_unlabelled())}.\n"
+        f"  UNLABELLED {', '.join(UNLABELLED)}, for pictures without labels: "
+        f"on {', '.join(with_unlabelled())}.\n"
         f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"
         "With --boost 5 the head of any of them is boosted (BoostLU)."
     )

@@ -35,8 +35,8 @@ class Settings:
     threshold
         Score above which an unknown label counts as positive (pseudo*, splc*).
     positive_focus
-        Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*, csl-*,
-        patchml*, fixmatch*).
+        Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*,
+        csl-*, patchml*, fixmatch*).
     negative_focus
         Exponent γ₋ of focal losses for negatives (focal*, asl*, splc*, *+focal*, *+asl*, csl-*, patchml*,
         fixmatch*).
@@ -63,9 +63,9 @@ class Settings:
     likeliest
         So many unknown labels a picture of a batch count as likely positive (csl-*, patchml*).
     prior
-        How often each class is there (csl-*, patchml*), to leave out unknown labels of frequent ones: a JSON or
-        CSV file with a number for each class by name; or auto: the mean scores of a short run in ignore
-        mode, which comes first. Default: not looked at.
+        How often each class is there (csl-*, patchml*), to leave out unknown labels of frequent ones: a
+        JSON or CSV file with a number for each class by name; or auto: the mean scores of a short run in
+        ignore mode, which comes first. Default: not looked at.
     prior_threshold
         The prior above which a class is frequent (csl-*, patchml*).
     unknown_cells
@@ -79,10 +79,10 @@ class Settings:
     unknown_cell_weight
         w_u of unknown cells that count as negative (patchml*, csl-p*).
     box_rule
-        Which cells a box makes positive (patchml*, csl-p*, *+cluster*): those it covers by half, or any it meets.
+        Which cells a box makes positive (patchml*, csl-p*, *+cluster*): those it covers by half, or any.
     prototypes
-        What prototypes are means of (*+cluster*): annotated cells, or whole pictures. Default: cells, where the
-        method has points or boxes.
+        What prototypes are means of (*+cluster*): annotated cells, or whole pictures. Default: cells, where
+        the method has points or boxes.
     near
         d⁺, the cosine distance to a prototype up to which a picture is positive (*+cluster*).
     far

@@ -62,7 +62,8 @@ class PseudoLabels(Part):
         self.far = far
         if not 0 <= self.near < far <= 2:
             raise ConfigError(
-                f"near (d⁺) must be below far (d⁻), both cosine distances in [0, 2], not {self.near} and {far}"
+                f"near (d⁺) must be below far (d⁻), both cosine distances in [0, 2], not {self.near} and "
+                f"{far}"
             )
         self.box_rule: BoxRule = box_rule
         cells = source == "cells"
@@ -138,7 +139,7 @@ class PseudoLabels(Part):
             raise ConfigError("prototypes of cells need Output(features=...) of cells (B, D, h, w)")
         features = at_least_float32(features.detach())
         if self.source == "pictures":
-            return features.flatten(2).mean(dim=2, keepdim=True) if features.ndim == 4 else features[..., None]
+            return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
         return features.flatten(2)
 
     def _annotated_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,8 +184,9 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
     unit = prototypes / prototypes.norm(dim=1, keepdim=True)
-    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=1e-12)
-    return (torch.matmul(unit, features) / lengths).amax(dim=2)
+    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    cosines: Tensor = torch.matmul(unit, features) / lengths
+    return cosines.amax(dim=2)
 
 
 class AnnotatedOnly(Part):
@@ -203,7 +205,9 @@ class AnnotatedOnly(Part):
 class PseudoLoss(Part):
     """The loss of pseudo labels, taken for observed ones, at image level (P2 eq. 4 with w_patch 0)."""
 
-    def __init__(self, labels: PseudoLabels, element: Element, reduction: Reduction, weight: float = 1.0) -> None:
+    def __init__(
+        self, labels: PseudoLabels, element: Element, reduction: Reduction, weight: float = 1.0
+    ) -> None:
         super().__init__()
         if not 0 <= weight < float("inf"):
             raise ConfigError(f"pseudo_weight must be a number that is not negative, not {weight}")

@@ -1,7 +1,7 @@
 """FixMatch for many labels: what the model is sure of in one view is the target of another, harder one.
 
-Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020); P2 = PatchML,
-which compares with a form for many labels and prints neither thresholds nor weights.
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). P2 =
+PatchML, which compares with a form for many labels and prints neither thresholds nor weights.
 """
 
 import torch
@@ -40,7 +40,9 @@ class ConfidentViews(Part):
     def forward(self, step: Step) -> Tensor:
         """A scalar over all processes."""
         if len(step.outputs) < 2:
-            raise ConfigError("fixmatch needs two views of every picture, a weak and a strong one: Step(outputs=(weak, strong))")
+            raise ConfigError(
+                "fixmatch needs two views of every picture: give Step(outputs=(weak, strong), frames=...)"
+            )
         weak, strong = (at_least_float32(output.logits) for output in step.outputs[:2])
         scores = torch.sigmoid(weak.detach())
         unknown = (step.observed == UNKNOWN) & step.valid[:, None]

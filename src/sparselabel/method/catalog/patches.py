@@ -1,6 +1,6 @@
 """Methods of P2 = PatchML: labels bought at random, points and boxes, and pictures without any label.
 
-``cluster`` and ``fixmatch`` put pictures without labels to use; ``with_fixmatch`` adds the latter to a method.
+``cluster`` and ``with_fixmatch`` add to a method what puts pictures without labels to use.
 """
 
 from collections.abc import Sequence
@@ -116,8 +116,8 @@ def with_fixmatch(
 
     The second view of a picture is strong: two random changes of its colours beside crop and flip. Where the
     weak view's score is above τ₊ (``sure_positive``) or below τ₋ (``sure_negative``), the strong view's
-    cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. P2 prints
-    no values (.9, .1 and 1 are ours), and whether the method was kept to pictures without labels; here it is
+    cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. P2 says
+    neither its values (.9, .1 and 1 are ours) nor whether it was kept to pictures without labels; here it is
     for every unknown label. Cutout, which FixMatch has too, would hide what was labelled: left out (ours).
     """
     return with_term(method, "strong", ConfidentViews(sure_positive, sure_negative, strong_weight))
