@@ -77,12 +77,12 @@ def train_epoch(
     progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
     method.begin_epoch(progress)
     if session.needs.survey:
-        method.survey(lambda: session.survey(stage, progress))
+        method.survey(lambda rows: session.survey(stage, progress, rows))
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch, expect=method.expect):
-        outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
+        outputs = session.outputs(stage, batch)
         step = session.step(batch, outputs, Progress(epoch, config.epochs, warm_up, rate))
         losses, targets = method(step)
         stage.move(losses.values())

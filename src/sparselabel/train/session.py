@@ -73,6 +73,19 @@ class Session:
         """The tensor where the model is."""
         return tensor.to(self.fabric.device, non_blocking=True)
 
+    def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
+        """What the model under training says of every view of a batch.
+
+        Several views go through it together: batch norm then counts them as one batch, and processes that
+        train together have one pass forward for each backward.
+        """
+        if len(batch.inputs) == 1:
+            return (stage.wrapped(self.on_device(batch.inputs[0]), maps=self.needs.maps),)
+        views = len(batch.inputs)
+        together = stage.wrapped(self.on_device(torch.cat(batch.inputs)), maps=self.needs.maps)
+        parts = [[None] * views if part is None else part.chunk(views) for part in together]
+        return tuple(Output(*output) for output in zip(*parts, strict=True))
+
     def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         """What the method may see of a batch."""
         rows = batch.rows.clamp(min=0)
@@ -87,11 +100,12 @@ class Session:
         )
 
     @torch.no_grad()
-    def survey(self, stage: Stage, progress: Progress) -> Iterator[Step]:
-        """The training pictures of this process, seen whole, in evaluation mode."""
+    def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+        """The training pictures of this process, or some of them, seen whole, in evaluation mode."""
         self._share_buffers(stage)
         model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        rows = rows if some is None else some.numpy()
         feed = self.inputs.evaluation(stage.name, "train")
         for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
             yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
@@ -109,8 +123,8 @@ class Session:
         return hidden & (rows >= 0)[:, None]
 
     def marks(self, rows: Tensor) -> Marks | None:
-        """Points and boxes of a batch, if the method wants them."""
-        return self.data.train.marks.take(rows.numpy()) if self.needs.marks else None
+        """Points and boxes of a batch that training may see, if the method wants them."""
+        return self.data.train.seen.take(rows.numpy()) if self.needs.marks else None
 
     def epoch_seed(self, epoch: int) -> int:
         """What the random numbers of an epoch start from: another one in every epoch and process."""
@@ -150,7 +164,7 @@ class Session:
             self.config.phases[name],
             first_epoch,
             module,
-            self.inputs.training(name, self.needs.views),
+            self.inputs.training(name, self.needs.views, self.needs.strong_views),
             len(self.data.train),
             self.fabric,
             self.config.seed,
