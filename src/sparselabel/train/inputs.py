@@ -56,7 +56,9 @@ class Inputs:
     def check(self) -> None:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
         if self.config.full.epochs or not self.config.frozen:
-            _ = self.learner.classifier
+            for phase in self.config.phases:
+                if not self.stored(phase):
+                    self.learner.classifier_of(phase)
         elif not self._file("train").exists():
             _ = self.learner.backbone
         if self.config.frozen and not self._file("train").exists():

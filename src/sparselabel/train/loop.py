@@ -82,7 +82,7 @@ def train_epoch(
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch, expect=method.expect):
-        outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
+        outputs = session.outputs(stage, batch)
         step = session.step(batch, outputs, Progress(epoch, config.epochs, warm_up, rate))
         losses, targets = method(step)
         stage.move(losses.values())

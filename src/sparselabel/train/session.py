@@ -18,6 +18,7 @@ from sparselabel.data.sampler import rows_of
 from sparselabel.method.base import Method, Needs, Progress, Step
 from sparselabel.model.output import Output
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.accumulate import live_norms
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
@@ -72,6 +73,11 @@ class Session:
     def on_device(self, tensor: Tensor) -> Tensor:
         """The tensor where the model is."""
         return tensor.to(self.fabric.device, non_blocking=True)
+
+    def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
+        """What the model says of a batch's views."""
+        views = [self.on_device(view) for view in batch.inputs]
+        return stage.outputs(views, maps=self.needs.maps, features=self.needs.features)
 
     def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         """What the method may see of a batch."""
@@ -142,9 +148,9 @@ class Session:
         if self.inputs.stored(name):
             module = self.learner.head
         else:
-            module = self.learner.classifier
-            module.freeze(name == "head")
+            module = self.learner.classifier_of(name)
             leave_out_unused(module, self.config.views.size)
+            self._say_of_norms(module, self.config.phases[name])
         stage = make_stage(
             name,
             self.config.phases[name],
@@ -164,6 +170,14 @@ class Session:
             if average is not None:
                 load_into(stage.judged, average)
         return stage
+
+    def _say_of_norms(self, module: nn.Module, phase: Phase) -> None:
+        if phase.accumulate > 1 and live_norms(module.train()):
+            few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+            self.log.say(
+                f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
+                f"{phase.batch} at once; with --full.frozen-norm it would be"
+            )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Bring model and method back to a checkpoint."""
