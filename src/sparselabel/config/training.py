@@ -160,12 +160,16 @@ class Handling:
         Say nothing but errors.
     tensorboard
         Write TensorBoard files too (needs the extra `tensorboard`).
+    dry_run
+        Only measure what the run would need: take a few steps of each phase, tell memory, disk and time, and
+        write nothing.
     """
 
     resume: bool = False
     force: bool = False
     quiet: bool = False
     tensorboard: bool = False
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         refuse(self.resume and self.force, "--resume goes on with a run, --force replaces it: give one")

@@ -3,10 +3,12 @@
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm as Norm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone
+
+Norm = _BatchNorm  # of any dimension
 
 
 def norms(module: nn.Module) -> list[Norm]:

@@ -12,7 +12,7 @@ dropout draws its masks for the few.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,7 +68,8 @@ class InParts:
         for view, states, output in zip(self._parts, self._states, self.outputs, strict=True):
             names = [name for name, value in output._asdict().items() if value is not None]
             wanted = {name: gradient for name in names if (gradient := next(gradients)) is not None}
-            dealt = {name: gradient.split([len(p) for p in view]) for name, gradient in wanted.items()}
+            sizes = [len(part) for part in view]
+            dealt = {name: torch.split(gradient, sizes) for name, gradient in wanted.items()}
             for number, (part, state) in enumerate(zip(view, states, strict=True)):
                 left -= 1
                 _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
@@ -81,8 +82,9 @@ class InParts:
 
     def _in_step(self, last: bool) -> AbstractContextManager[None]:
         """Processes exchange gradients once, with the last part."""
-        several = self._fabric.world_size > 1
-        return self._fabric.no_backward_sync(self._model, enabled=several and not last)  # type: ignore[no-any-return]
+        if last or self._fabric.world_size == 1:
+            return nullcontext()
+        return self._fabric.no_backward_sync(self._model)
 
 
 def _joined(parts: list[Output]) -> Output:
