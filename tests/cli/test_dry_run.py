@@ -21,7 +21,7 @@ def test_durations(seconds: float, words: str) -> None:
 
 def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     phase = PhaseCost("full", 80, 10_000, 8, 0.5, 0, 0.0, 2 * 10**9, 9 * 10**9, 10**9)
-    show(RunCost((phase,), 0, 10**9, 600.0, 8 * 10**9, 3 * 10**8, 12 * 10**9, 64 * 10**9, 10**11))
+    show(RunCost((phase,), 0, 10**9, 10**9, 600.0, 8 * 10**9, 3 * 10**8, 12 * 10**9, 64 * 10**9, 10**11))
     said = capsys.readouterr().out
     for words in (
         "time: about 4 days 15 h, of which 10 min for features",

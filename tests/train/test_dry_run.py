@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.train.dry_run import dry_run
@@ -68,6 +68,15 @@ def test_features_are_estimated(tmp_path: Path) -> None:
     assert not (data.folder / "features").exists()
 
 
+def test_features_of_cells_stay_on_the_disk(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
+    cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
+    cost = dry_run(data, tiny("en+scl", **cells), tmp_path / "run", HERE, QUIET)
+    # Only training needs cells, 2 × 2 of them in float16: validation and test are 8 and 10 pictures.
+    assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4
+    assert cost.features - 32 * 256 * 4 * 2 == 18 * 256 * 4
+
+
 def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="observed negatives"):
         dry_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
@@ -101,7 +110,7 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
 def test_the_sum() -> None:
     head = PhaseCost("head", 5, 100, 8, 0.1, 50, 0.02, 2_000, 0, 10)
     full = PhaseCost("full", 2, 100, 8, 1.0, 50, 0.04, 3_000, 0, 1_000)
-    cost = RunCost((head, full), 100, 400, 7.0, 5, 300, 0, 0, 0)
+    cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
     assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
     assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
 

@@ -16,16 +16,18 @@ SETTINGS = {
     "ll-r": Settings(share=0.05),
     "ll-cp": Settings(share=0.02),
     "em+apl": Settings(warm_up=1),
+    "csl-i": Settings(likeliest=1),
+    "patchml+cluster": Settings(near=0.2, far=0.4),
 }
 
 
 def config(method: str) -> TrainConfig:
-    """The head alone on fresh views, as batch norm would tell processes apart; two methods train everything.
+    """The head alone on fresh views, as batch norm would tell processes apart; three train everything.
 
     Their backbone has no batch norm, but parameters that its features do not depend on. en+scl compares
     cells with heat maps there, for the head alone is its warm-up; its batches go in two parts.
     """
-    everything = method in ("an", "en+scl")
+    everything = method in ("an", "en+scl", "fixmatch")
     return TrainConfig(
         method=method,
         settings=SETTINGS.get(method, Settings()),

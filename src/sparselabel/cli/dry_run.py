@@ -35,7 +35,8 @@ def show(cost: "RunCost") -> None:
     console.print(f"time: about {duration(cost.seconds)}{first}")
     if cost.gpu:
         console.print(f"GPU: {in_words(cost.gpu)} of {in_words(cost.gpu_there)}")
-    beside = f", {in_words(cost.features)} of them stored features" if cost.features else ""
+    held = cost.features_in_ram
+    beside = f", {in_words(held)} of them stored features" if held else ""
     console.print(
         f"RAM: {in_words(cost.ram)} a process, without its loaders{beside}; "
         f"{in_words(cost.ram_there)} more were free"

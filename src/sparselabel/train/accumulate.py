@@ -11,7 +11,7 @@ dropout draws its masks for the few.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +28,14 @@ Backward = Callable[[Tensor], None]
 
 
 class InParts:
-    """The outputs of a batch's views, made part by part, and the way back through the same parts."""
+    """The output of a step's views, made part by part, and the way back through the same parts."""
 
     def __init__(
         self,
         model: Any,
         module: nn.Module,
         fabric: "Fabric",
-        inputs: Iterable[Tensor],
+        views: Tensor,
         parts: int,
         *,
         maps: bool,
@@ -44,40 +44,33 @@ class InParts:
         self._model, self._module, self._fabric = model, module, fabric
         self._maps = maps
         # As even as can be: the memory is that of the largest.
-        self._parts = [[part for part in view.tensor_split(parts) if len(part)] for view in inputs]
-        self._states: list[list[Any]] = []
+        self._parts = [part for part in views.tensor_split(parts) if len(part)]
+        self._states: list[Any] = []
         made = []
         with torch.no_grad(), norms_at_rest(module):  # the second pass counts
-            for view in self._parts:
-                states, few = [], []
-                for part in view:
-                    states.append(_random_state(fabric.device))
-                    output = model(part, maps=maps)
-                    few.append(output if features else output._replace(features=None))
-                self._states.append(states)
-                made.append(_joined(few))
-        self.outputs = tuple(made)
+            for part in self._parts:
+                self._states.append(_random_state(fabric.device))
+                output = model(part, maps=maps)
+                made.append(output if features else output._replace(features=None))
+        self.output = _joined(made)
 
     def backward(self, loss: Tensor, backward: Backward) -> None:
-        """Add the gradients of ``loss``, which was computed from ``outputs``, to the model's."""
-        leaves = [[value for value in output if value is not None] for output in self.outputs]
-        found = torch.autograd.grad(loss, [leaf for some in leaves for leaf in some], allow_unused=True)
-        gradients = iter(found)
-        left = sum(len(view) for view in self._parts)
+        """Add the gradients of ``loss``, which was computed from ``output``, to the model's."""
+        leaves = {name: value for name, value in self.output._asdict().items() if value is not None}
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        sizes = [len(part) for part in self._parts]
+        dealt = {
+            name: torch.split(gradient, sizes)
+            for name, gradient in zip(leaves, found, strict=True)
+            if gradient is not None
+        }
         after = _random_state(self._fabric.device)
-        for view, states, output in zip(self._parts, self._states, self.outputs, strict=True):
-            names = [name for name, value in output._asdict().items() if value is not None]
-            wanted = {name: gradient for name in names if (gradient := next(gradients)) is not None}
-            sizes = [len(part) for part in view]
-            dealt = {name: torch.split(gradient, sizes) for name, gradient in wanted.items()}
-            for number, (part, state) in enumerate(zip(view, states, strict=True)):
-                left -= 1
-                _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
-                with self._in_step(last=left == 0):
-                    again = self._model(part, maps=self._maps)
-                    products = [(getattr(again, name) * own[number]).sum() for name, own in dealt.items()]
-                    with norms_at_rest(self._module):
-                        backward(functools.reduce(torch.add, products))
+        for number, (part, state) in enumerate(zip(self._parts, self._states, strict=True)):
+            _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
+            with self._in_step(last=number + 1 == len(self._parts)):
+                again = self._model(part, maps=self._maps)
+                products = [(getattr(again, name) * own[number]).sum() for name, own in dealt.items()]
+                backward(functools.reduce(torch.add, products))
         _set_random_state(after, self._fabric.device)
 
     def _in_step(self, last: bool) -> AbstractContextManager[None]:

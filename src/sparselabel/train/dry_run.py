@@ -33,13 +33,14 @@ from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
 from sparselabel.train.cost import forget_peak, peak_memory
-from sparselabel.train.expected import method_of
 from sparselabel.train.first_inputs import FirstInputs, timed, wait
+from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner, in_evaluation, weights_of
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train_step
 from sparselabel.train.machine import default_precision
 from sparselabel.train.memories import files_of
+from sparselabel.train.methods import method_of
 from sparselabel.train.phases import Stage
 from sparselabel.train.run import checked, started, tell_method
 from sparselabel.train.run_cost import PhaseCost, RunCost
@@ -74,14 +75,14 @@ def dry_run(
         learner = Learner(config, len(data.classes))
         inputs = FirstInputs(data, config, learner, fabric, machine.workers, log)
         inputs.check()
-        tell_method(trial, config, data, there, fabric, machine, learner)
+        tell_method(trial, config, data, there, fabric, machine, inputs)
         files = sum(memory.bytes for memory in files_of(trial))
         ram, disk = available_memory(), free_disk(out)
         rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
         method = trial
         if files:
             rows = _rows_of_steps(config, data, fabric)
-            method = _for_a_few(rows, config, data, learner).to(fabric.device)
+            method = _for_a_few(rows, config, data, inputs).to(fabric.device)
         session = Session(
             data, config, run, log, fabric, learner, inputs, method, Watch(run.watched, 0, inputs)
         )
@@ -114,6 +115,7 @@ def dry_run(
             tuple(phases),
             _scored_at_end(session),
             inputs.to_come,
+            inputs.in_ram,
             inputs.time,
             files,
             _bytes(learner.classifier.state_dict()),
@@ -149,17 +151,17 @@ def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Row
     return np.array(sorted(rows))
 
 
-def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, learner: Learner) -> Method:
+def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) -> Method:
     """The method prepared for a few rows: its files for all would be gigabytes."""
+    method = method_of(config)
     layout = Layout(
         torch.from_numpy(rows),
         torch.from_numpy(data.train.observed.values[rows]),
         len(data.train),
         seed=config.seed,
         keep="ram",
-        grid=learner.backbone.grid(config.views.size),
+        grid=inputs.grid() if method.needs.maps else None,
     )
-    method = method_of(config)
     method.prepare(layout)
     return method
 
@@ -171,7 +173,11 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
     progress = Progress(epoch, session.config.epochs, warm_up, stage.phase.learning_rate)
     torch.manual_seed(session.epoch_seed(epoch))
     session.method.begin_epoch(progress)
-    session.method.survey(lambda: _survey(session, stage, rows, progress))
+
+    def looked_over(some: Tensor | None) -> Iterator[Step]:
+        return _survey(session, stage, rows if some is None else some.numpy(), progress)
+
+    session.method.survey(looked_over)
     stage.wrapped.train()
     times = [time.monotonic()]
     for rate, batch in islice(stage.batches(epoch, expect=session.method.expect), STEPS):

@@ -22,28 +22,36 @@ SCORED = 32  # pictures in a batch of evaluation
 class FirstInputs(Inputs):
     """Inputs that compute no more stored features than a batch: the others are made up.
 
-    ``to_come`` counts the bytes of features that a run would compute, in ``time`` seconds.
+    ``to_come`` counts the bytes of features that a run would compute, in ``time`` seconds, and ``in_ram``
+    those of them that it would hold: pooled ones; those of cells stay in their file.
     """
 
     to_come: int = 0
+    in_ram: int = 0
     time: float = 0.0
-    _made_up: dict[str, Tensor] = field(default_factory=dict)
+    _made_up: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
 
-    def features(self, split: str) -> Tensor:
-        """(N, D) The features there are, or as many rows of some."""
-        if self._file(split).exists():
-            return super().features(split)
-        if split not in self._made_up:
+    def _features_of(self, split: str, cells: bool) -> Tensor:
+        if self._file(split, cells).exists():
+            return super()._features_of(split, cells)
+        if (split, cells) not in self._made_up:
             part, backbone = self.data.split(split), self.learner.backbone.to(self.fabric.device).eval()
             feed = PictureFeed(part, self.test_view)
-            seconds, pooled = timed(feed, len(part), self.fabric, self.workers, backbone)
-            self._made_up[split] = pooled.float().mean(dim=(2, 3)).cpu()[:1].expand(len(part), -1)
-            missing = [
-                len(other) for other in self.data.splits.values() if not self._file(other.name).exists()
-            ]
-            self.to_come = sum(missing) * pooled.shape[1] * 4
-            self.time = sum(missing) * seconds / self.fabric.world_size
-        return self._made_up[split]
+            seconds, found = timed(feed, len(part), self.fabric, self.workers, backbone)
+            one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
+            self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
+            self._count(seconds, found)
+        return self._made_up[split, cells]
+
+    def _count(self, seconds: float, found: Tensor) -> None:
+        """What all features that are missing will take."""
+        missing = [name for name in self.data.splits if not self._file(name, self._of_cells(name)).exists()]
+        width, cells = found.shape[1], found.shape[2] * found.shape[3]
+        sizes = {name: len(self.data.split(name)) * width for name in missing}
+        pooled = sum(4 * size for name, size in sizes.items() if not self._of_cells(name))
+        kept = sum(2 * size * cells for name, size in sizes.items() if self._of_cells(name))
+        self.to_come, self.in_ram = pooled + kept, pooled
+        self.time = seconds * sum(len(self.data.split(name)) for name in missing) / self.fabric.world_size
 
 
 @torch.no_grad()

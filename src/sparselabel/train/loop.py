@@ -78,7 +78,7 @@ def train_epoch(
     progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
     method.begin_epoch(progress)
     if session.needs.survey:
-        method.survey(lambda: session.survey(stage, progress))
+        method.survey(lambda rows: session.survey(stage, progress, rows))
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)

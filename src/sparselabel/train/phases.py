@@ -66,20 +66,16 @@ class Stage:
                 group["lr"] = rate * group.get(MULTIPLE, 1.0)
             yield rate, batch
 
-    def outputs(self, inputs: Iterable[Tensor], *, maps: bool, features: bool) -> tuple[Output, ...]:
+    def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
         """What the model says of a step's views, all at once or in parts."""
         if self.phase.accumulate == 1:
-            return tuple(self.wrapped(view, maps=maps) for view in inputs)
+            output: Output = self.wrapped(views, maps=maps)
+            return output
+        parts = self.phase.accumulate
         self._in_parts = InParts(
-            self.wrapped,
-            self.module,
-            self.fabric,
-            inputs,
-            self.phase.accumulate,
-            maps=maps,
-            features=features,
+            self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
         )
-        return self._in_parts.outputs
+        return self._in_parts.output
 
     def move(self, losses: Iterable[Tensor]) -> None:
         """One step of the optimiser down the sum of the losses, and of the running average."""
@@ -97,7 +93,8 @@ class Stage:
             self.average.update(self.module)  # type: ignore[operator]
 
     def _backward(self, loss: Tensor) -> None:
-        with norms_at_rest(self.module) if getattr(self.phase, "recompute", False) else nullcontext():
+        again = isinstance(self.phase, FullPhase) and self.phase.recompute
+        with norms_at_rest(self.module) if again else nullcontext():
             if self.wrapped is self.module:
                 loss.backward()  # type: ignore[no-untyped-call]
             else:

@@ -33,14 +33,16 @@ class PhaseCost:
 class RunCost:
     """What a run would take, phase by phase; ``scored`` pictures are scored at its end.
 
-    ``features`` are bytes that --frozen keeps beside the data and in RAM, and ``features_time`` the seconds
-    to compute them; ``files`` what the method keeps in files of the run; ``model`` the final model.
+    ``features`` are bytes that --frozen keeps beside the data, ``features_in_ram`` those of them in RAM too,
+    ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
+    ``model`` the final model.
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free).
     """
 
     phases: tuple[PhaseCost, ...]
     scored: int
     features: int
+    features_in_ram: int
     features_time: float
     files: int
     model: int
@@ -57,7 +59,7 @@ class RunCost:
     @property
     def ram(self) -> int:
         """Bytes of RAM at the peak, of one process without its loaders."""
-        return max(phase.ram for phase in self.phases) + self.features
+        return max(phase.ram for phase in self.phases) + self.features_in_ram
 
     @property
     def gpu(self) -> int:

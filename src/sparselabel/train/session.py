@@ -75,9 +75,18 @@ class Session:
         return tensor.to(self.fabric.device, non_blocking=True)
 
     def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
-        """What the model says of a batch's views."""
-        views = [self.on_device(view) for view in batch.inputs]
-        return stage.outputs(views, maps=self.needs.maps, features=self.needs.features)
+        """What the model under training says of every view of a batch.
+
+        Several views go through it together: batch norm then counts them as one batch, and processes that
+        train together have one pass forward for each backward.
+        """
+        views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
+        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
+        together = stage.output(self.on_device(inputs), maps=maps, features=features)
+        if views == 1:
+            return (together,)
+        parts = [[None] * views if part is None else part.chunk(views) for part in together]
+        return tuple(Output(*output) for output in zip(*parts, strict=True))
 
     def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         """What the method may see of a batch."""
@@ -93,11 +102,12 @@ class Session:
         )
 
     @torch.no_grad()
-    def survey(self, stage: Stage, progress: Progress) -> Iterator[Step]:
-        """The training pictures of this process, seen whole, in evaluation mode."""
+    def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+        """The training pictures of this process, or some of them, seen whole, in evaluation mode."""
         self._share_buffers(stage)
         model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        rows = rows if some is None else some.numpy()
         feed = self.inputs.evaluation(stage.name, "train")
         for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
             yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
@@ -115,8 +125,8 @@ class Session:
         return hidden & (rows >= 0)[:, None]
 
     def marks(self, rows: Tensor) -> Marks | None:
-        """Points and boxes of a batch, if the method wants them."""
-        return self.data.train.marks.take(rows.numpy()) if self.needs.marks else None
+        """Points and boxes of a batch that training may see, if the method wants them."""
+        return self.data.train.seen.take(rows.numpy()) if self.needs.marks else None
 
     def epoch_seed(self, epoch: int) -> int:
         """What the random numbers of an epoch start from: another one in every epoch and process."""
@@ -156,7 +166,7 @@ class Session:
             self.config.phases[name],
             first_epoch,
             module,
-            self.inputs.training(name, self.needs.views),
+            self.inputs.training(name, self.needs.views, self.needs.strong_views),
             len(self.data.train),
             self.fabric,
             self.config.seed,
