@@ -60,7 +60,7 @@ def train_run(
     if handling.resume:
         RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
-    fabric = _started(data, config, machine)
+    fabric = started(data, config, machine)
     run = RunFolder(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
@@ -115,7 +115,7 @@ def check_run(
     config, method = checked(data, config)
     if run.goes_on(config, about(data, (), config), resume=True, force=False):
         return backbone
-    fabric = _started(data, config, machine)
+    fabric = started(data, config, machine)
     learner = Learner(config, len(data.classes))
     if backbone is not None:
         learner.backbone = backbone
@@ -136,7 +136,7 @@ def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     return config, method
 
 
-def _started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
     """Join the other processes; refuses data and batches that they cannot share."""
     fabric = start(machine, config.precision)
     if len(data.train) < fabric.world_size:
