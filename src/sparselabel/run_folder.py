@@ -6,6 +6,7 @@
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
+    RUN/thresholds.json    calibration and thresholds of every class, from validation
     RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
 
 A run with result.json is finished.
@@ -94,6 +95,11 @@ class RunFolder:
     def missing_file(self) -> Path:
         """Training labels that are likely missing, for reports."""
         return self.path / "missing-labels.npz"
+
+    @property
+    def thresholds_file(self) -> Path:
+        """Calibration and thresholds of every class."""
+        return self.path / "thresholds.json"
 
     @property
     def cost_file(self) -> Path:

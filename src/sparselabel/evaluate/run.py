@@ -9,8 +9,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sparselabel.data.augment import views_of
+from sparselabel.data.dataset import open_prepared
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.evaluate.decided import decided_measures
+from sparselabel.evaluate.decisions import SPLIT, decisions_of, has_decisions, write_decisions
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import judging_labels, keep_scores, split_of
@@ -50,6 +53,10 @@ def evaluate_run(
     measured = about | measures(scores, judging_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
     keep_scores(run, part, scores)
+    if split == SPLIT:  # runs of older versions have none
+        write_decisions(run, open_prepared(data or Path(run.about()["data"])), scores)
+    decisions = decisions_of(path, data) if has_decisions(run) else None
+    measured["decided"] = decisions and decided_measures(scores, judging_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)
     return measured
 
