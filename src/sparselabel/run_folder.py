@@ -9,6 +9,7 @@
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
     RUN/evaluation-SPLIT.json, location-SPLIT.npz, written by evaluate
     RUN/maps-SPLIT.npz, missing-labels.npz, by report        RUN/located-maps-SPLIT.npz, by figure
+    RUN/thresholds.json    calibration and thresholds of every class, from validation
 
 A run with result.json is finished.
 """
@@ -113,6 +114,11 @@ class RunFolder:
     def missing_file(self) -> Path:
         """Training labels that are likely missing, for reports."""
         return self.path / "missing-labels.npz"
+
+    @property
+    def thresholds_file(self) -> Path:
+        """Calibration and thresholds of every class."""
+        return self.path / "thresholds.json"
 
     @property
     def cost_file(self) -> Path:
