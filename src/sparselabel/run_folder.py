@@ -5,9 +5,11 @@
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
+    RUN/prior.json         how often each class is there, where a method is told
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
     RUN/evaluation-SPLIT.json, location-SPLIT.npz, written by evaluate
     RUN/maps-SPLIT.npz, missing-labels.npz, by report        RUN/located-maps-SPLIT.npz, by figure
+    RUN/thresholds.json    calibration and thresholds of every class, from validation
 
 A run with result.json is finished.
 """
@@ -22,7 +24,11 @@ from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.json_file import read_json, write_json
 
-CONTENTS = {"weights_identity": "a weights file", "expected_identity": "a file of expected positives"}
+CONTENTS = {
+    "weights_identity": "a weights file",
+    "expected_identity": "a file of expected positives",
+    "prior_identity": "a file of a prior",
+}
 """What run.json says of the content of files that the configuration only names."""
 ORACLES = ("bce", "bce-ls", "iun")
 """Methods that see hidden labels: for runs of older versions, whose results do not say so."""
@@ -70,6 +76,11 @@ class RunFolder:
         return self.path / "expected.json"
 
     @property
+    def prior_file(self) -> Path:
+        """How often each class is there, by name."""
+        return self.path / "prior.json"
+
+    @property
     def model_file(self) -> Path:
         """The whole classifier of the best epoch."""
         return self.path / "model.safetensors"
@@ -103,6 +114,11 @@ class RunFolder:
     def missing_file(self) -> Path:
         """Training labels that are likely missing, for reports."""
         return self.path / "missing-labels.npz"
+
+    @property
+    def thresholds_file(self) -> Path:
+        """Calibration and thresholds of every class."""
+        return self.path / "thresholds.json"
 
     @property
     def cost_file(self) -> Path:

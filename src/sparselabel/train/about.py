@@ -9,6 +9,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.train.expected import expected_file
 from sparselabel.train.features import content_digest, weights_identity
+from sparselabel.train.prior import prior_file
 
 
 def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -20,6 +21,9 @@ def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = N
         given = expected_file(config)
         if given is not None:
             contents["expected_identity"] = content_digest(given)
+        prior = prior_file(config)
+        if prior is not None:
+            contents["prior_identity"] = content_digest(prior)
     return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
