@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation
-from sparselabel.data.dataset import open_prepared
+from sparselabel.config import Machine, Preparation
 from sparselabel.evaluate.run import evaluate_run
 from sparselabel.train.run import train_run
 from tests.cli.conftest import Command, in_a_subprocess
@@ -77,49 +76,6 @@ def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
     done = command("differ", "run", "run", "--samples", "50")
     assert done == 0
     assert done.out.startswith("test: 12 pictures, mAP\n  run  ")
-
-
-def test_figures_of_budgets_and_localisation(command: Command, tmp_path: Path) -> None:
-    machine = Machine(accelerator="cpu", workers=0)
-    names, values = ("I0", "SP0", "SP1"), []
-    for name in names:
-        how = Preparation("budget", annotate="I" if name == "I0" else "SP", budget=0.5)
-        data = small_scenes(tmp_path / f"data-{name}", 30, 12, how)
-        config = tiny("iu", head=HeadPhase(epochs=1), full=FullPhase(epochs=0), seed=int(name[-1]))
-        values.append(100 * train_run(data, config, tmp_path / name, machine)["test"]["value"])
-    done = command("figure", "localisation", "I0")
-    assert done == 1
-    assert "location-test.npz: `sparselabel evaluate I0 --split test` writes it where the data" in done.err
-    located = [100 * evaluate_run(tmp_path / name, "test")["location"]["mean"] for name in names]
-    for measure, expected in (("mAP", values), ("mAP-loc", located)):
-        assert command("figure", "budgets", *names, "--measure", measure) == 0
-        lines = [line.split(",") for line in Path("budgets.csv").read_text().splitlines()[1:]]
-        assert [line[:2] for line in lines] == [["iu", "I"], ["iu", "SP"], ["iu", "SP"]]
-        assert {line[7] for line in lines} == {measure}
-        assert [float(line[8]) for line in lines] == pytest.approx(expected, rel=1e-5)
-        assert [float(line[2]) for line in lines] == pytest.approx([50, 50, 50], abs=0.5)
-
-    assert command("figure", "localisation", "I0", "SP0", "--count", "2") == 0
-    lines = [line.split(",") for line in Path("localisation.csv").read_text().splitlines()[1:]]
-    with np.load("SP0/location-test.npz") as kept:
-        shares = {(r, c): s for r, c, s in zip(kept["rows"], kept["classes"], kept["shares"], strict=True)}
-    classes = open_prepared(tmp_path / "data-I0").classes
-    for line in lines:
-        if line[5] == "SP0":
-            numbers = [float(number) for number in line[7:]]
-            assert numbers == pytest.approx(shares[int(line[1]), classes.index(line[3])].tolist(), rel=1e-4)
-            assert all((number >= 0.5) == (line[0] == "good") for number in numbers)
-    assert 1 <= len(lines) / 2 <= 4
-    assert Path("localisation.png").read_bytes().startswith(b"\x89PNG")
-    evaluate_run(tmp_path / "I0", "test", places="boxes")
-    done = command("figure", "localisation", "I0", "SP0")
-    assert (done, "I0 and SP0 were judged by other places: evaluate both with" in done.err) == (1, True)
-    done = command("figure", "localisation", "SP0", "--count", "0")
-    assert (done, "--count must be 1 to 12, not 0" in done.err) == (2, True)
-    data = small_scenes(tmp_path / "data", 20, 12, Preparation("single-positive"))
-    make_run(tmp_path / "other", data).result_file.write_text('{"method": "an"}')
-    done = command("figure", "budgets", "other")
-    assert (done, "which no budget bought: prepare data with --sparsify budget" in done.err) == (1, True)
 
 
 def test_differ(command: Command, tmp_path: Path) -> None:
