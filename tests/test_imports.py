@@ -14,7 +14,7 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
     "data", "model", "method", "train", "evaluate", "report", "compare", "vary", "recipes", "run_folder",
-    "json_file", "bar", "place", "config", "errors",
+    "json_file", "bar", "place", "config", "errors", "review", "doctor",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -42,8 +42,10 @@ MAY_SEE = {
         "errors",
     },
     "report": {"data", "evaluate", "report", "run_folder", "json_file", "place", "config", "errors"},
+    "review": {"data", "evaluate", "report", "review", "run_folder", "config", "errors"},
+    "doctor": {"method", "config", "errors"},
     "vary": {"config", "errors"},
-    "compare": EVERYTHING - {"report"},
+    "compare": EVERYTHING - {"report", "review", "doctor"},
     "cli": {*EVERYTHING, "cli", ""},
     "__init__": {"data", "model", "method", "evaluate"},  # the public names
     "__main__": {"cli"},

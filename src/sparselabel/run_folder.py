@@ -7,6 +7,9 @@
     RUN/expected.json      expected positives, where they were estimated before training
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
     RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
+    RUN/given-answers.csv  reviewers' answers it was trained with
+    RUN/answers.csv        what reviewers of this run answered: people's work, which --force leaves alone
+    RUN/review-scores.npy  scores of the training pictures, for review
 
 A run with result.json is finished.
 """
@@ -18,11 +21,13 @@ from typing import Any
 
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
-from sparselabel.errors import RunError
+from sparselabel.errors import RunError, counted
 from sparselabel.json_file import read_json, write_json
 
 CONTENTS = {"weights_identity": "a weights file", "expected_identity": "a file of expected positives"}
 """What run.json says of the content of files that the configuration only names."""
+PEOPLES_WORK = ("answers.csv", "complete.csv")
+"""Files of a run that no program could make again."""
 ORACLES = ("bce", "bce-ls", "iun")
 """Methods that see hidden labels: for runs of older versions, whose results do not say so."""
 
@@ -96,6 +101,26 @@ class RunFolder:
         return self.path / "missing-labels.npz"
 
     @property
+    def given_answers_file(self) -> Path:
+        """Reviewers' answers that the run was trained with, as they were then."""
+        return self.path / "given-answers.csv"
+
+    @property
+    def answers_file(self) -> Path:
+        """What reviewers of this run answered."""
+        return self.path / "answers.csv"
+
+    @property
+    def complete_file(self) -> Path:
+        """Pictures of which reviewers of this run answered every class."""
+        return self.path / "complete.csv"
+
+    @property
+    def review_scores_file(self) -> Path:
+        """The scores of every training picture, for review."""
+        return self.path / "review-scores.npy"
+
+    @property
     def cost_file(self) -> Path:
         """Seconds and peak memory."""
         return self.path / "cost.json"
@@ -105,13 +130,20 @@ class RunFolder:
         """Whether the run came to its end."""
         return self.result_file.is_file()
 
-    def begin(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> None:
-        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked."""
+    def begin(
+        self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool, answers: bytes = b""
+    ) -> None:
+        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked.
+
+        ``answers`` is the content of given-answers.csv, if the run is trained with some.
+        """
         if self.goes_on(config, about, resume=resume, force=force):
             return
         if force and self.path.exists():
-            shutil.rmtree(self.path)
+            self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
+        if answers:
+            self.given_answers_file.write_bytes(answers)
         write_json(self.path / "run.json", about)
         configuration.save(config, self.config_file)
 
@@ -132,12 +164,21 @@ class RunFolder:
             )
         return False
 
+    def _clear(self) -> None:
+        """Delete the run, but not what people have answered."""
+        for item in self.path.iterdir():
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item)
+            elif item.name not in PEOPLES_WORK:
+                item.unlink()
+
     def _replaceable(self, force: bool) -> bool:
         """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
         names = {item.name for item in self.path.iterdir()}
-        just_begun = names <= {"run.json", "run.json.partial", "config.toml.partial"}  # killed at once
+        begun = {"run.json", "run.json.partial", "config.toml.partial", "given-answers.csv", *PEOPLES_WORK}
+        just_begun = names <= begun  # killed at once
         return just_begun or (force and "run.json" in names)
 
     def refuse_other_data(self, about: dict[str, Any]) -> None:
@@ -147,6 +188,13 @@ class RunFolder:
         before = self.about()
         old, new = before["data_digest"], about["data_digest"]
         other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
+        if other == ["train"] and (before.get("answers") or about.get("answers")):
+            raise RunError(
+                f"{self.path} was begun with other answers ({_answers(before)}) than these "
+                f"({_answers(about)}), or on other data: resume it with those it was begun with"
+                + (f" (--answers {self.given_answers_file})" if before.get("answers") else "")
+                + ", replace it (--force), or choose another --out"
+            )
         if other:
             moved = before["data"] != about["data"]
             where = (
@@ -207,6 +255,12 @@ class RunFolder:
         if not self.finished:
             raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
         return read_json(self.result_file)
+
+
+def _answers(about: dict[str, Any]) -> str:
+    """How many answers a run has, in words."""
+    count = about.get("answers", 0)
+    return counted(count, "answer") if count else "none"
 
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:
