@@ -13,7 +13,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.report.html.pictures import palette, stretched
 
 SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
-FAINT, STRONG = 20, 200  # opacity, of 255, of the lowest and the highest logit of a map
+STRONG = 215  # opacity, of 255, of the highest logit of a map; the picture is seen through lower ones
 
 
 class Pictures:
@@ -42,7 +42,7 @@ class Pictures:
         seen = max(1, round(wide * size[0])), max(1, round(high * size[1]))
         cells = stretched(self._maps(row)[column].astype(np.float32))
         smooth = np.asarray(Image.fromarray(cells).resize(seen, Image.Resampling.BILINEAR)).clip(0, 1)
-        opacity = (FAINT + (STRONG - FAINT) * smooth).round().astype(np.uint8)
+        opacity = (STRONG * smooth**2).round().astype(np.uint8)
         coloured = np.dstack([palette()[(255 * smooth).round().astype(np.uint8)], opacity])
         whole = Image.new("RGBA", size)
         whole.paste(Image.fromarray(coloured), (round(left * size[0]), round(top * size[1])))

@@ -113,8 +113,8 @@ function showSummary(summary) {
   }
   $("counts").textContent = `${summary.answered.toLocaleString("en")} answered: ${summary.yes} yes, ${summary.no} no, ${summary.skip} skipped`;
   const found = summary.found
-    ? `You have found ${count(summary.found, "missing label")} of ${summary.classes === 1 ? "1 class" : `${summary.classes} classes`}; training knew ${count(summary.known, "positive")} before.`
-    : `Training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
+    ? `you have found ${count(summary.found, "missing label")} of ${summary.classes === 1 ? "1 class" : `${summary.classes} classes`}; training knew ${count(summary.known, "positive")} before.`
+    : `training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
   const coming = summary.ahead
     ? ` Of the next ${summary.ahead} questions about ${Math.round(summary.expected)} are expected to be yes, by the scores and by your answers so far.`
     : "";
