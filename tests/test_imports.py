@@ -13,8 +13,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "report", "compare", "vary", "recipes", "run_folder",
-    "json_file", "bar", "place", "config", "errors",
+    "data", "model", "method", "train", "evaluate", "predict", "report", "compare", "vary", "recipes",
+    "run_folder", "json_file", "bar", "place", "config", "errors",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -42,10 +42,22 @@ MAY_SEE = {
         "errors",
     },
     "report": {"data", "evaluate", "report", "run_folder", "json_file", "place", "config", "errors"},
+    "predict": {
+        "data",
+        "model",
+        "evaluate",
+        "report",
+        "predict",
+        "run_folder",
+        "json_file",
+        "place",
+        "config",
+        "errors",
+    },
     "vary": {"config", "errors"},
     "compare": EVERYTHING - {"report"},
     "cli": {*EVERYTHING, "cli", ""},
-    "__init__": {"data", "model", "method", "evaluate"},  # the public names
+    "__init__": {"data", "model", "method", "evaluate", "predict"},  # the public names
     "__main__": {"cli"},
 }
 """What each part may import: "" is the package itself (its version)."""

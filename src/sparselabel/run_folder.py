@@ -7,7 +7,9 @@
     RUN/expected.json      expected positives, where they were estimated before training
     RUN/prior.json         how often each class is there, where a method is told
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
-    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
+    RUN/evaluation-SPLIT.json, location-SPLIT.npz, written by evaluate
+    RUN/maps-SPLIT.npz, missing-labels.npz, by report        RUN/located-maps-SPLIT.npz, by figure
+    RUN/thresholds.json    calibration and thresholds of every class, from validation
 
 A run with result.json is finished.
 """
@@ -100,10 +102,23 @@ class RunFolder:
         """Where the model sees classes in a few pictures of a split, for reports."""
         return self.path / f"maps-{split}.npz"
 
+    def location_file(self, split: str) -> Path:
+        """How much of its maps lies on the things they should show, for every present class of a split."""
+        return self.path / f"location-{split}.npz"
+
+    def located_maps_file(self, split: str) -> Path:
+        """Maps of a few pictures of a split that a figure shows."""
+        return self.path / f"located-maps-{split}.npz"
+
     @property
     def missing_file(self) -> Path:
         """Training labels that are likely missing, for reports."""
         return self.path / "missing-labels.npz"
+
+    @property
+    def thresholds_file(self) -> Path:
+        """Calibration and thresholds of every class."""
+        return self.path / "thresholds.json"
 
     @property
     def cost_file(self) -> Path:

@@ -21,6 +21,7 @@ from sparselabel.cli import (
     figure,
     labels,
     methods,
+    predict,
     prepare_exports,
     recipes,
     report,
@@ -50,6 +51,7 @@ app.command(recipes.recipes)
 app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
+app.command(predict.predict)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)

@@ -37,6 +37,15 @@ def train(
         Folder of the run.
     """
     from sparselabel.data.dataset import open_prepared
+
+    if handling.dry_run:
+        from sparselabel.cli.dry_run import show
+        from sparselabel.train.dry_run import dry_run
+
+        cost = dry_run(open_prepared(data), config, out, machine, handling, sys.argv)
+        if first_process():
+            show(cost)
+        return
     from sparselabel.train.run import train_run
 
     result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)

@@ -5,6 +5,7 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 """
 
 from sparselabel.config.files import from_dict, load, save
+from sparselabel.config.phase import FullPhase, HeadPhase, Phase
 from sparselabel.config.preparing import (
     ALL,
     PAPER_SEED,
@@ -17,16 +18,7 @@ from sparselabel.config.preparing import (
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
-from sparselabel.config.training import (
-    WORKERS,
-    FullPhase,
-    Handling,
-    HeadPhase,
-    Machine,
-    Phase,
-    TrainConfig,
-    Views,
-)
+from sparselabel.config.training import WORKERS, Handling, Machine, TrainConfig, Views
 
 __all__ = [
     "ALL",

@@ -69,7 +69,9 @@ class Inputs:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
         missing = [name for name in self.data.splits if not self._file(name, self._of_cells(name)).exists()]
         if self.config.full.epochs or not self.config.frozen:
-            _ = self.learner.classifier
+            for phase in self.config.phases:
+                if not self.stored(phase):
+                    self.learner.classifier_of(phase)
         elif missing:
             _ = self.learner.backbone
         if self.config.frozen and missing:

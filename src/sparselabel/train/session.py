@@ -18,6 +18,7 @@ from sparselabel.data.sampler import rows_of
 from sparselabel.method.base import Method, Needs, Progress, Step
 from sparselabel.model.output import Output
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.accumulate import live_norms
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
@@ -79,10 +80,11 @@ class Session:
         Several views go through it together: batch norm then counts them as one batch, and processes that
         train together have one pass forward for each backward.
         """
-        if len(batch.inputs) == 1:
-            return (stage.wrapped(self.on_device(batch.inputs[0]), maps=self.needs.maps),)
-        views = len(batch.inputs)
-        together = stage.wrapped(self.on_device(torch.cat(batch.inputs)), maps=self.needs.maps)
+        views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
+        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
+        together = stage.output(self.on_device(inputs), maps=maps, features=features)
+        if views == 1:
+            return (together,)
         parts = [[None] * views if part is None else part.chunk(views) for part in together]
         return tuple(Output(*output) for output in zip(*parts, strict=True))
 
@@ -156,9 +158,9 @@ class Session:
         if self.inputs.stored(name):
             module = self.learner.head
         else:
-            module = self.learner.classifier
-            module.freeze(name == "head")
+            module = self.learner.classifier_of(name)
             leave_out_unused(module, self.config.views.size)
+            self._say_of_norms(module, self.config.phases[name])
         stage = make_stage(
             name,
             self.config.phases[name],
@@ -178,6 +180,14 @@ class Session:
             if average is not None:
                 load_into(stage.judged, average)
         return stage
+
+    def _say_of_norms(self, module: nn.Module, phase: Phase) -> None:
+        if phase.accumulate > 1 and live_norms(module.train()):
+            few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+            self.log.say(
+                f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
+                f"{phase.batch} at once; with --full.frozen-norm it would be"
+            )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Bring model and method back to a checkpoint."""
