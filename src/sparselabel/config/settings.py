@@ -45,6 +45,8 @@ class Settings:
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
         *+asl*, *+hill*).
+    scale
+        So many times the mean over the entries instead of their sum (asl; Query2Label takes 1000).
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
@@ -96,7 +98,8 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set (ll-*, em*, gr*); what else is given beats them.
+        The settings of the method's paper for a data set (ll-*, em*, gr*), or of Query2Label (asl*:
+        q2l); what else is given beats them.
     """
 
     smoothing: float | None = None
@@ -113,6 +116,7 @@ class Settings:
     positive_focus: float | None = None
     negative_focus: float | None = None
     margin: float | None = None
+    scale: float | None = None
     share: float | None = None
     entropy_weight: float | None = None
     soft_weight: float | None = None
@@ -137,7 +141,7 @@ class Settings:
     sure_positive: float | None = None
     sure_negative: float | None = None
     strong_weight: float | None = None
-    preset: Literal["voc", "coco", "nus", "cub"] | None = None
+    preset: Literal["voc", "coco", "nus", "cub", "q2l"] | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that were given."""
