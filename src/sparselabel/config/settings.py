@@ -45,6 +45,8 @@ class Settings:
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
         *+asl*, *+hill*); in pu* times log 1/u, for the chance u that an unknown label is present.
+    scale
+        So many times the mean over the entries instead of their sum (asl; Query2Label takes 1000).
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
@@ -98,7 +100,8 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set (ll-*, em*, gr*); what else is given beats them.
+        The settings of the method's paper for a data set (ll-*, em*, gr*), or of Query2Label (asl*:
+        q2l); what else is given beats them.
     """
 
     smoothing: float | None = None
@@ -115,6 +118,7 @@ class Settings:
     positive_focus: float | None = None
     negative_focus: float | None = None
     margin: float | None = None
+    scale: float | None = None
     share: float | None = None
     entropy_weight: float | None = None
     unknown_weight: float | None = None
@@ -140,7 +144,7 @@ class Settings:
     sure_positive: float | None = None
     sure_negative: float | None = None
     strong_weight: float | None = None
-    preset: Literal["voc", "coco", "nus", "cub"] | None = None
+    preset: Literal["voc", "coco", "nus", "cub", "q2l"] | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that were given."""

@@ -177,6 +177,8 @@ def settings_of(name: str) -> dict[str, Any]:
     for factory in factories(name):
         parameters = inspect.signature(factory).parameters
         settings |= {key: p.default for key, p in parameters.items() if key != "method"}
+    if len(factories(name)) > 1:
+        settings.pop("scale", None)  # a combination is on the scale of the mean
     if parsed(name).base in reweighted.PRESETS:
         settings["preset"] = None
     return settings
