@@ -13,8 +13,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "predict", "report", "compare", "vary", "recipes",
-    "run_folder", "json_file", "bar", "place", "config", "errors",
+    "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report",
+    "compare", "vary", "recipes", "run_folder", "json_file", "bar", "place", "config", "errors",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -54,6 +54,8 @@ MAY_SEE = {
         "config",
         "errors",
     },
+    "export": {"data", "model", "evaluate", "run_folder", "place", "config", "errors"},
+    "export_check": {"export"},
     "vary": {"config", "errors"},
     "compare": EVERYTHING - {"report"},
     "cli": {*EVERYTHING, "cli", ""},
