@@ -292,6 +292,8 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     assert len(list((ROOT / "src/sparselabel").glob(pattern))) == len(NAMES)
     page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
     listed = [
-        line.split("`")[1] for line in page.splitlines() if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `other/"))
+        line.split("`")[1]
+        for line in page.splitlines()
+        if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `other/"))
     ]
     assert sorted(listed) == NAMES

@@ -99,9 +99,7 @@ def test_what_cannot_be_shown(data: Prepared, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"run and .*other were judged by other places: evaluate both with"):
         localisation(run.path, other.path, out=tmp_path / "a.png")
     run.location_file("test").unlink()
-    with pytest.raises(
-        RunError, match=r"location-test.npz: `sparselabel evaluate .*run --split test` write"
-    ):
+    with pytest.raises(RunError, match=r"location-test.npz: `sparselabel evaluate .*run --split test` write"):
         localisation(run.path, out=tmp_path / "a.png")
 
 

@@ -18,6 +18,7 @@ from sparselabel.cli import (
     differ,
     evaluate,
     expect,
+    export,
     figure,
     labels,
     methods,
@@ -53,6 +54,7 @@ app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(predict.predict)
+app.command(export.export)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
