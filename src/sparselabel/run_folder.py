@@ -5,8 +5,10 @@
     RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
     RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
     RUN/expected.json      expected positives, where they were estimated before training
+    RUN/prior.json         how often each class is there, where a method is told
     RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
-    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
+    RUN/evaluation-SPLIT.json, location-SPLIT.npz, written by evaluate
+    RUN/maps-SPLIT.npz, missing-labels.npz, by report        RUN/located-maps-SPLIT.npz, by figure
     RUN/given-answers.csv  reviewers' answers it was trained with
     RUN/answers.csv        what reviewers of this run answered: people's work, which --force leaves alone
     RUN/review-scores.npy  scores of the training pictures, for review
@@ -24,7 +26,11 @@ from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError, counted
 from sparselabel.json_file import read_json, write_json
 
-CONTENTS = {"weights_identity": "a weights file", "expected_identity": "a file of expected positives"}
+CONTENTS = {
+    "weights_identity": "a weights file",
+    "expected_identity": "a file of expected positives",
+    "prior_identity": "a file of a prior",
+}
 """What run.json says of the content of files that the configuration only names."""
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
@@ -74,6 +80,11 @@ class RunFolder:
         return self.path / "expected.json"
 
     @property
+    def prior_file(self) -> Path:
+        """How often each class is there, by name."""
+        return self.path / "prior.json"
+
+    @property
     def model_file(self) -> Path:
         """The whole classifier of the best epoch."""
         return self.path / "model.safetensors"
@@ -94,6 +105,14 @@ class RunFolder:
     def maps_file(self, split: str) -> Path:
         """Where the model sees classes in a few pictures of a split, for reports."""
         return self.path / f"maps-{split}.npz"
+
+    def location_file(self, split: str) -> Path:
+        """How much of its maps lies on the things they should show, for every present class of a split."""
+        return self.path / f"location-{split}.npz"
+
+    def located_maps_file(self, split: str) -> Path:
+        """Maps of a few pictures of a split that a figure shows."""
+        return self.path / f"located-maps-{split}.npz"
 
     @property
     def missing_file(self) -> Path:

@@ -1,6 +1,7 @@
 import json
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.config import Preparation
+from sparselabel.config import ALL, Preparation
+from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.marks import Marks
@@ -156,6 +158,46 @@ def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
         assert split.marks.is_point.tolist() == [True, False] * len(rows)
         assert split.marks.centres[::2, 0].tolist() == pytest.approx([row / 10 + 0.05 for row in rows])
         assert split.marks.sizes[1::2, 0].tolist() == pytest.approx([row / 10 + 0.01 for row in rows])
+
+
+def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidden(tmp_path: Path) -> None:
+    values = random_labels(20)
+    centres = np.array([[0.5, 0.5], [0.2, 0.3]], np.float32)
+    marks = Marks(np.array([3, 9]), np.array([0, 1], np.int32), centres, centres / np.float32(5))
+    source = read_table(tmp_path / "photos", values, ["train"] * 20)
+    source.splits["train"] = replace(source.splits["train"], marks=marks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        everything = prepare(source, tmp_path / "all", Preparation(validation=0))
+        sparse = prepare(source, tmp_path / "sparse", Preparation("single-positive", validation=0))
+        kept = Preparation("per-picture", positives=ALL, negatives=ALL, validation=0)
+        same_labels = prepare(source, tmp_path / "same", kept)
+    assert everything.train.seen.centres.tolist() == everything.train.marks.centres.tolist()
+    assert (len(sparse.train.seen), len(sparse.train.marks)) == (0, 2)
+    assert len(same_labels.train.seen) == 2  # nothing is hidden
+    assert same_labels.train.digest == everything.train.digest != sparse.train.digest
+    for made, count in ((everything, 2), (sparse, 0)):  # older versions did not say it
+        index = made.folder / "dataset.json"
+        said = json.loads(index.read_text())
+        del said["splits"]["train"]["seen"]
+        index.write_text(json.dumps(said))
+        assert len(open_prepared(made.folder).train.seen) == count
+
+
+def test_masks_go_with_their_marks(tmp_path: Path) -> None:
+    source = scenes.make(tmp_path / "scenes", train=8, test=2, size=48)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        prepared = prepare(source, tmp_path / "scenes", SINGLE)
+    for split, rows in zip(prepared.splits.values(), (*split_rows(8, 0.2), np.arange(2)), strict=True):
+        assert split.masks is not None
+        assert len(split.masks) == len(split.marks) > 0
+        for row, drawn in enumerate(rows):
+            name = "test" if split.name == "test" else "train"
+            numbers = scenes.make_scene(0, int(drawn), 48, name).instances
+            for number, mark in enumerate(split.marks.of_rows([row])[0].tolist(), 1):
+                np.testing.assert_array_equal(split.masks.decode(mark), numbers == number)
+    assert isinstance(prepared.train.masks and prepared.train.masks.texts, np.memmap)
 
 
 def test_an_annotator_who_prefers_larger_or_more_frequent_classes(tmp_path: Path) -> None:
@@ -520,6 +562,10 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "share": 0.5,
         "label_seed": 1200,
         "prefer": "any",
+        "annotate": "I",
+        "budget": None,
+        "answers": None,
+        "cost": "flat",
         "validation": 0.2,
         "validation_labels": "full",
         "keep_train": 1.0,

@@ -44,12 +44,21 @@ def train(
     """
     from sparselabel.data.answers import read_answers, with_answers
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.train.run import train_run
 
     prepared = open_prepared(data)
     if answers:
         said = [answer for file in answers for answer in read_answers(file)]
         prepared = with_answers(prepared, said, listing(answers))
+    if handling.dry_run:
+        from sparselabel.cli.dry_run import show
+        from sparselabel.train.dry_run import dry_run
+
+        cost = dry_run(prepared, config, out, machine, handling, sys.argv)
+        if first_process():
+            show(cost)
+        return
+    from sparselabel.train.run import train_run
+
     result = train_run(prepared, config, out, machine, handling, sys.argv)
     if handling.quiet or not first_process():
         return

@@ -3,21 +3,25 @@
     DIR/dataset.json      name, root of the pictures, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
                /mark_rows.npy  mark_classes.npy  mark_centres.npy  mark_sizes.npy
+               /seen_rows.npy, …  marks that training may see, where these are neither all nor none
+               /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the marks, where there are some
                /real.npy      ImageNet's reassessed labels, where the data has them
 
-``truth`` is all that is known, ``observed`` what training may see of it; ``prepare.py`` writes both.
+``truth`` is all that is known, ``observed`` what training may see of it; ``parts.py`` writes both. Likewise
+``marks`` are all that are known, and ``seen`` those that training may see.
 """
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import Labels, LabelTable, Texts
+from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
+from sparselabel.data.masks import Masks
 from sparselabel.errors import DataError, nearest, numpy_said
 
 if TYPE_CHECKING:
@@ -25,13 +29,21 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MARK_COLUMNS = ("rows", "classes", "centres", "sizes")
+MASK_COLUMNS = ("texts", "offsets", "sizes")
+BLOCK = 1 << 22  # labels compared at a time
+
+Seen = Literal["all", "none", "own"]
+"""Which marks training may see: all, none, or those that are kept beside them."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedSplit:
     """One split: N pictures with all that is known of their labels, and what training may see of it.
 
-    ``digest`` identifies the split's pictures, labels and marks; ``digests`` (N,) its pictures' bytes.
+    ``marks`` are all points and boxes, to judge and to choose by; ``seen`` are those that training may see.
+    ``masks`` are those of all marks, in their order, where things have masks. ``digest`` identifies the
+    split's pictures, labels and marks, but not masks: no training sees them, and a run on data that was
+    prepared before there were masks may be judged by them. ``digests`` (N,) identify its pictures' bytes.
     ``real`` (N, L) are ImageNet's reassessed labels; the row of a picture without them is UNKNOWN.
     """
 
@@ -44,6 +56,8 @@ class PreparedSplit:
     digests: npt.NDArray[np.uint64]
     digest: str
     real: Labels | None = None
+    seen: Marks = field(default_factory=Marks.none)
+    masks: Masks | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -119,16 +133,35 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
             raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
         return found
 
+    def marks(kind: str) -> Marks:
+        return Marks(**{column: array(f"{kind}_{column}") for column in MARK_COLUMNS}, check=False)
+
     count = about["images"]
     ids = array("ids", count)
+    truth, observed = array("truth", count, len(classes)), array("observed", count, len(classes))
+    everything = marks("mark")
+    which: Seen | None = about.get("seen")
+    if which is None:  # data of an older version
+        which = "none" if len(everything) and hides_labels(truth, observed) else "all"
     return PreparedSplit(
         name=folder.name,
         root=root,
         paths=array("paths", count),
-        truth=LabelTable(ids, classes, array("truth", count, len(classes)), check=False),
-        observed=LabelTable(ids, classes, array("observed", count, len(classes)), check=False),
-        marks=Marks(**{column: array(f"mark_{column}") for column in MARK_COLUMNS}, check=False),
+        truth=LabelTable(ids, classes, truth, check=False),
+        observed=LabelTable(ids, classes, observed, check=False),
+        marks=everything,
         digests=array("digests", count),
         digest=about["digest"],
         real=array("real", count, len(classes)) if about.get("real") else None,
+        seen=everything if which == "all" else marks("seen") if which == "own" else Marks.none(),
+        masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
+        if about.get("masks")
+        else None,
     )
+
+
+def hides_labels(truth: Labels, observed: Labels) -> bool:
+    """Whether a label is known that training may not see."""
+    step = max(1, BLOCK // max(truth.shape[1], 1))
+    blocks = (slice(start, start + step) for start in range(0, len(truth), step))
+    return any(bool(((observed[rows] == UNKNOWN) & (truth[rows] != UNKNOWN)).any()) for rows in blocks)

@@ -4,23 +4,24 @@ Every picture is decoded once here, so that a broken one is found now and not af
 """
 
 import hashlib
-import json
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
+from sparselabel.data.annotate import annotate, refuse_budget
 from sparselabel.data.augment import load
-from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared, open_prepared
-from sparselabel.data.folder import PARTIAL, old_splits, refuse_in_the_way, refuse_taken
-from sparselabel.data.labels import POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.folder import refuse_in_the_way, refuse_taken
+from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.parts import Part, seen_marks, write_parts
 from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
@@ -28,18 +29,6 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, counted, lis
 
 Report = Callable[[int], None]
 """Told how many more pictures have been checked."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A split on its way to the disk."""
-
-    split: Split
-    observed: Labels
-    digests: npt.NDArray[np.uint64]
-
-    def take(self, rows: Indices) -> "_Part":
-        return _Part(self.split.take(rows), self.observed[rows], self.digests[rows])
 
 
 def prepare(
@@ -57,12 +46,12 @@ def prepare(
     if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
         _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
-    parts: dict[str, _Part] = {}
+    parts: dict[str, Part] = {}
     frequency = splits["train"][0].labels.counts()
     for name, (split, digests) in splits.items():
         # Tests are always judged by all that is known; hidden labels are for training and validation.
         observed = split.labels.values if name == "test" else _observed(split, how, frequency)
-        parts[name] = _Part(split, observed, digests)
+        parts[name] = Part(split, observed, digests, seen_marks(split.labels.values, observed, split.marks))
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
         count = len(parts["train"].split.labels)
@@ -77,16 +66,28 @@ def prepare(
         }
     parts |= _subsets(parts, how)
     if "val" in parts and how.validation_labels == "full":
-        val_part = parts["val"]
-        parts["val"] = _Part(val_part.split, val_part.split.labels.values, val_part.digests)
+        held_out = parts["val"].split
+        parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.marks)
+    bought: dict[str, dict[str, Any]] = {}
+    if how.sparsify == "budget":  # it is one of the pictures that are trained on
+        parts["train"], bought["train"] = _annotated(parts["train"], how)
+        if "val" in parts and how.validation_labels == "observed":
+            parts["val"], bought["val"] = _annotated(parts["val"], how, 1)
     scored = None
     if how.scores is not None:
         train_part = parts["train"]
         labels, scored = _with_scores(train_part.split, train_part.observed, how)
-        parts["train"] = _Part(train_part.split, labels, train_part.digests)
+        parts["train"] = replace(train_part, observed=labels)
     _warn_of_useless_classes(parts["train"])
-    _write(source, parts, out, how, scored)
+    more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
+    write_parts(source, parts, out, how, more | ({"bought": bought} if bought else {}))
     return open_prepared(out)
+
+
+def _annotated(part: Part, how: Preparation, draw: int = 0) -> tuple[Part, dict[str, Any]]:
+    """A part with what the budget buys of it, and what that was."""
+    found = annotate(part.split, how, draw)
+    return replace(part, observed=found.observed, seen=found.seen), found.bought
 
 
 def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
@@ -99,6 +100,8 @@ def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) 
     """What training and validation may see: what was published, or what is left of all labels."""
     if split.observed is not None:
         return split.observed
+    if how.sparsify == "budget":  # is spent when it is known which pictures are trained on
+        return split.labels.values
     return sparsify(split.labels.values, how, split.marks, frequency)
 
 
@@ -113,6 +116,8 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
                 f"{how.sparsify}: leave --sparsify or the list out"
             )
         refuse_incomplete(split.labels.values)
+        if how.sparsify == "budget":
+            refuse_budget(split, how)
 
 
 def _leave_out_broken(
@@ -164,7 +169,7 @@ def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
             yield from pool.map(check, split.paths[start : start + 1024].tolist())
 
 
-def _subsets(parts: dict[str, _Part], how: Preparation) -> dict[str, _Part]:
+def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
     """What is kept of training and validation, where a share of them is asked for."""
     shares = {"train": how.keep_train, "val": how.keep_validation}
     if how.keep_validation < 1 and "val" not in parts:
@@ -182,7 +187,7 @@ def _subsets(parts: dict[str, _Part], how: Preparation) -> dict[str, _Part]:
     return {name: parts[name].take(rows) for name, rows in kept.items()}
 
 
-def _refuse_empty(parts: dict[str, _Part]) -> None:
+def _refuse_empty(parts: dict[str, Part]) -> None:
     for name, part in parts.items():
         if len(part.split.labels) == 0:
             raise DataError(f"split {name!r} has no pictures: check the source, or leave the split out")
@@ -190,7 +195,7 @@ def _refuse_empty(parts: dict[str, _Part]) -> None:
         raise DataError("the data has no classes: every label is empty")
 
 
-def _warn_of_useless_classes(train: _Part) -> None:
+def _warn_of_useless_classes(train: Part) -> None:
     never = ~(train.observed == POSITIVE).any(axis=0)
     if never.any():
         names = np.asarray(train.split.labels.classes)[never]
@@ -200,77 +205,3 @@ def _warn_of_useless_classes(train: _Part) -> None:
             DataWarning,
             stacklevel=3,
         )
-
-
-def _write(
-    source: Source, parts: dict[str, _Part], out: Path, how: Preparation, scored: ScoreReport | None
-) -> None:
-    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
-    work = out / PARTIAL
-    new, old = work / "new", work / "old"
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how, scored)
-    except BaseException:  # half of the data is of no use, and may be what filled the disk
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    old.mkdir()
-    index = ["dataset.json"] if (out / "dataset.json").exists() else []
-    for name in [*index, *old_splits(out)]:
-        (out / name).rename(old / name)
-    for name in [*parts, "dataset.json"]:
-        (new / name).rename(out / name)
-    shutil.rmtree(work)
-
-
-def _write_data(
-    source: Source,
-    parts: dict[str, _Part],
-    new: Path,
-    out: Path,
-    how: Preparation,
-    scored: ScoreReport | None,
-) -> None:
-    about: dict[str, dict[str, object]] = {
-        name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
-        for name, part in parts.items()
-    }
-    for name, part in parts.items():
-        if part.split.real is not None:
-            about[name]["real"] = True
-    inside = source.root.resolve().is_relative_to(out.resolve())
-    index = {
-        "format": FORMAT,
-        "name": source.name,
-        # Pictures that were made inside the folder move with it.
-        "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
-        "classes": list(parts["train"].split.labels.classes),
-        "splits": about,
-        "preparation": asdict(how),
-    }
-    if scored is not None:
-        index["scored"] = scored.description()
-    (new / "dataset.json").write_text(json.dumps(index, indent=1))
-
-
-def _write_split(folder: Path, part: _Part) -> str:
-    folder.mkdir()
-    table = LabelTable(part.split.labels.ids, part.split.labels.classes, part.observed)
-    arrays = {
-        "ids": table.ids,
-        "paths": part.split.paths,
-        "truth": part.split.labels.values,
-        "observed": table.values,
-        "digests": part.digests,
-    }
-    arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
-    if part.split.real is not None:
-        arrays["real"] = part.split.real
-    digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
-        if name != "paths":  # where the pictures lie does not change what they are
-            digest.update(name.encode() + str(array.dtype).encode())
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
-    return digest.hexdigest()

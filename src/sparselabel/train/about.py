@@ -10,6 +10,7 @@ from sparselabel.data.answers import last_words
 from sparselabel.data.dataset import Prepared
 from sparselabel.train.expected import expected_file
 from sparselabel.train.features import content_digest, weights_identity
+from sparselabel.train.prior import prior_file
 
 
 def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -21,6 +22,9 @@ def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = N
         given = expected_file(config)
         if given is not None:
             contents["expected_identity"] = content_digest(given)
+        prior = prior_file(config)
+        if prior is not None:
+            contents["prior_identity"] = content_digest(prior)
     return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},

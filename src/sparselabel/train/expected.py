@@ -15,8 +15,7 @@ from sparselabel.data.readers import table
 from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.data.readers.table_shapes import label_code
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
-from sparselabel.method.base import Method
-from sparselabel.method.catalog import make_method, parsed, settings_of
+from sparselabel.method.catalog import settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
@@ -26,7 +25,6 @@ from sparselabel.train.log import Log
 from sparselabel.train.machine import start
 
 AUTO = "auto"
-PER_CLASS = ("en", "ep")  # methods that take a number for each class; the others take K
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
@@ -128,22 +126,6 @@ def _of_file(file: Path, data: Prepared) -> ClassCounts:
             f"{annotated.sum():,}): make it again with `sparselabel expect`"
         )
     return counts
-
-
-def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:
-    """The configuration's method; without the counts that it will have, with a number in their place."""
-    settings = config.settings.given()
-    if isinstance(settings.get("expected_positives"), str) and "expected_positives" in settings_of(
-        config.method
-    ):
-        per_class = parsed(config.method).base in PER_CLASS
-        if counts is None:
-            settings["expected_positives"] = 1.0
-        else:
-            settings["expected_positives"] = (
-                tuple(counts.expected.tolist()) if per_class else counts.per_picture
-            )
-    return make_method(config.method, **settings)
 
 
 def expected_positives(
