@@ -16,6 +16,7 @@ from sparselabel.cli import (
     data,
     demo,
     differ,
+    doctor,
     evaluate,
     expect,
     figure,
@@ -57,6 +58,7 @@ app.command(figure.app)
 app.command(report.report)
 app.command(review.review)
 app.command(demo.demo)
+app.command(doctor.doctor)
 
 
 def main() -> None:

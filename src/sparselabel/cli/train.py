@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import listing
 
 Flat = Parameter(name="*")
 Several = Parameter(consume_multiple=True)
@@ -42,13 +41,10 @@ def train(
         What reviewers answered, in one or more files of `sparselabel review`; of two answers to the same
         question the last counts. They add to the observed labels.
     """
-    from sparselabel.data.answers import read_answers, with_answers
+    from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
 
-    prepared = open_prepared(data)
-    if answers:
-        said = [answer for file in answers for answer in read_answers(file)]
-        prepared = with_answers(prepared, said, listing(answers))
+    prepared = with_files(open_prepared(data), answers or ())
     if handling.dry_run:
         from sparselabel.cli.dry_run import show
         from sparselabel.train.dry_run import dry_run
