@@ -22,6 +22,7 @@ from sparselabel.cli import (
     figure,
     labels,
     methods,
+    predict,
     prepare_exports,
     recipes,
     report,
@@ -29,6 +30,7 @@ from sparselabel.cli import (
     train,
 )
 from sparselabel.cli.given import refuse_fractions, take_file
+from sparselabel.cli.help import EVERYTHING, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
@@ -39,10 +41,14 @@ app = App(
     Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.
     """,
     version_flags=["--version"],
+    help_flags=["--help", "-h", EVERYTHING],
+    help_formatter=ShortHelp(),
     default_parameter=Parameter(negative=()),
     config=(take_file, refuse_fractions),
     error_formatter=explained,
 )
+for flag in ("--help", "--version"):
+    app[flag].group = "Flags"
 app.suppress_keyboard_interrupt = False  # main says how to go on
 app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
@@ -52,6 +58,7 @@ app.command(recipes.recipes)
 app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
+app.command(predict.predict)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)

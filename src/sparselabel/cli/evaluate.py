@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from sparselabel.cli.decided import show_decided
 from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import ConfigError, counted
@@ -73,6 +74,8 @@ def evaluate(
         plain_console().print_json(json_format.dumps(measured))
     else:
         show(measured)
+        if measured.get("decided"):
+            show_decided(measured["decided"])
 
 
 def _evaluate_published(

@@ -10,8 +10,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sparselabel.data.augment import views_of
+from sparselabel.data.dataset import open_prepared
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.evaluate.decided import decided_measures
+from sparselabel.evaluate.decisions import SPLIT, decisions_of, has_decisions, write_decisions
 from sparselabel.evaluate.located import Located, Places
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
@@ -59,6 +62,10 @@ def evaluate_run(
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
+    if split == SPLIT:  # runs of older versions have none
+        write_decisions(run, open_prepared(data or Path(run.about()["data"])), scores)
+    decisions = decisions_of(path, data) if has_decisions(run) else None
+    measured["decided"] = decisions and decided_measures(scores, judging_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)
     return measured
 
