@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import listing
 
 Flat = Parameter(name="*")
 Several = Parameter(consume_multiple=True)
@@ -42,23 +41,20 @@ def train(
         What reviewers answered, in one or more files of `sparselabel review`; of two answers to the same
         question the last counts. They add to the observed labels.
     """
-    from sparselabel.data.answers import read_answers, with_answers
+    from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
 
+    prepared = with_files(open_prepared(data), answers or ())
     if handling.dry_run:
         from sparselabel.cli.dry_run import show
         from sparselabel.train.dry_run import dry_run
 
-        cost = dry_run(open_prepared(data), config, out, machine, handling, sys.argv)
+        cost = dry_run(prepared, config, out, machine, handling, sys.argv)
         if first_process():
             show(cost)
         return
     from sparselabel.train.run import train_run
 
-    prepared = open_prepared(data)
-    if answers:
-        said = [answer for file in answers for answer in read_answers(file)]
-        prepared = with_answers(prepared, said, listing(answers))
     result = train_run(prepared, config, out, machine, handling, sys.argv)
     if handling.quiet or not first_process():
         return
