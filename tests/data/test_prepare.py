@@ -193,8 +193,8 @@ def test_a_mark_of_an_absent_class_is_named_before_pictures_are_opened(tmp_path:
     marks = Marks(np.array([4, 4]), np.array([1, 1], np.int32), centres, centres * np.float32(0))
     absent = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
     (source.root / "000.jpg").unlink()
-    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on picture 004.jpg \(row 4\), where that class is"
-    with pytest.raises(DataError, match=rf"{rule} marked absent, and 1 more such mark: remove it"):
+    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on picture 004.jpg \(row 4\), where that"
+    with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such mark: remove it"):
         prepare(absent, tmp_path / "out", Preparation())
 
 
