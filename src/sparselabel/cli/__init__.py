@@ -19,6 +19,7 @@ from sparselabel.cli import (
     doctor,
     evaluate,
     expect,
+    export,
     figure,
     labels,
     methods,
@@ -59,6 +60,7 @@ app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(predict.predict)
+app.command(export.export)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
