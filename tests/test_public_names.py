@@ -18,6 +18,7 @@ HOMES = {
     "Targets": "sparselabel.method.base",
     "average_precision": "sparselabel.evaluate.ranking",
     "build_method": "sparselabel.method.catalog",
+    "load_predictor": "sparselabel.predict.predictor",
 }
 
 

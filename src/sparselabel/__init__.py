@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sparselabel.method.base import Progress, Step, Targets
     from sparselabel.method.catalog import build_method
     from sparselabel.model.output import Output
+    from sparselabel.predict.predictor import load_predictor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Targets",
     "average_precision",
     "build_method",
+    "load_predictor",
 ]
 
 _HOMES = {
@@ -36,6 +38,7 @@ _HOMES = {
     "sparselabel.method.base": ("Progress", "Step", "Targets"),
     "sparselabel.method.catalog": ("build_method",),
     "sparselabel.model.output": ("Output",),
+    "sparselabel.predict.predictor": ("load_predictor",),
 }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Bar:
     """Told what is done; shows nothing where there is no terminal."""
 
-    def __init__(self, progress: "Progress | None", total: int, what: str) -> None:
+    def __init__(self, progress: "Progress | None", total: int | None, what: str) -> None:
         self._progress = progress
         self._task = progress.add_task(what, total=total) if progress else None
         self.skip(0)
@@ -44,8 +44,11 @@ _shown: list["Progress"] = []  # a terminal has room for one display: a bar insi
 
 
 @contextmanager
-def progress_bar(console: "Console", total: int, what: str) -> Iterator[Bar]:
-    """Show a bar while the work inside goes on; it disappears when the work is done."""
+def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[Bar]:
+    """Show a bar while the work inside goes on; it disappears when the work is done.
+
+    The total is None where nobody knows it before the end.
+    """
     if not console.is_terminal:
         console.print(f"{what} ...", markup=False, highlight=False)
         yield Bar(None, total, what)

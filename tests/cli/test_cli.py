@@ -14,7 +14,7 @@ from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
     "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
-    "figure", "report", "demo",
+    "figure", "report", "review", "demo", "doctor",
 )  # fmt: skip
 
 EXPORTS = ("label-studio", "cvat", "fiftyone")
@@ -106,7 +106,10 @@ def test_methods_explains_one(command: Command) -> None:
 
 def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
-    assert "METHOD+ELEMENT+CONSISTENCY" in done.out
+    assert "METHOD+ELEMENT+UNLABELLED+CONSISTENCY" in done.out
+    assert (
+        "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
+    )
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     done = command("methods", "em+apl+scl")
     assert done == 0

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
+from sparselabel.evaluate.calibration import no_calibration
+from sparselabel.evaluate.decided import decided_measures
+from sparselabel.evaluate.decisions import Decision, Decisions
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures
 from tests.cli.conftest import Command
@@ -120,3 +123,33 @@ def test_evaluate_a_network_without_data(command: Command) -> None:
     done = command("evaluate", "--pretrained", "resnet50")
     assert done == 2
     assert "--pretrained resnet50 needs data to be measured on: name it with --data DIR" in done.err
+
+
+def test_evaluate_shows_calibration_and_thresholds(
+    command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = Decisions(
+        (
+            Decision("cat [red]", 0.25, 0.9, 0.8, "good", "seen often", (0.5,) * 13),
+            Decision("dog", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
+            Decision("never", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
+        ),
+        no_calibration(3),
+        "complete",
+        50,
+    )
+
+    def run(path: Path, split: str, **others: Any) -> dict[str, Any]:
+        about = {"run": str(path), "split": split, "recovery": None} | measures(SCORES, LABELS)
+        return about | {"decided": decided_measures(SCORES, LABELS, decisions)}
+
+    monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
+    done = command("evaluate", "run")
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
+    assert "at the classes' own thresholds, chosen from 50 validation pictures (complete labels)" in done.out
+    assert ["micro F1", "100.00"] in rows
+    assert ["macro F1", "66.67"] in rows
+    assert ["calibration error (ECE), calibrated scores", "24.17"] in rows
+    assert ["0.4 to 0.5", "1", "40.0", "100.0"] in rows
+    assert ["cat [red]", "0.250", "100.0", "44–100", "100.0", "100.0", "good"] in rows
+    assert done.out.splitlines()[-1] == "dog, never: seen twice"

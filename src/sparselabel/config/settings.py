@@ -17,7 +17,7 @@ class Settings:
     sampled_negatives
         One random pseudo-negative a picture and step instead of a weight (wan*).
     expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
+        K, the mean number of classes in a picture (role, en*, ep*, pu*): a number; a file that `sparselabel
         expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
         labelled validation data.
     momentum
@@ -44,13 +44,15 @@ class Settings:
         Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
-        *+asl*, *+hill*).
+        *+asl*, *+hill*); in pu* times log 1/u, for the chance u that an unknown label is present.
     scale
         So many times the mean over the entries instead of their sum (asl); Query2Label takes 1000.
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
-        α of the entropy of unknown labels (em*).
+        α of the entropy of unknown labels (em*, pu*).
+    unknown_weight
+        Weight of unknown labels (pu*).
     soft_weight
         β of soft labels (em+apl*).
     warm_up
@@ -119,6 +121,7 @@ class Settings:
     scale: float | None = None
     share: float | None = None
     entropy_weight: float | None = None
+    unknown_weight: float | None = None
     soft_weight: float | None = None
     warm_up: int | None = None
     belief_slope: float | None = None

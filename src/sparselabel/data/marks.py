@@ -91,7 +91,10 @@ class Marks:
         wanted = np.asarray(rows, dtype=np.int64)
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
-        # The marks of a row lie side by side: expand each (first, count) into its indices.
-        starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        index = starts + np.arange(counts.sum())
-        return index, np.repeat(np.arange(len(wanted)), counts)
+        return spans(first, counts), np.repeat(np.arange(len(wanted)), counts)
+
+
+def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """The numbers from each first one on, as many as its count says, behind each other."""
+    starts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    return np.asarray(starts + np.arange(counts.sum()), np.int64)

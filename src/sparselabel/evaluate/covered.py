@@ -1,4 +1,4 @@
-"""Which share of every cell of a view things cover, from the runs of their masks.
+"""Which share of every cell of a view things cover, from their boxes or from the runs of their masks.
 
 Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through,
 and a rectangle is four corners with signs: what begins at a corner fills everything to its right and below.
@@ -17,6 +17,7 @@ from sparselabel.data.masks import Masks, Runs, runs_of, union
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+FINE = 8  # parts of a cell, along an axis, in which the union of boxes is counted
 TEXT = 1 << 17  # bytes of masks' texts looked at together: some tens of megabytes
 
 
@@ -41,6 +42,58 @@ def covered_by_masks(
     flipped = frames[:, 4] != 0
     covered[flipped] = covered[flipped, :, ::-1]
     return np.clip(covered, 0, 1).astype(np.float32)
+
+
+def covered_by_boxes(
+    centres: Floats,
+    sizes: Floats,
+    groups: Indices,
+    frames: npt.NDArray[np.floating],
+    grid: tuple[int, int],
+    block: int = 4096,
+) -> Floats:
+    """(P, h, w) The share of every cell that any box of a group covers, counted in eighths of a cell's side.
+
+    Boxes are centres and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
+    """
+    low, high = _to_view(centres - sizes / 2, frames[groups]), _to_view(centres + sizes / 2, frames[groups])
+    shown = (high > low).all(axis=1)
+    groups = groups[shown]
+    corners = _raster(low[shown], high[shown], grid)
+    covered = np.zeros((len(frames), *grid), np.float32)
+    for start in range(0, len(frames), block):
+        end = min(start + block, len(frames))
+        first, last = np.searchsorted(groups, [start, end])
+        covered[start:end] = _union(groups[first:last] - start, corners[first:last], end - start, grid)
+    flipped = frames[:, 4] != 0
+    covered[flipped] = covered[flipped, :, ::-1]
+    return covered
+
+
+def _to_view(places: npt.NDArray[np.floating], frames: npt.NDArray[np.floating]) -> Numbers:
+    """Where places (M, 2) are in the views, not mirrored; what lies outside is moved to the rim."""
+    return np.asarray(np.clip((places - frames[:, :2]) / frames[:, 2:4], 0, 1))
+
+
+def _raster(low: Numbers, high: Numbers, grid: tuple[int, int]) -> Indices:
+    """(M, 4) Left, top, right, bottom of boxes in parts of cells; none is empty."""
+    scale = np.array([grid[1], grid[0]]) * FINE
+    start = np.clip(np.rint(low * scale), 0, scale - 1)
+    end = np.clip(np.rint(high * scale), start + 1, scale)
+    return np.concatenate([start, end], axis=1).astype(np.int64)
+
+
+def _union(own: Indices, corners: Indices, count: int, grid: tuple[int, int]) -> Floats:
+    """(count, h, w) The share of cells inside any of the boxes that belong together."""
+    height, width = grid[0] * FINE, grid[1] * FINE
+    # Each box adds 1 where it begins and takes it away where it ends; running sums fill it.
+    steps = np.zeros((count, height + 1, width + 1), np.int32)
+    left, top, right, bottom = corners.T
+    for rows, columns, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
+        np.add.at(steps, (own, rows, columns), sign)
+    inside = steps.cumsum(axis=1).cumsum(axis=2)[:, :height, :width] > 0
+    parts = inside.reshape(count, grid[0], FINE, grid[1], FINE)
+    return np.asarray(parts.mean(axis=(2, 4), dtype=np.float32))
 
 
 def _covered(runs: Runs, sizes: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]) -> Numbers:

@@ -5,13 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.data.answers import file_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, counted
+from sparselabel.evaluate.decided import decided_measures
+from sparselabel.evaluate.decisions import write_decisions
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import keep_scores
@@ -78,7 +82,13 @@ def train_run(
             tell_method(trial, config, data, run, fabric, machine, inputs)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, about(data, command, config), resume=handling.resume, force=handling.force)
+            run.begin(
+                config,
+                about(data, command, config),
+                resume=handling.resume,
+                force=handling.force,
+                answers=file_of(data.answers),
+            )
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -167,15 +177,21 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         "test": None,
         "recovery": None,
     }
+    found = {
+        split: scores_of(module, session.inputs, phase, split).numpy()
+        for split in ("val", "test")
+        if split in data.splits
+    }
+    decisions = write_decisions(run, data, found.get("val")) if fabric.is_global_zero else None
     for split, key in (("val", "validation"), ("test", "test")):
-        if split in data.splits:
-            scores = scores_of(module, session.inputs, phase, split)
-            part = data.split(split)
-            result[key] = judged(scores.numpy(), part.observed) | measures(scores.numpy(), part.observed)
+        if split in found:
+            scores, part = found[split], data.split(split)
+            result[key] = judged(scores, part.observed) | measures(scores, part.observed)
             if part.real is not None:
-                result[key]["real"] = real_measures_of(scores.numpy(), part)
-            if fabric.is_global_zero:  # so that figures and reports need not score the pictures again
-                keep_scores(run, part, scores.float().numpy())
+                result[key]["real"] = real_measures_of(scores, part)
+            if decisions is not None:  # so that figures and reports need not score the pictures again
+                result[key]["decided"] = decided_measures(scores, part.observed, decisions)
+                keep_scores(run, part, scores.astype(np.float32))
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:

@@ -31,7 +31,9 @@ def as_uri(image: Image.Image, quality: int = QUALITY) -> str:
     return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
-def with_map(image: Image.Image, logits: npt.NDArray[np.floating], view: View) -> Image.Image:
+def with_map(
+    image: Image.Image, logits: npt.NDArray[np.floating], view: View, side: int = MAP_SIDE
+) -> Image.Image:
     """The picture in pale grey, and over what the model saw of it a map of its cells (h, w).
 
     From the darkest to the lightest colour it goes from the map's lowest to its highest logit: the scores of
@@ -51,7 +53,7 @@ def with_map(image: Image.Image, logits: npt.NDArray[np.floating], view: View) -
     coloured = Image.fromarray(palette()[levels])
     seen = base.crop((box[0], box[1], box[0] + box[2], box[1] + box[3]))
     base.paste(Image.blend(seen, coloured, OPACITY), box[:2])
-    base.thumbnail((MAP_SIDE, MAP_SIDE))
+    base.thumbnail((side, side))
     return base
 
 

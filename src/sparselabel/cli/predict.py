@@ -1,0 +1,155 @@
+"""``sparselabel predict``: labels for pictures, by a finished run."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from sparselabel.bar import progress_bar
+from sparselabel.config import Machine
+from sparselabel.errors import DataError, counted, listing
+
+if TYPE_CHECKING:
+    from sparselabel.predict.predictor import Predictor
+
+Hyphen = Parameter(allow_leading_hyphen=True)  # - is standard input, or output
+SAID = 20  # pictures that cannot be read and are named; the output names all
+
+
+def predict(
+    run: Path,
+    /,
+    *pictures: Annotated[str, Hyphen],
+    out: Annotated[str, Hyphen] = "-",
+    precision: float | None = None,
+    threshold: float | None = None,
+    all_scores: bool = False,
+    maps: Path | None = None,
+    batch: int = 32,
+    workers: int = Machine().workers,
+    resume: bool = False,
+    force: bool = False,
+) -> None:
+    """Label pictures with a trained classifier: a line a picture, as CSV or JSON lines.
+
+    Each class has its own threshold, chosen for the highest F1 on validation, and scores are calibrated: of
+    the labels scored 0.8, eight of ten should be right. `sparselabel evaluate RUN` shows how far that holds.
+
+    Example: `sparselabel predict runs/first photos/ --out tags.csv --precision 0.9`
+
+    Parameters
+    ----------
+    run
+        Folder of a finished run.
+    pictures
+        Files, folders (with all in them), patterns, .txt lists of paths, or - for paths from stdin.
+    out
+        File to write, .csv or .jsonl; - is CSV on standard output.
+    precision
+        Choose thresholds so that this share of each class's labels is right, as 0.9.
+    threshold
+        One threshold of the calibrated score for all classes, as 0.5.
+    all_scores
+        Write the scores of all classes too.
+    maps
+        Folder for heat maps: a PNG for each picture and class found.
+    batch
+        Pictures at a time.
+    workers
+        Processes that load pictures.
+    resume
+        Go on with a file that was interrupted.
+    force
+        Replace the file.
+    """
+    from sparselabel.errors import ConfigError
+    from sparselabel.place import require_folder_to_write
+    from sparselabel.predict.output import Output, check_out
+    from sparselabel.predict.pictures import check_words
+
+    if batch < 1:
+        raise ConfigError(f"--batch must be at least 1 picture, not {batch}")
+    check_words(pictures)
+    check_out(out, force=force, resume=resume)
+    if maps is not None:
+        require_folder_to_write(maps, "choose another --maps")
+    from sparselabel.model.allocator import keep_freed_memory
+    from sparselabel.predict.predictor import load_predictor
+
+    keep_freed_memory()
+    predictor = load_predictor(run, precision=precision, threshold=threshold)
+    about = {
+        "run": str(run.resolve()),
+        "thresholds": [round(value, 6) for value in predictor.thresholds.tolist()],
+        "maps": None if maps is None else str(maps),
+    }
+    output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
+    try:
+        seen = _write(predictor, pictures, output, maps, batch, workers)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `| head` has
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would flush the broken one at exit
+        return
+    except BaseException:
+        output.stop()
+        raise
+    _summary(predictor, seen, out, precision)
+
+
+def _write(
+    predictor: "Predictor", words: tuple[str, ...], output: Any, maps: Path | None, batch: int, workers: int
+) -> dict[str, int]:
+    """Predict and write all; how many pictures, labels and pictures that cannot be read there were."""
+    from sparselabel.predict.maps import MapFolder
+    from sparselabel.predict.pictures import count, pictures
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
+    seen = {"pictures": 0, "labels": 0, "broken": 0, "before": output.done}
+    left = output.skip(pictures(words))
+    with progress_bar(console, count(words), "predicting") as bar:
+        bar.skip(output.done)
+        for found in predictor(left, maps=folder is not None, batch=batch, workers=workers):
+            output.write(found, None if folder is None else folder.write(found))
+            seen["pictures"] += 1
+            seen["labels"] += len(found.labels)
+            if found.error is not None:
+                seen["broken"] += 1
+                if seen["broken"] <= SAID:
+                    console.print(f"skipped: {found.error}")
+            bar.advance()
+    if not seen["pictures"] + output.done:
+        output.discard()
+        raise DataError(f"no pictures in {listing(words)}: name files, or folders that have some")
+    output.finish()
+    if seen["broken"] == seen["pictures"] and not output.done:
+        raise DataError(
+            f"none of {counted(seen['pictures'], 'picture')} could be read; the first reasons are above"
+        )
+    return seen
+
+
+def _summary(predictor: "Predictor", seen: dict[str, int], out: str, precision: float | None) -> None:
+    from sparselabel.evaluate.thresholds import NEVER
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    read = seen["pictures"] - seen["broken"]
+    said = f"{counted(read, 'picture')}, {counted(seen['labels'], 'label')}"
+    said += f" ({seen['labels'] / read:.2f} a picture)" if read else ""
+    if seen["broken"]:
+        said += f"; {counted(seen['broken'], 'picture')} could not be read"
+    if seen["before"]:
+        said += f"; {seen['before']:,} were there before"
+    console.print(f"{'' if out == '-' else f'{out}: '}{said}", soft_wrap=True)
+    never = [
+        name for name, value in zip(predictor.classes, predictor.thresholds, strict=True) if value == NEVER
+    ]
+    if never and precision is not None:
+        console.print(f"never predicted, as no score reaches precision {precision:g}: {listing(never)}")
+    poor = [row for row in predictor.decisions.classes if row.trust == "poor"]
+    if poor:
+        names = listing([row.name for row in poor], 5)
+        console.print(f"thresholds not to rely on ({poor[0].why}): {names}")
+    sys.stderr.flush()

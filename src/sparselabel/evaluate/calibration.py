@@ -1,0 +1,179 @@
+"""Scores that can be read as probabilities: a line through the logits of each class, then the sigmoid.
+
+A class has its own slope and offset (Platt's scaling), fitted to validation with a prior around those that
+all classes share: few pictures move a class little. Isotonic regression needs hundreds of positives a class,
+and one temperature for all cannot undo that methods for unknown labels push classes differently.
+
+Labels may be sparse. If a class that is there is annotated as such with chance c, and one that is not there
+as absent with chance d, whatever the picture, then
+
+    P(positive | z) = c σ(η)    P(negative | z) = d (1 − σ(η))    P(unknown | z) = 1 − the two
+
+with η = slope · (z − m) + b, and that likelihood is maximised. Full labels are c = d = 1. m is the logit that
+as many pictures exceed as are expected to show the class, which makes the classes' b comparable.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
+
+Floats = npt.NDArray[np.float64]
+LIMIT = 16.0
+"""Logits beyond say nothing more: a score in 32 bits is 1 there."""
+SLOPE_SPREAD, OFFSET_SPREAD = 0.3, 0.6
+"""How far a class may be from what all share: one standard deviation of the log slope, and of b."""
+STEPS, ENOUGH = 60, 1e-6
+BLOCK = 2_000_000  # entries at a time, so that memory does not grow with the number of classes
+LOG_SLOPE, OFFSET = 3.0, 10.0  # bounds that no sensible fit comes near
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """(L,) A class's calibrated score is sigmoid(slope · logit + offset)."""
+
+    slope: Floats
+    offset: Floats
+
+    def __call__(self, logits: npt.NDArray[np.floating]) -> Floats:
+        """(N, L) Calibrated scores of logits (N, L)."""
+        return sigmoid(self.slope * np.asarray(logits, np.float64) + self.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Annotating:
+    """(L,) Chances that a class is annotated where it is (``present``) and where it is not (``absent``)."""
+
+    present: Floats
+    absent: Floats
+
+
+def no_calibration(classes: int) -> Calibration:
+    """Scores as the model gives them."""
+    return Calibration(np.ones(classes), np.zeros(classes))
+
+
+def sigmoid(values: Floats) -> Floats:
+    """Scores of logits."""
+    return np.asarray(1 / (1 + np.exp(-np.clip(values, -40, 40))))
+
+
+def logits_of(scores: npt.NDArray[np.floating]) -> Floats:
+    """Logits of scores, within ±16."""
+    shares = np.clip(np.asarray(scores, np.float64), 1e-12, 1 - 1e-12)
+    return np.asarray(np.clip(np.log(shares) - np.log1p(-shares), -LIMIT, LIMIT))
+
+
+def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: Annotating) -> Calibration:
+    """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of pictures with each class."""
+    middle = np.array(
+        [np.quantile(logits[:, index], 1 - share) for index, share in enumerate(np.clip(prevalence, 0, 1))]
+    )
+    sample = _Sample(logits, labels, middle, annotating)
+    shared = _shared(sample)
+    slope, offset = _own(sample, shared)
+    return Calibration(slope, offset - slope * middle)
+
+
+def likelihood(calibration: Calibration, logits: Floats, labels: Labels, annotating: Annotating) -> float:
+    """The mean log likelihood of a picture's labels."""
+    total = 0.0
+    for part in _blocks(*logits.shape):
+        eta = calibration.slope[part] * logits[:, part] + calibration.offset[part]
+        there, not_there = np.clip(sigmoid(eta), 1e-9, 1), np.clip(sigmoid(-eta), 1e-9, 1)
+        c, d = annotating.present[part], annotating.absent[part]
+        unknown = np.maximum(1 - c * there - d * not_there, 1e-9)
+        chance = np.where(
+            labels[:, part] == POSITIVE,
+            c * there,
+            np.where(labels[:, part] == NEGATIVE, d * not_there, unknown),
+        )
+        total += float(np.log(np.maximum(chance, 1e-12)).sum())
+    return total / len(logits)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    logits: Floats
+    labels: Labels
+    middle: Floats
+    annotating: Annotating
+
+    def moments(self, part: slice, log_slope: Floats, offset: Floats) -> Floats:
+        """(5, classes of the part) Gradient by log slope and b, and the Fisher information of the two."""
+        slope = np.exp(log_slope)
+        along = slope * (self.logits[:, part] - self.middle[part])  # what b does not add; its own derivative
+        there = np.clip(sigmoid(along + offset), 1e-9, 1 - 1e-9)
+        c, d = self.annotating.present[part], self.annotating.absent[part]
+        unknown = np.maximum(1 - c * there - d * (1 - there), 1e-9)
+        labels = self.labels[:, part]
+        variance = there * (1 - there)
+        gradient = np.where(
+            labels == POSITIVE,
+            1 - there,
+            np.where(labels == NEGATIVE, -there, -(c - d) * variance / unknown),
+        )
+        information = variance * (c * (1 - there) + d * there + (c - d) ** 2 * variance / unknown)
+        return np.stack(
+            [
+                (gradient * along).sum(0),
+                gradient.sum(0),
+                (information * along * along).sum(0),
+                (information * along).sum(0),
+                information.sum(0),
+            ]
+        )
+
+
+def _shared(sample: _Sample) -> tuple[float, float]:
+    """Log slope and b that suit all classes together."""
+    log_slope, offset = 0.0, 0.0
+    for _ in range(STEPS):
+        sums = np.zeros(5)
+        for part in _blocks(*sample.logits.shape):
+            width = sample.middle[part].shape
+            sums += sample.moments(part, np.full(width, log_slope), np.full(width, offset)).sum(1)
+        steps = _step(sums[:, None])
+        log_slope = float(np.clip(log_slope + steps[0, 0], -LOG_SLOPE, LOG_SLOPE))
+        offset = float(np.clip(offset + steps[1, 0], -OFFSET, OFFSET))
+        if np.abs(steps).max() < ENOUGH:
+            break
+    return log_slope, offset
+
+
+def _own(sample: _Sample, shared: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Slope and b of every class, near the shared ones as far as its labels do not say otherwise."""
+    slopes, offsets = [], []
+    for part in _blocks(*sample.logits.shape):
+        log_slope = np.full(sample.middle[part].shape, shared[0])
+        offset = np.full(log_slope.shape, shared[1])
+        for _ in range(STEPS):
+            sums = sample.moments(part, log_slope, offset)
+            sums[0] -= (log_slope - shared[0]) / SLOPE_SPREAD**2
+            sums[1] -= (offset - shared[1]) / OFFSET_SPREAD**2
+            sums[2] += 1 / SLOPE_SPREAD**2
+            sums[4] += 1 / OFFSET_SPREAD**2
+            steps = _step(sums)
+            log_slope = np.clip(log_slope + steps[0], -LOG_SLOPE, LOG_SLOPE)
+            offset = np.clip(offset + steps[1], -OFFSET, OFFSET)
+            if np.abs(steps).max() < ENOUGH:
+                break
+        slopes.append(np.exp(log_slope))
+        offsets.append(offset)
+    return np.concatenate(slopes), np.concatenate(offsets)
+
+
+def _step(sums: Floats) -> Floats:
+    """(2, n) Fisher scoring's step, no part of it longer than 1."""
+    down, across, first, mixed, last = sums
+    first, last = first + ENOUGH, last + ENOUGH
+    determinant = np.maximum(first * last - mixed**2, 1e-12)
+    steps = np.stack([last * down - mixed * across, first * across - mixed * down]) / determinant
+    return np.asarray(steps / np.maximum(np.abs(steps).max(0), 1))
+
+
+def _blocks(pictures: int, classes: int) -> list[slice]:
+    wide = max(1, BLOCK // max(pictures, 1))
+    return [slice(start, min(start + wide, classes)) for start in range(0, classes, wide)]
