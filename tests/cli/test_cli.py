@@ -107,7 +107,9 @@ def test_methods_explains_one(command: Command) -> None:
 def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
     assert "METHOD+ELEMENT+UNLABELLED+CONSISTENCY" in done.out
-    assert "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
+    assert (
+        "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
+    )
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     done = command("methods", "em+apl+scl")
     assert done == 0
