@@ -16,8 +16,10 @@ from sparselabel.cli import (
     data,
     demo,
     differ,
+    doctor,
     evaluate,
     expect,
+    export,
     figure,
     labels,
     methods,
@@ -25,9 +27,11 @@ from sparselabel.cli import (
     prepare_exports,
     recipes,
     report,
+    review,
     train,
 )
 from sparselabel.cli.given import refuse_fractions, take_file
+from sparselabel.cli.help import EVERYTHING, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
@@ -38,10 +42,14 @@ app = App(
     Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.
     """,
     version_flags=["--version"],
+    help_flags=["--help", "-h", EVERYTHING],
+    help_formatter=ShortHelp(),
     default_parameter=Parameter(negative=()),
     config=(take_file, refuse_fractions),
     error_formatter=explained,
 )
+for flag in ("--help", "--version"):
+    app[flag].group = "Flags"
 app.suppress_keyboard_interrupt = False  # main says how to go on
 app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
@@ -52,11 +60,14 @@ app.command(expect.expect)
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(predict.predict)
+app.command(export.export)
 app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
 app.command(report.report)
+app.command(review.review)
 app.command(demo.demo)
+app.command(doctor.doctor)
 
 
 def main() -> None:

@@ -27,12 +27,23 @@ class Views:
         Smallest share of the area that a random crop in training keeps; 1: no crop.
     flip
         Chance of a mirrored view in training.
+    rand_augment
+        Operations of RandAugment on a training view (Query2Label takes 2). For a method that needs to know
+        where things are, those that move pixels are left out.
+    magnitude
+        Strength of these operations, from 0 to 30.
+    cutout
+        Side of a square that is covered in a training view, as a share of the view's (Query2Label takes .5);
+        0: none. Heat maps are not written there.
     """
 
     size: int = 224
     geometry: Literal["squashed", "imagenet"] = "squashed"
     smallest_crop: float = 0.25
     flip: float = 0.5
+    rand_augment: int = 0
+    magnitude: int = 9
+    cutout: float = 0.0
 
     def __post_init__(self) -> None:
         refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
@@ -41,6 +52,10 @@ class Views:
             f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
         )
         refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
+        operations, strength = self.rand_augment, self.magnitude
+        refuse(operations < 0, f"views.rand-augment must not be negative, but is {operations}")
+        refuse(not 0 <= strength <= 30, f"views.magnitude must be from 0 to 30, not {strength}")
+        refuse(not 0 <= self.cutout < 1, f"views.cutout must be in [0, 1), not {self.cutout}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
 from sparselabel.data.masks import Masks
 from sparselabel.errors import DataError, nearest, numpy_said
+
+if TYPE_CHECKING:
+    from sparselabel.data.answers import Answer
 
 FORMAT = 1
 MARK_COLUMNS = ("rows", "classes", "centres", "sizes")
@@ -66,13 +69,17 @@ class PreparedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Prepared data, opened: its splits by name, always with "train"."""
+    """Prepared data, opened: its splits by name, always with "train".
+
+    ``answers`` are those of reviewers that were laid over what training observes (``answers.py``).
+    """
 
     folder: Path
     name: str
     classes: tuple[str, ...]
     splits: dict[str, PreparedSplit]
     made: dict[str, Any] = field(default_factory=dict)
+    answers: "tuple[Answer, ...]" = ()
 
     @property
     def train(self) -> PreparedSplit:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sparselabel.config import TrainConfig
+from sparselabel.data.answers import last_words
 from sparselabel.data.dataset import Prepared
 from sparselabel.train.expected import expected_file
 from sparselabel.train.features import content_digest, weights_identity
@@ -27,6 +28,7 @@ def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = N
     return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
+        "answers": len(last_words(data.answers)),
         "classes": list(data.classes),
         "command": list(command),
         "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.data.answers import file_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.sampler import epoch_batches, rows_of
 from sparselabel.errors import ConfigError, counted
@@ -81,7 +82,13 @@ def train_run(
             tell_method(trial, config, data, run, fabric, machine, inputs)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, about(data, command, config), resume=handling.resume, force=handling.force)
+            run.begin(
+                config,
+                about(data, command, config),
+                resume=handling.resume,
+                force=handling.force,
+                answers=file_of(data.answers),
+            )
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")

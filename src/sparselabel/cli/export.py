@@ -1,0 +1,72 @@
+"""``sparselabel export``: a finished run as one file for other programs."""
+
+from pathlib import Path
+from typing import Any
+
+from sparselabel.cli.terminal import plain_console
+from sparselabel.errors import RunError, listing
+
+TOLERANCE = 1e-3
+"""How far scores of the exported file may be from ours; usually it is a hundred times less."""
+
+
+def export(
+    run: Path,
+    out: Path,
+    /,
+    *,
+    precision: float | None = None,
+    threshold: float | None = None,
+    force: bool = False,
+) -> None:
+    """Write a trained classifier as one file that runs without sparselabel.
+
+    It takes whole pictures, uint8 RGB (batch, height, width, 3) of any size, and gives calibrated `scores`,
+    heat `maps` and what is `present` by the thresholds. Resizing, normalisation, class names, thresholds and
+    calibration are inside. docs/predict.md shows how to use it.
+
+    Example: `sparselabel export runs/first model.onnx`
+
+    Parameters
+    ----------
+    run
+        Folder of a finished run.
+    out
+        File to write: .onnx (needs the extra `export`), or .pt2, a program of torch.export.
+    precision
+        Choose thresholds so that this share of each class's labels is right, as 0.9; default: for F1.
+    threshold
+        One threshold of the calibrated score for all classes, as 0.5.
+    force
+        Replace the file.
+    """
+    from sparselabel.export import check_target
+
+    check_target(out, force)
+    from sparselabel.export import export_run
+    from sparselabel.export_check import largest_difference
+
+    console = plain_console()
+    about = export_run(run, out, precision=precision, threshold=threshold)
+    apart = largest_difference(run, out)
+    if apart is not None and not apart <= TOLERANCE:
+        out.unlink()
+        raise RunError(
+            f"the exported model gives scores that differ from ours by {apart:.2g}, more than {TOLERANCE:g}: "
+            "torch's exporter has a fault with this backbone, so nothing is kept; use `sparselabel predict`"
+        )
+    checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
+    console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
+    _say_thresholds(about)
+
+
+def _say_thresholds(about: dict[str, Any]) -> None:
+    names = zip(about["classes"], about["thresholds"], about["trust"], strict=True)
+    rows = [*names]
+    never = [name for name, value, _ in rows if value is None]
+    if never:
+        plain_console().print(f"never present, as no score reaches the precision: {listing(never)}")
+    poor = [(name, trust) for name, _, trust in rows if trust["trust"] == "poor"]
+    if poor:
+        names_of = listing([name for name, _ in poor], 5)
+        plain_console().print(f"thresholds not to rely on ({poor[0][1]['why']}): {names_of}")

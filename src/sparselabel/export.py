@@ -1,0 +1,176 @@
+"""A finished run as one file that other programs run: ONNX, or a program of torch.export.
+
+    images (B, H, W, 3) uint8 ─▶ evaluation's view ─▶ normalisation ─▶ network
+        ─▶ scores (B, L) calibrated ─▶ present (B, L) by the thresholds
+        ─▶ maps (B, L, h, w) logits of cells
+
+Class names, thresholds and what they rest on go with it as text.
+"""
+
+import importlib.util
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.data.augment import View, views_of
+from sparselabel.errors import ConfigError, ModelError, ResourceError
+from sparselabel.evaluate.calibration import Floats
+from sparselabel.evaluate.decisions import Decisions, decisions_of
+from sparselabel.evaluate.maps import cells_of
+from sparselabel.evaluate.run import load_classifier
+from sparselabel.evaluate.thresholds import NEVER
+from sparselabel.model.classifier import Classifier
+from sparselabel.model.resize import seen
+from sparselabel.place import require_file_to_write
+from sparselabel.run_folder import RunFolder
+
+KINDS = (".onnx", ".pt2")
+OUTPUTS = ("scores", "maps", "present")
+PREFIX = "sparselabel."
+"""How the keys of our text begin in an ONNX file."""
+TEXT = "sparselabel.json"
+"""The same in a .pt2 file."""
+
+
+class Exported(nn.Module):
+    """What is exported: whole pictures in, calibrated scores, maps and decisions out."""
+
+    slope: Tensor
+    offset: Tensor
+    thresholds: Tensor
+
+    def __init__(self, model: Classifier, view: View, decisions: Decisions, thresholds: Floats) -> None:
+        super().__init__()
+        self.model = model
+        self.size = view.size
+        self.centre = None if view.squash else view.centre
+        for name, values in (
+            ("slope", decisions.calibration.slope),
+            ("offset", decisions.calibration.offset),
+            ("thresholds", thresholds),
+        ):
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``images`` (B, H, W, 3) uint8 RGB, all of one size."""
+        output = self.model(seen(images, self.size, self.centre), maps=True)
+        scores = torch.sigmoid(self.slope * output.logits + self.offset)
+        return scores, cells_of(output), scores >= self.thresholds
+
+
+def exported(
+    path: Path, precision: float | None = None, threshold: float | None = None
+) -> tuple[Exported, dict[str, Any]]:
+    """A run's module, and the text that goes with it."""
+    run = RunFolder(path)
+    decisions = decisions_of(path)
+    thresholds = decisions.thresholds(precision, threshold)
+    view = views_of(run.config().views)[1]
+    module = Exported(load_classifier(run), view, decisions, thresholds).eval()
+    chosen = "precision" if precision is not None else "threshold" if threshold is not None else "f1"
+    about = {
+        "classes": [row.name for row in decisions.classes],
+        "thresholds": [None if value == NEVER else round(value, 6) for value in thresholds.tolist()],
+        "thresholds_for": chosen if chosen == "f1" else f"{chosen} {precision or threshold:g}",
+        "trust": [{"trust": row.trust, "why": row.why} for row in decisions.classes],
+        "calibration": {
+            "slope": decisions.calibration.slope.tolist(),
+            "offset": decisions.calibration.offset.tolist(),
+            "formula": "score = sigmoid(slope * logit + offset)",
+        },
+        "view": {
+            "size": view.size,
+            "crop": "all, squashed" if view.squash else f"central square, {view.centre:g} of the short side",
+            "resampling": "antialiased bilinear, inside the model",
+        },
+        "inputs": {"images": "uint8 RGB (batch, height, width, 3), upright"},
+        "outputs": {
+            "scores": "float32 (batch, classes), calibrated",
+            "maps": "float32 (batch, classes, h, w), logits of cells",
+            "present": "bool (batch, classes), scores >= thresholds",
+        },
+        "method": run.config().method,
+        "versions": run.about().get("versions", {}),
+    }
+    return module, about
+
+
+def check_target(out: Path, force: bool) -> None:
+    """Raise if nothing can be exported to a file, before any work."""
+    if out.suffix.lower() not in KINDS:
+        raise ConfigError(f"a model is exported to a file that ends in .onnx or .pt2, not {out}")
+    if out.suffix.lower() == ".onnx":
+        missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ConfigError(
+                f"ONNX needs {' and '.join(missing)}: `pip install 'sparselabel[export]'`, or export a .pt2 "
+                "file"
+            )
+    require_file_to_write(out, "name another file")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} exists already: name another file, or replace it with --force")
+
+
+def export_run(
+    path: Path, out: Path, *, precision: float | None = None, threshold: float | None = None
+) -> dict[str, Any]:
+    """Write a run as .onnx or .pt2, whole or not at all; returns the text that goes with it."""
+    module, about = exported(path, precision, threshold)
+    partial = out.with_name(f"{out.stem}.partial{out.suffix}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's exporter remarks on its own inside
+            write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
+            write(module, about, partial)
+        partial.replace(out)
+    except MemoryError as error:
+        raise ResourceError(f"{path} does not fit into memory while it is exported: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return about
+
+
+def _example(module: Exported) -> tuple[tuple[Tensor], dict[str, Any]]:
+    """Two pictures of a size that is neither the view's nor square, and which sizes may vary."""
+    dims = torch.export.Dim
+    shapes = {"images": {0: dims("batch"), 1: dims("height", min=2), 2: dims("width", min=2)}}
+    return (torch.zeros(2, module.size + 3, module.size + 7, 3, dtype=torch.uint8),), shapes
+
+
+def _program(module: Exported) -> Any:
+    example, shapes = _example(module)
+    try:
+        return torch.export.export(module, example, dynamic_shapes=shapes)
+    except Exception as error:  # whatever torch meets in a network of somebody else
+        first = str(error).strip().splitlines()[:1]
+        raise ModelError(
+            f"torch.export cannot take this backbone ({type(error).__name__}: {''.join(first)}): "
+            "`sparselabel predict` runs it, and other backbones can be exported"
+        ) from error
+
+
+def _write_program(module: Exported, about: dict[str, Any], out: Path) -> None:
+    torch.export.save(_program(module), out, extra_files={TEXT: json.dumps(about, ensure_ascii=False)})
+
+
+def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
+    _, shapes = _example(module)
+    program = torch.onnx.export(
+        _program(module),
+        dynamo=True,
+        input_names=["images"],
+        output_names=[*OUTPUTS],
+        dynamic_shapes=shapes,
+        verbose=False,
+    )
+    if program is None:
+        raise ModelError("torch made no ONNX program of this model: export a .pt2 file")
+    for key, value in about.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        program.model.metadata_props[PREFIX + key] = text
+    program.save(out)

@@ -1,0 +1,155 @@
+"""Exported files give the scores of `predict`: within 1e-4 at the view's size, within 5e-3 at others."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sparselabel import load_predictor
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, RunError
+from sparselabel.evaluate.decisions import decisions_of
+from sparselabel.export import TEXT, check_target, export_run, exported
+from sparselabel.export_check import largest_difference
+from sparselabel.train.run import train_run
+from tests.cli.conftest import Command, command
+from tests.train.conftest import small, tiny
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
+__all__ = ["command", "small"]
+
+
+@pytest.fixture(scope="module")
+def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny(frozen=True, backbone="test_resnet", head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
+    path = tmp_path_factory.mktemp("exported") / "run"
+    train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def onnx(run: Path) -> Path:
+    out = run.parent / "model.onnx"
+    export_run(run, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def photos(run: Path) -> list[Path]:
+    """Three pictures: of the view's size, larger, and smaller and narrow."""
+    random = np.random.default_rng(0)
+    paths = []
+    for number, (width, height) in enumerate([(32, 32), (90, 60), (20, 45)]):
+        pixels = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        paths.append(run.parent / f"{number}.png")
+        Image.fromarray(pixels).save(paths[-1])
+    return paths
+
+
+def pixels_of(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image)[None]
+
+
+def test_onnxruntime_gives_the_scores_of_predict(run: Path, onnx: Path, photos: list[Path]) -> None:
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    for path, found, tolerance in zip(
+        photos, load_predictor(run, device="cpu")(photos, maps=True), (1e-4, 5e-3, 5e-3), strict=True
+    ):
+        scores, maps, present = session.run(["scores", "maps", "present"], {"images": pixels_of(path)})
+        assert scores[0] == pytest.approx(found.scores, abs=tolerance)
+        assert found.maps is not None
+        assert maps[0] == pytest.approx(found.maps, abs=50 * tolerance)
+        named = {name for name, _ in found.labels}
+        sure = np.abs(found.scores - decisions_of(run).thresholds()) > tolerance
+        assert present[0][sure].tolist() == [name in named for name in np.array(CLASSES(run))[sure]]
+
+
+def CLASSES(run: Path) -> list[str]:  # noqa: N802
+    return [row.name for row in decisions_of(run).classes]
+
+
+def test_any_batch_and_size(onnx: Path) -> None:
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    assert (given.name, given.shape, given.type) == (
+        "images",
+        ["batch", "height", "width", 3],
+        "tensor(uint8)",
+    )
+    for shape in ((1, 5, 300, 3), (5, 32, 32, 3), (2, 33, 31, 3)):
+        scores, maps, present = session.run(None, {"images": np.zeros(shape, np.uint8)})
+        assert (scores.shape[0], maps.ndim, present.dtype) == (shape[0], 4, np.bool_)
+        assert scores.shape == maps.shape[:2] == present.shape
+
+
+def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    text = session.get_modelmeta().custom_metadata_map
+    decisions = decisions_of(run)
+    assert json.loads(text["sparselabel.classes"]) == CLASSES(run)
+    assert json.loads(text["sparselabel.thresholds"]) == pytest.approx(decisions.thresholds().tolist())
+    assert text["sparselabel.thresholds_for"] == "f1"
+    assert json.loads(text["sparselabel.trust"])[0]["why"] == decisions.classes[0].why
+    assert json.loads(text["sparselabel.view"])["size"] == 32
+    assert not list(run.parent.glob("*partial*"))
+
+
+def test_a_program_of_torch(run: Path, photos: list[Path], command: Command) -> None:
+    out = run.parent / "model.pt2"
+    done = command("export", run, out, "--threshold", "0.25")
+    assert done == 0
+    assert done.out.startswith(f"written: {out} (")
+    assert "MB; run: scores within" in done.out
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = {TEXT: ""}
+        program = torch.export.load(out, extra_files=text).module()
+    about = json.loads(text[TEXT])
+    assert (about["classes"], about["thresholds_for"]) == (CLASSES(run), "threshold 0.25")
+    scores, _, present = program(torch.from_numpy(pixels_of(photos[0]).copy()))
+    (found,) = load_predictor(run, device="cpu")(photos[:1])
+    assert scores[0].detach().numpy() == pytest.approx(found.scores, abs=1e-4)
+    assert torch.equal(present, scores >= 0.25)
+    assert command("export", run, out) == 2  # it is there
+
+
+def test_thresholds_for_a_precision(run: Path) -> None:
+    module, about = exported(run, precision=0.9)
+    assert about["thresholds_for"] == "precision 0.9"
+    wanted = decisions_of(run).thresholds(precision=0.9)
+    assert module.get_buffer("thresholds").tolist() == pytest.approx(wanted.tolist())
+    assert [value is None for value in about["thresholds"]] == (wanted > 1).tolist()
+
+
+def test_the_check_sees_another_model(run: Path, onnx: Path, command: Command, tmp_path: Path) -> None:
+    apart = largest_difference(run, onnx)
+    assert apart is not None
+    assert apart < 1e-4
+    command.monkeypatch.setattr("sparselabel.export_check.largest_difference", lambda *_: 0.5)
+    command.monkeypatch.setattr("sparselabel.export.export_run", lambda run, out, **_: out.touch() or {})
+    done = command("export", run, tmp_path / "new.onnx")
+    assert done == 1
+    assert "scores that differ from ours by 0.5, more than 0.001" in done.err
+    assert not (tmp_path / "new.onnx").exists()
+
+
+def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"ends in \.onnx or \.pt2, not .*model\.pb"):
+        check_target(tmp_path / "model.pb", force=False)
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(ConfigError, match=r"model\.onnx exists already: .* --force"):
+        check_target(tmp_path / "model.onnx", force=False)
+    check_target(tmp_path / "model.onnx", force=True)
+    with pytest.raises(RunError, match="is not a run"):
+        export_run(tmp_path, tmp_path / "x.onnx")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"ONNX needs onnx and onnxscript: `pip install 'sparselabel"):
+        check_target(tmp_path / "new.onnx", force=False)
+    check_target(tmp_path / "new.pt2", force=False)
