@@ -15,10 +15,10 @@ SCREEN = 50  # lines
 FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (
     "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
-    "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives", "--head.epochs",
-    "--full.epochs", "--head.learning-rate", "--full.learning-rate", "--views.size", "--sparsify", "--share",
-    "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe", "--config",
-    "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split", "--separator",
+    "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives",
+    "--head.epochs", "--full.epochs", "--head.learning-rate", "--full.learning-rate", "--views.size",
+    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
+    "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
 )  # fmt: skip
 """Flags in the order of how often they are wanted; where there is room, others follow as declared."""
 

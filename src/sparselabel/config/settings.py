@@ -46,7 +46,7 @@ class Settings:
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
         *+asl*, *+hill*); in pu* times log 1/u, for the chance u that an unknown label is present.
     scale
-        So many times the mean over the entries instead of their sum (asl; Query2Label takes 1000).
+        So many times the mean over the entries instead of their sum (asl); Query2Label takes 1000.
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
@@ -100,8 +100,8 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set (ll-*, em*, gr*), or of Query2Label (asl*:
-        q2l); what else is given beats them.
+        The settings of the method's paper for a data set, or of Query2Label: q2l (ll-*, em*, gr*, asl*); what
+        else is given beats them.
     """
 
     smoothing: float | None = None
