@@ -47,7 +47,7 @@ def test_every_reader_has_help(command: Command, reader: str) -> None:
 
 
 def test_train_has_a_flag_for_everything(command: Command) -> None:
-    out = command("train", "--help").out
+    out = command("train", "--help-all").out
     for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.learning-rate"):
         assert flag in out
     for flag in ("--full.weight-average", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
@@ -60,7 +60,8 @@ def test_version(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["prepare", "coco", "--help"], ["--version"]]
+    "arguments",
+    [["--help"], ["train", "--help"], ["train", "--help-all"], ["prepare", "coco", "--help"], ["--version"]],
 )
 def test_help_is_quick(arguments: list[str], tmp_path: Path) -> None:
     code = (

@@ -30,7 +30,7 @@ from sparselabel.cli import (
     review,
     train,
 )
-from sparselabel.cli.given import refuse_fractions, take_file
+from sparselabel.cli.given import note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import EVERYTHING, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
@@ -45,7 +45,7 @@ app = App(
     help_flags=["--help", "-h", EVERYTHING],
     help_formatter=ShortHelp(),
     default_parameter=Parameter(negative=()),
-    config=(take_file, refuse_fractions),
+    config=(take_file, refuse_fractions, note_flags),
     error_formatter=explained,
 )
 for flag in ("--help", "--version"):

@@ -188,6 +188,8 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
 def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     """How the test mAP grows with the number of labels: points from comparisons on more and more data.
 
+    Example: `sparselabel figure labels tenth/table.csv half/table.csv --out labels.png`
+
     Parameters
     ----------
     tables

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts.help.formatters import DefaultFormatter
 
@@ -11,19 +11,33 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 EVERYTHING = "--help-all"
-ROOM = 33  # lines that flags may take, of the 50 of a screen
+SCREEN = 50  # lines
+FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (
-    "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--method", "--seeds",
-    "--backbone", "--weights", "--frozen", "--settings.expected-positives", "--head.epochs", "--full.epochs",
-    "--head.learning-rate", "--full.learning-rate", "--views.size", "--sparsify", "--share", "--validation",
-    "--skip-broken", "--choose", "--vary", "--cluster", "--resume", "--force", "--recipe", "--config", "--seed",
-    "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split", "--separator",
+    "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
+    "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives",
+    "--head.epochs", "--full.epochs", "--head.learning-rate", "--full.learning-rate", "--views.size",
+    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
+    "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
 )  # fmt: skip
-"""Flags in the order of how often they are wanted; where there is room, others follow as they are declared."""
+"""Flags in the order of how often they are wanted; where there is room, others follow as declared."""
 
 
 class ShortHelp(DefaultFormatter):
     """Shows as many flags as fit, and says where the others are."""
+
+    used = 0
+    """Lines of the screen that are printed already."""
+
+    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
+        """Print how to call it: the first thing on the screen."""
+        self.used = len(console.render_lines(usage, options)) + 3 if usage else 0
+        super().render_usage(console, options, usage)
+
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+        """Print what it does."""
+        self.used += len(console.render_lines(description, options)) if description else 0
+        super().render_description(console, options, description)
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         """Print a panel of the help: commands and arguments whole, flags as far as they fit."""
@@ -34,6 +48,7 @@ class ShortHelp(DefaultFormatter):
             console.print(f"{left} more flags: {EVERYTHING} instead of --help shows them.", highlight=False)
 
     def _fitting(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> "HelpPanel":
+        room = max(FEWEST, SCREEN - self.used - 2)
         if panel.format != "parameter":
             return panel
         ranked = sorted(range(len(panel.entries)), key=lambda place: (_rank(panel.entries[place]), place))
@@ -50,7 +65,8 @@ class ShortHelp(DefaultFormatter):
         fits, too_many = 1, len(ranked) + 1
         while too_many - fits > 1:
             middle = (fits + too_many) // 2
-            fits, too_many = (middle, too_many) if lines(middle) <= ROOM else (fits, middle)
+            fits, too_many = (middle, too_many) if lines(middle) <= room else (fits, middle)
+        self.used += lines(fits)
         return first(fits)
 
 

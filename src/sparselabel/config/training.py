@@ -12,6 +12,10 @@ CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
 
 
+DEFAULT_METHOD = "pu"
+"""What somebody who knows nothing should take: the best over all data and kinds of labels we measured."""
+
+
 @dataclass(frozen=True)
 class Views:
     """How pictures become the model's input.
@@ -65,7 +69,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods` lists all).
+        How unknown labels are read (`sparselabel methods` lists all); auto is pu.
     backbone
         Any timm network.
     weights
@@ -91,7 +95,7 @@ class TrainConfig:
         How many training pictures to follow: their scores (and maps) are kept for every epoch.
     """
 
-    method: str = "an"
+    method: str = "auto"
     settings: Settings = field(default_factory=Settings)
     backbone: str = "resnet50"
     weights: str = "pretrained"
@@ -108,6 +112,8 @@ class TrainConfig:
     watch: int = 8
 
     def __post_init__(self) -> None:
+        if self.method == "auto":  # at once, so that nobody else has to know the word
+            object.__setattr__(self, "method", DEFAULT_METHOD)
         refuse(
             self.head.epochs + self.full.epochs == 0,
             "there is nothing to train: --head.epochs and --full.epochs are both 0",
