@@ -2,7 +2,7 @@
 
 f is the score σ(x) of an entry, x its logit, z its observed label: 1, 0 or ? (unknown), y its true one, s its
 running score; F and H are scores and heat maps of cells, t is the epoch. ℓ₊ = −log f and ℓ₋ = −log(1−f). A
-formula is the loss of an entry unless it begins with 𝓛, which is that of a batch of B pictures with L classes.
+formula is the loss of an entry unless it begins with 𝓛, which is that of a batch of B pictures, L classes.
 Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i and those made of it).
 """
 
