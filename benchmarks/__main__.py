@@ -4,5 +4,5 @@ import importlib
 
 from benchmarks.common import show
 
-for name in ("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "coco", "report"):
+for name in ("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "coco", "report", "location"):
     show(name, importlib.import_module(f"benchmarks.{name}").main())

@@ -13,8 +13,9 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report",
-    "compare", "vary", "recipes", "run_folder", "json_file", "bar", "place", "config", "errors",
+    "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report", "compare",
+    "vary", "recipes", "run_folder", "run_files", "json_file", "bar", "place", "config", "errors", "review",
+    "doctor",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -22,7 +23,8 @@ MAY_SEE = {
     "place": {"errors"},
     "json_file": {"errors"},
     "config": {"config", "errors"},
-    "run_folder": {"json_file", "config", "errors"},
+    "run_files": set[str](),
+    "run_folder": {"run_files", "json_file", "config", "errors"},
     "recipes": {"config", "errors"},
     "data": {"data", "place", "config", "errors"},
     "model": {"data", "model", "config", "errors"},
@@ -56,8 +58,10 @@ MAY_SEE = {
     },
     "export": {"data", "model", "evaluate", "run_folder", "place", "config", "errors"},
     "export_check": {"export"},
+    "review": {"data", "evaluate", "report", "review", "run_folder", "config", "errors"},
+    "doctor": {"method", "config", "errors"},
     "vary": {"config", "errors"},
-    "compare": EVERYTHING - {"report"},
+    "compare": EVERYTHING - {"report", "review", "doctor"},
     "cli": {*EVERYTHING, "cli", ""},
     "__init__": {"data", "model", "method", "evaluate", "predict"},  # the public names
     "__main__": {"cli"},

@@ -1,28 +1,23 @@
-"""What a run leaves on the disk, and where.
-
-    RUN/config.toml        the resolved configuration        RUN/run.json     data, classes, versions, command
-    RUN/metrics.jsonl      a line an epoch                   RUN/checkpoints/ the newest and the best epoch
-    RUN/watched/           a few pictures, epoch by epoch    RUN/memory/      memories too large for RAM
-    RUN/model.safetensors  the best epoch's classifier       RUN/result.json  final numbers
-    RUN/expected.json      expected positives, where they were estimated before training
-    RUN/cost.json          seconds and peak memory           RUN/scores-SPLIT.npz  scores of val and test
-    RUN/thresholds.json    calibration and thresholds of every class, from validation
-    RUN/evaluation-SPLIT.json, written by evaluate           RUN/maps-SPLIT.npz, missing-labels.npz, by report
+"""A run on the disk: beginning it, taking it up again, and reading its small files. See ``run_files``.
 
 A run with result.json is finished.
 """
 
 import shutil
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
-from sparselabel.errors import RunError
+from sparselabel.errors import RunError, counted
 from sparselabel.json_file import read_json, write_json
+from sparselabel.run_files import PEOPLES_WORK, RunFiles
 
-CONTENTS = {"weights_identity": "a weights file", "expected_identity": "a file of expected positives"}
+CONTENTS = {
+    "weights_identity": "a weights file",
+    "expected_identity": "a file of expected positives",
+    "prior_identity": "a file of a prior",
+}
 """What run.json says of the content of files that the configuration only names."""
 ORACLES = ("bce", "bce-ls", "iun")
 """Methods that see hidden labels: for runs of older versions, whose results do not say so."""
@@ -33,91 +28,28 @@ def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
     return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(RunFiles):
     """The paths of a run, and reading and writing its small files."""
-
-    path: Path
-
-    @property
-    def config_file(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.toml"
-
-    @property
-    def metrics_file(self) -> Path:
-        """A JSON line for every epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def watched(self) -> Path:
-        """Scores and maps of a few pictures, a file an epoch."""
-        return self.path / "watched"
-
-    @property
-    def memory(self) -> Path:
-        """Memories that are too large for RAM."""
-        return self.path / "memory"
-
-    @property
-    def expected_file(self) -> Path:
-        """Expected positives of every class, where they were estimated before training."""
-        return self.path / "expected.json"
-
-    @property
-    def model_file(self) -> Path:
-        """The whole classifier of the best epoch."""
-        return self.path / "model.safetensors"
-
-    @property
-    def result_file(self) -> Path:
-        """The final numbers; there once the run is finished."""
-        return self.path / "result.json"
-
-    def scores_file(self, split: str) -> Path:
-        """The scores of every picture of a split."""
-        return self.path / f"scores-{split}.npz"
-
-    def evaluation_file(self, split: str) -> Path:
-        """The measures of a split."""
-        return self.path / f"evaluation-{split}.json"
-
-    def maps_file(self, split: str) -> Path:
-        """Where the model sees classes in a few pictures of a split, for reports."""
-        return self.path / f"maps-{split}.npz"
-
-    @property
-    def missing_file(self) -> Path:
-        """Training labels that are likely missing, for reports."""
-        return self.path / "missing-labels.npz"
-
-    @property
-    def thresholds_file(self) -> Path:
-        """Calibration and thresholds of every class."""
-        return self.path / "thresholds.json"
-
-    @property
-    def cost_file(self) -> Path:
-        """Seconds and peak memory."""
-        return self.path / "cost.json"
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return self.result_file.is_file()
 
-    def begin(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> None:
-        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked."""
+    def begin(
+        self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool, answers: bytes = b""
+    ) -> None:
+        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked.
+
+        ``answers`` is the content of given-answers.csv, if the run is trained with some.
+        """
         if self.goes_on(config, about, resume=resume, force=force):
             return
         if force and self.path.exists():
-            shutil.rmtree(self.path)
+            self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
+        if answers:
+            self.given_answers_file.write_bytes(answers)
         write_json(self.path / "run.json", about)
         configuration.save(config, self.config_file)
 
@@ -138,12 +70,21 @@ class RunFolder:
             )
         return False
 
+    def _clear(self) -> None:
+        """Delete the run, but not what people have answered."""
+        for item in self.path.iterdir():
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item)
+            elif item.name not in PEOPLES_WORK:
+                item.unlink()
+
     def _replaceable(self, force: bool) -> bool:
         """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
         names = {item.name for item in self.path.iterdir()}
-        just_begun = names <= {"run.json", "run.json.partial", "config.toml.partial"}  # killed at once
+        begun = {"run.json", "run.json.partial", "config.toml.partial", "given-answers.csv", *PEOPLES_WORK}
+        just_begun = names <= begun  # killed at once
         return just_begun or (force and "run.json" in names)
 
     def refuse_other_data(self, about: dict[str, Any]) -> None:
@@ -153,6 +94,13 @@ class RunFolder:
         before = self.about()
         old, new = before["data_digest"], about["data_digest"]
         other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
+        if other == ["train"] and (before.get("answers") or about.get("answers")):
+            raise RunError(
+                f"{self.path} was begun with other answers ({_answers(before)}) than these "
+                f"({_answers(about)}), or on other data: resume it with those it was begun with"
+                + (f" (--answers {self.given_answers_file})" if before.get("answers") else "")
+                + ", replace it (--force), or choose another --out"
+            )
         if other:
             moved = before["data"] != about["data"]
             where = (
@@ -213,6 +161,12 @@ class RunFolder:
         if not self.finished:
             raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
         return read_json(self.result_file)
+
+
+def _answers(about: dict[str, Any]) -> str:
+    """How many answers a run has, in words."""
+    count = about.get("answers", 0)
+    return counted(count, "answer") if count else "none"
 
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:

@@ -14,7 +14,7 @@ from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
     "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
-    "figure", "report", "demo",
+    "figure", "report", "review", "demo",
 )  # fmt: skip
 
 EXPORTS = ("label-studio", "cvat", "fiftyone")

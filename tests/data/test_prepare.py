@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import ALL, Preparation
+from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.marks import Marks
@@ -181,6 +182,22 @@ def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidd
         del said["splits"]["train"]["seen"]
         index.write_text(json.dumps(said))
         assert len(open_prepared(made.folder).train.seen) == count
+
+
+def test_masks_go_with_their_marks(tmp_path: Path) -> None:
+    source = scenes.make(tmp_path / "scenes", train=8, test=2, size=48)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        prepared = prepare(source, tmp_path / "scenes", SINGLE)
+    for split, rows in zip(prepared.splits.values(), (*split_rows(8, 0.2), np.arange(2)), strict=True):
+        assert split.masks is not None
+        assert len(split.masks) == len(split.marks) > 0
+        for row, drawn in enumerate(rows):
+            name = "test" if split.name == "test" else "train"
+            numbers = scenes.make_scene(0, int(drawn), 48, name).instances
+            for number, mark in enumerate(split.marks.of_rows([row])[0].tolist(), 1):
+                np.testing.assert_array_equal(split.masks.decode(mark), numbers == number)
+    assert isinstance(prepared.train.masks and prepared.train.masks.texts, np.memmap)
 
 
 def test_an_annotator_who_prefers_larger_or_more_frequent_classes(tmp_path: Path) -> None:
@@ -545,6 +562,10 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
         "share": 0.5,
         "label_seed": 1200,
         "prefer": "any",
+        "annotate": "I",
+        "budget": None,
+        "answers": None,
+        "cost": "flat",
         "validation": 0.2,
         "validation_labels": "full",
         "keep_train": 1.0,

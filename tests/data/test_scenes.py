@@ -140,6 +140,9 @@ def test_a_folder_of_scenes(tmp_path: Path) -> None:
                 assert np.abs(np.asarray(picture, dtype=float) - scene.image).mean() < 4
             with Image.open(source.root / f"masks/{name}/{row:06d}.png") as mask:
                 np.testing.assert_array_equal(np.asarray(mask), scene.instances)
+            assert split.masks is not None
+            for number, mark in enumerate(split.marks.of_rows([row])[0].tolist(), 1):
+                np.testing.assert_array_equal(split.masks.decode(mark), scene.instances == number)
 
 
 def test_scenes_that_are_there_are_taken_and_missing_ones_made_again(tmp_path: Path) -> None:

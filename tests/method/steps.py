@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.frame import Frame
-from sparselabel.method.base import Method, Progress, Step
+from sparselabel.data.marks import Marks
+from sparselabel.method.base import Method, Progress, Step, Survey
 from sparselabel.model.output import Output
 
 PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, learning_rate=1e-3)  # consistency has joined
@@ -20,9 +21,15 @@ def make_step(
     progress: Progress = PROGRESS,
 ) -> Step:
     rows = torch.arange(len(logits)) if rows is None else rows
-    frames = (Frame.whole(len(logits)),)
+    frames = (Frame.whole(len(logits)),) * 2
     maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the picture says
-    return Step(rows, observed, (Output(logits, maps),), frames, progress, truth=truth)
+    outputs = (Output(logits, maps, maps.detach()),) * 2
+    return Step(rows, observed, outputs, frames, progress, Marks.none(), truth)
+
+
+def showing(steps: list[Step]) -> Survey:
+    """A survey that shows these steps, whatever rows are asked for."""
+    return lambda rows: steps
 
 
 def after_one_epoch(method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None) -> Method:

@@ -19,7 +19,7 @@ from sparselabel.method.catalog import (
 )
 from sparselabel.method.elements import Asymmetric, Hill
 from sparselabel.method.memory import RunningScores
-from tests.method.steps import PROGRESS, make_step, value_and_gradient
+from tests.method.steps import PROGRESS, make_step, showing, value_and_gradient
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
 SCORES = torch.tensor([[0.7, 0.4, 0.2], [0.1, 0.9, 0.6]], dtype=torch.float64)
@@ -33,18 +33,22 @@ def needed(name: str) -> dict[str, Any]:
 def test_names_are_taken_apart() -> None:
     assert parsed("en") == Combination("en")
     assert parsed("em+apl") == Combination("em+apl")
-    assert parsed("em+apl+scl") == Combination("em+apl", None, "scl")
+    assert parsed("em+apl+scl") == Combination("em+apl", None, None, "scl")
     assert parsed("asl") == Combination("asl")
     assert parsed("en+asl") == Combination("en", "asl")
-    assert parsed("en+asl+scl") == Combination("en", "asl", "scl")
-    assert parsed("hill+cl") == Combination("hill", None, "cl")
+    assert parsed("en+asl+scl") == Combination("en", "asl", None, "scl")
+    assert parsed("hill+cl") == Combination("hill", None, None, "cl")
+    assert parsed("fixmatch") == Combination("fixmatch")
+    assert parsed("patchml+cluster") == Combination("patchml", None, "cluster")
+    assert parsed("iu+asl+fixmatch+cl") == Combination("iu", "asl", "fixmatch", "cl")
     assert all(parsed(name).name == name for name in [*METHODS, *ALL])
     assert len(set(ALL) | set(METHODS)) == len(ALL) + len(METHODS)
 
 
 def test_what_combines() -> None:
-    # 11 readings of cross-entropy have 4 elements, 11 methods bring their own; all but role take consistency.
-    assert len(ALL) == 11 * (4 * 3 - 1) + 10 * 2
+    # 11 readings of cross-entropy have 4 elements, 15 methods bring their own; all but role take consistency.
+    # iu, csl-i, patchml and csl-p take cluster or fixmatch too.
+    assert len(ALL) == 10 * (4 * 3 - 1) + (4 * 3 * 3 - 1) + 11 * 2 + 3 * (3 * 3 - 1)
     assert {"an+cl", "epr+scl", "en+asl+scl", "hill+scl", "bce+focal", "gr+cl", "ll-cp+scl"} <= set(ALL)
 
 
@@ -60,6 +64,10 @@ def test_what_combines() -> None:
         ("asl+focal", r"asl does not combine with the element focal, as it brings an element of its own"),
         ("em+asl", r"em does not .* an unknown label costs its entropy there"),
         ("gr+asl+cl", r"gr does not combine with the element asl"),
+        ("patchml+asl", r"patchml does not combine with the element asl, as it brings an element of its own"),
+        ("an+cluster", r"an does not combine with cluster, .* leaves out, as iu, csl-i, patchml, csl-p can"),
+        ("fixmatch+cluster", r"fixmatch does not combine with cluster"),
+        ("patchml+scl+cluster", r"there is no method 'patchml\+scl\+cluster'"),
         ("en+slc", r"there is no method 'en\+slc': did you mean 'en\+scl'\? known: an, an-ls, asl,"),
         ("en+asl+focal", r"there is no method 'en\+asl\+focal'"),
         ("en+cl+scl", r"there is no method 'en\+cl\+scl'"),
@@ -146,11 +154,14 @@ def test_an_expected_positive_is_left_out_of_any_element() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_combination_is_finite_at_large_logits(name: str) -> None:
-    observed = torch.tensor([[1, -1, 0], [-1, 1, 0]], dtype=torch.int8)
-    truth = torch.tensor([[1, 1, 0], [0, 1, 0]], dtype=torch.int8)
+    observed = torch.tensor([[1, -1, 0], [-1, 1, 0], [-1, -1, -1]], dtype=torch.int8)
+    truth = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.int8)
     for logit in (100.0, -100.0):
         method = build_method(name, observed, **needed(name))
         method.begin_epoch(PROGRESS)
-        loss, gradient = value_and_gradient(method, torch.full((2, 3), logit), observed, truth)
+        logits = torch.full((3, 3), logit)
+        if method.needs.survey and "apl" not in name:
+            method.survey(showing([make_step(logits, observed)]))
+        loss, gradient = value_and_gradient(method, logits, observed, truth)
         assert torch.isfinite(loss)
         assert torch.isfinite(gradient).all()

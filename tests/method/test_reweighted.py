@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from sparselabel.method.robust import GeneralisedRobust, Line
 from sparselabel.method.unknown import PseudoLabelled, SoftLabels
 from tests.conftest import Golden
 from tests.method import reweighted_reference as reference
-from tests.method.steps import make_step
+from tests.method.steps import make_step, showing
 
 Case = dict[str, Any]
 
@@ -249,7 +248,7 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
             make_step(logits[rows], observed[rows], rows=rows, progress=progress)
             for rows in torch.tensor_split(order, 6)
         ]
-        method.survey(partial(iter, steps))
+        method.survey(showing(steps))
         labelled, values = soft(make_step(logits, observed, progress=progress))
         wanted = torch.from_numpy(case["outputs"]["labels_after"][number])
         assert torch.equal(labelled, wanted < 0)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Progress, Step
@@ -32,7 +33,7 @@ def test_nobody_looks_before_the_warm_up_is_over() -> None:
         progress = Progress(epoch, 4, 0, 1e-3)
         method.begin_epoch(progress)
 
-        def steps(progress: Progress = progress) -> Iterator[Step]:
+        def steps(rows: Tensor | None, progress: Progress = progress) -> Iterator[Step]:
             looked.append(progress.epoch)
             yield make_step(SCORES.logit(), OBSERVED, progress=progress)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.run_folder import RunFolder
-from sparselabel.train.expected import method_of
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.machine import start
+from sparselabel.train.methods import method_of
 from sparselabel.train.run import tell_method
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
@@ -25,6 +25,6 @@ def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, 0, log)
     method = method_of(config)
-    tell_method(method, config, data, run, fabric, machine, learner)
+    tell_method(method, config, data, run, fabric, machine, inputs)
     watch = Watch(run.watched, config.watch, inputs)
     return Session(data, config, run, log, fabric, learner, inputs, method, watch)

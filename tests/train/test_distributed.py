@@ -23,6 +23,7 @@ from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
 
 METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl", "ll-r", "ll-cp", "em+apl")
+WITH_BOXES = ("csl-i", "csl-p", "patchml+cluster", "fixmatch")
 
 
 def free_port() -> int:
@@ -33,10 +34,19 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("runs")
+    return train_twice(small, tmp_path_factory.mktemp("runs"), METHODS)
+
+
+@pytest.fixture(scope="module")
+def runs_with_boxes(marked: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return train_twice(marked, tmp_path_factory.mktemp("runs"), WITH_BOXES)
+
+
+def train_twice(data: Prepared, folder: Path, methods: tuple[str, ...]) -> dict[str, Path]:
+    """Train each method by two processes, and by one on the same batches."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     command += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
-    command += [two_processes.__file__, str(small.folder), str(folder / "two"), *METHODS]
+    command += [two_processes.__file__, str(data.folder), str(folder / "two"), *methods]
     done = subprocess.run(
         command,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -57,7 +67,7 @@ def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         patch.setattr(phases, "epoch_batches", both_shards)
         patch.setattr(LabelEstimates, "dtype", torch.float64)
         patch.setattr(RunningScores, "dtype", torch.float64)
-        two_processes.main(str(small.folder), str(folder / "one"), *METHODS)
+        two_processes.main(str(data.folder), str(folder / "one"), *methods)
     return {"one": folder / "one", "two": folder / "two", "stderr": folder / "stderr"}
 
 
@@ -73,7 +83,18 @@ def memory(run: Path, process: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared, method: str) -> None:
-    assert len(small.train) % 2 == 1
+    refuse_difference(runs, small, method)
+
+
+@pytest.mark.parametrize("method", WITH_BOXES)
+def test_the_same_with_boxes(runs_with_boxes: dict[str, Path], marked: Prepared, method: str) -> None:
+    refuse_difference(runs_with_boxes, marked, method)
+    if method == "patchml+cluster":
+        assert [step["pseudo"] > 0 for step in losses(runs_with_boxes["one"] / method)] == [False, True]
+
+
+def refuse_difference(runs: dict[str, Path], data: Prepared, method: str) -> None:
+    assert len(data.train) % 2 == 1
     one, two = runs["one"] / method, runs["two"] / method
     for ours, theirs in zip(losses(one), losses(two), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-9)
@@ -86,7 +107,7 @@ def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared
     whole = memory(one, 0)
     for process in (0, 1):
         for key, part in memory(two, process).items():
-            of_rows = part.shape[:1] == (len(small.train) // 2 + 1 - process,)
+            of_rows = part.shape[:1] == (len(data.train) // 2 + 1 - process,)
             expected = whole[key][process::2] if of_rows else whole[key]
             torch.testing.assert_close(part, expected, rtol=0, atol=1e-9)
     results = [json.loads((run / "result.json").read_text()) for run in (one, two)]

@@ -9,7 +9,8 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.method.class_counts import read_expected
 from sparselabel.method.expected import ExpectedLabels
-from sparselabel.train.expected import complete_labels, expected_positives, method_of
+from sparselabel.train.expected import complete_labels, expected_positives
+from sparselabel.train.methods import method_of
 from sparselabel.train.run import checked, train_run
 from tests.train.conftest import tiny
 

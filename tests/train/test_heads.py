@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, t
     out = tmp_path / "run"
     for config, why in (
         (tiny(classifier="token"), "this backbone has not: take a transformer"),
-        (tiny(classifier="tscam", frozen=True), "--classifier tscam needs more of a picture"),
+        (tiny(classifier="token", frozen=True), "--classifier token reads the class token"),
         (tiny(classifier="token", boost=5.0, backbone="test_vit"), "--classifier token adds none up"),
         (tiny("an+scl", classifier="query2label"), "query2label has none"),
     ):

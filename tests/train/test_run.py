@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.errors import ConfigError, DataWarning, ResourceError, RunError
 from sparselabel.evaluate.ranking import average_precision
 from sparselabel.evaluate.run import evaluate_run
-from sparselabel.method.base import Method, Needs, Step
+from sparselabel.method.base import Method, Needs, Survey
 from sparselabel.method.catalog import METHODS
 from sparselabel.method.elements import cross_entropy
 from sparselabel.method.readings import AssumedNegative
@@ -227,9 +226,9 @@ class Surveyor(AssumedNegative):
         super().__init__()
         self.seen: list[list[int]] = []
 
-    def survey(self, steps: Iterable[Step]) -> None:
+    def survey(self, steps: Survey) -> None:
         rows = []
-        for step in steps:
+        for step in steps(None):
             assert not step.outputs[0].logits.requires_grad
             rows += step.rows.tolist()
         self.seen.append(rows)

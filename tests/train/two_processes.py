@@ -16,16 +16,18 @@ SETTINGS = {
     "ll-r": Settings(share=0.05),
     "ll-cp": Settings(share=0.02),
     "em+apl": Settings(warm_up=1),
+    "csl-i": Settings(likeliest=1),
+    "patchml+cluster": Settings(near=0.2, far=0.4),
 }
 
 
 def config(method: str) -> TrainConfig:
-    """The head alone on fresh views, as batch norm would tell processes apart; two methods train everything.
+    """The head alone on fresh views, as batch norm would tell processes apart; three train everything.
 
     Their backbone has no batch norm, but parameters that its features do not depend on. en+scl compares
-    cells with heat maps there, for the head alone is its warm-up.
+    cells with heat maps there, for the head alone is its warm-up; its batches go in two parts.
     """
-    everything = method in ("an", "en+scl")
+    everything = method in ("an", "en+scl", "fixmatch")
     return TrainConfig(
         method=method,
         settings=SETTINGS.get(method, Settings()),
@@ -33,7 +35,12 @@ def config(method: str) -> TrainConfig:
         weights="none",
         views=Views(size=32),
         head=HeadPhase(epochs=2, learning_rate=1e-2, batch=8),
-        full=FullPhase(epochs=2 if everything else 0, learning_rate=1e-3, batch=8),
+        full=FullPhase(
+            epochs=2 if everything else 0,
+            learning_rate=1e-3,
+            batch=8,
+            accumulate=2 if method == "en+scl" else 1,
+        ),
         precision="64-true",
         watch=2,
     )

@@ -26,6 +26,7 @@ from sparselabel.cli import (
     prepare_exports,
     recipes,
     report,
+    review,
     train,
 )
 from sparselabel.cli.given import refuse_fractions, take_file
@@ -58,6 +59,7 @@ app.command(compare.compare)
 app.command(differ.differ)
 app.command(figure.app)
 app.command(report.report)
+app.command(review.review)
 app.command(demo.demo)
 
 

@@ -74,7 +74,7 @@ def describe(
     prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
 ) -> None:
     """Print tables of the splits, of labels a picture and of a split's classes, and the problems."""
-    from sparselabel.cli.data_tables import class_table, histogram_table, score_table, split_table
+    from sparselabel.cli.data_tables import class_table, histogram_table, mark_lines, score_table, split_table
     from sparselabel.data.describe import count_all
     from sparselabel.data.labels import UNKNOWN
     from sparselabel.data.picture_problems import sizes_of
@@ -85,6 +85,8 @@ def describe(
     for name, part in prepared.splits.items():
         if part.real is not None:
             console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} pictures have ReaL's labels too")
+    for line in mark_lines(prepared, counted):
+        console.print(line)
     console.print(EXPLAINED)
     console.print(histogram_table(counted))
     console.print()

@@ -4,7 +4,7 @@ import numpy as np
 from rich.table import Table
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.describe import WHAT, Counted, Counts
+from sparselabel.data.describe import WHAT, Counted, Counts, count_marks
 
 MOST = 40  # classes listed without --all
 EACH = 15  # of more: so many of the most frequent, and of the least
@@ -33,6 +33,35 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
             f"{counts.shares['unknown']:.1%}",
         )
     return table
+
+
+def mark_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
+    """Sentences on pictures without labels, on points, boxes and masks, and on what a budget bought."""
+    lines = []
+    for name, split in prepared.splits.items():
+        if counted[name].without:
+            lines.append(
+                f"{name}: {counted[name].without:,} of {len(split):,} pictures have no observed label at all"
+            )
+        if len(split.marks) or len(split.seen):
+            found = count_marks(split)
+            known = _several(found, "points", "boxes", "masks")
+            seen = _several({"points": found["seen_points"], "boxes": found["seen_boxes"]}, "points", "boxes")
+            lines.append(f"{name}: {known} known, {seen} observed")
+    for name, bought in prepared.made.get("bought", {}).items():
+        lines.append(
+            f"{name}: annotation {bought['kind']} of {bought['images']:,} pictures, "
+            f"{bought['answers']:,} answers ({bought['positive']:,} yes, {bought['negative']:,} no), "
+            f"{_several(bought, 'points', 'boxes')}: {bought['seconds'] / 3600:,.2f} hours, "
+            f"{bought['seconds'] / bought['seconds_of_all_answers']:.2%} of what an answer for every "
+            f"picture and class costs (cost {bought['cost']})"
+        )
+    return lines
+
+
+def _several(found: dict[str, int], *names: str) -> str:
+    """How many there are of some things: 3 points and 2 boxes."""
+    return " and ".join(f"{found[name]:,} {name}" for name in names if found[name]) or "no points or boxes"
 
 
 def histogram_table(counted: dict[str, Counts]) -> Table:

@@ -2,7 +2,7 @@
 
 import json as json_format
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -22,6 +22,7 @@ def evaluate(
     pretrained: str | None = None,
     weights: str = TrainConfig().weights,
     threshold: float = 0.5,
+    places: Literal["any", "masks", "boxes"] = "any",
     json: bool = False,
     workers: int = Machine().workers,
 ) -> None:
@@ -43,6 +44,9 @@ def evaluate(
         Weights of --pretrained: downloaded (pretrained), or those of a file.
     threshold
         Score from which a class counts as predicted.
+    places
+        What a run's maps are judged by where the data says where things are (mAP-loc).
+        any: masks where they are known, else boxes; masks, boxes: these alone.
     json
         Print JSON instead of tables.
     workers
@@ -60,9 +64,11 @@ def evaluate(
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
         with progress(pictures, f"scoring {split}") as advance:
             measured = evaluate_run(
-                run, split, data=data, threshold=threshold, workers=workers, report=advance
+                run, split, data=data, threshold=threshold, workers=workers, places=places, report=advance
             )
     else:
+        if places != "any":
+            raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
         measured = _evaluate_published(str(pretrained), split, data, weights, threshold, workers)
     if json:
         plain_console().print_json(json_format.dumps(measured))
@@ -96,6 +102,9 @@ def show(measured: dict[str, Any]) -> None:
     table.add_column("value", justify="right")
     for rule, value in measured["mean_average_precision"].items():
         table.add_row(f"mAP ({rule})", f"{100 * value['mean']:.2f}")
+    located = measured.get("location")
+    if located:
+        table.add_row(f"mAP-loc ({_places(located)})", f"{100 * located['mean']:.2f}")
     for name, value in measured["at_threshold"].items():
         table.add_row(f"{name} at {measured['threshold']}", f"{100 * value:.2f}")
     for name, value in measured["at_threshold_top_3"].items():
@@ -118,15 +127,29 @@ def show(measured: dict[str, Any]) -> None:
             contain = " (they contain the observed ones)" if who == "estimates" else ""
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
-    classes = names_first("class", "positives", "AP", "precision", "recall", "F1")
+    _show_classes(measured, located)
+
+
+def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> None:
+    """A table of the classes' measures."""
+    console = plain_console()
+    shown = ("AP-loc",) if located else ()
+    classes = names_first("class", "positives", "AP", "precision", "recall", "F1", *shown)
     for column in classes.columns[1:]:
         column.justify = "right"
     for row in measured["classes"]:
-        numbers = (row[key] for key in ("average_precision", "precision", "recall", "f1"))
+        keys = ("average_precision", "precision", "recall", "f1")
+        numbers = [row[key] for key in keys] + ([located["classes"][row["name"]]] if located else [])
         classes.add_row(row["name"], f"{row['positive']:,}", *(f"{100 * number:.1f}" for number in numbers))
     console.print(classes)
     if measured["classes_without_positives"]:
         console.print(f"without positives, counted as 0: {', '.join(measured['classes_without_positives'])}")
+
+
+def _places(located: dict[str, Any]) -> str:
+    """What maps were judged by: masks of 1,118 pictures, boxes of 4,705."""
+    parts = [f"{kind} of {counted(located[kind], 'picture')}" for kind in ("masks", "boxes") if located[kind]]
+    return ", ".join(parts)
 
 
 def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:

@@ -9,6 +9,7 @@ from sparselabel.cli.terminal import names_first, plain_console
 PAPERS = (
     "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
     "    Single-Label Annotations (P1s: its supplement).\n"
+    "P2: PatchML: Patch Based Learning for Multi-label Image Classification.\n"
     "P3: Cole et al. 2021, Multi-Label Learning from Single Positive Labels.\n"
     "P4: the reproduction of Query2Label and of P3.\n"
     "Lin et al. 2017, Focal Loss for Dense Object Detection.\n"
@@ -17,12 +18,15 @@ PAPERS = (
     "Kim et al. 2022, Large Loss Matters in Weakly Supervised Multi-Label Classification.\n"
     "Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label\n"
     "    Classification.\n"
+    "Ben-Baruch et al. 2022, Multi-label Classification with Partial Annotations using Class-aware\n"
+    "    Selective Loss.\n"
+    "Sohn et al. 2020, FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence.\n"
     "Zhou et al. 2022, Acknowledging the Unknown for Multi-label Learning with Single Positive Labels.\n"
     "Chen et al. 2024, Boosting Single Positive Multi-label Classification with Generalized Robust Loss."
 )
 SCALE = (
     "A combination is on the scale of the mean over entries, also where a part alone is a sum. Of a setting "
-    "that several parts have, the last part takes it; momentum is shared."
+    "that several parts have, the last part takes it; momentum and box_rule are shared."
 )
 
 
@@ -53,12 +57,22 @@ def methods(name: str | None = None, /) -> None:
 
 def how_they_combine() -> str:
     """What can stand together in a name."""
-    from sparselabel.method.catalog import CONSISTENCY, ELEMENTS, METHODS, with_consistency, with_elements
+    from sparselabel.method.catalog import (
+        CONSISTENCY,
+        ELEMENTS,
+        METHODS,
+        UNLABELLED,
+        with_consistency,
+        with_elements,
+        with_unlabelled,
+    )
 
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
-        "They combine: METHOD+ELEMENT+CONSISTENCY, each of the two if you like, as en+asl+scl or hill+scl.\n"
+        "They combine: METHOD+ELEMENT+UNLABELLED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
         f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy: on {', '.join(with_elements())}.\n"
+        f"  UNLABELLED {', '.join(UNLABELLED)}, for pictures without labels: "
+        f"on {', '.join(with_unlabelled())}.\n"
         f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"
         "With --boost 5 the head of any of them is boosted (BoostLU)."
     )
@@ -100,6 +114,7 @@ def needs_of(name: str) -> str:
         "observed negatives": needs.negatives,
         "cell maps": needs.maps,
         "points or boxes": needs.marks,
+        "two fresh views of every picture": needs.views > 1,
         "a pass over the pictures before epochs": needs.survey,
         "expected_positives": "expected_positives" in has,
     }

@@ -10,8 +10,10 @@ from cyclopts import Parameter
 from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.errors import listing
 
 Flat = Parameter(name="*")
+Several = Parameter(consume_multiple=True)
 CONFIG, MACHINE, HANDLING = TrainConfig(), Machine(), Handling()
 
 
@@ -20,6 +22,7 @@ def train(
     /,
     *,
     out: Path,
+    answers: Annotated[list[Path] | None, Several] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
     handling: Annotated[Handling, Flat] = HANDLING,
@@ -35,11 +38,28 @@ def train(
         Prepared data, as `sparselabel prepare` wrote it.
     out
         Folder of the run.
+    answers
+        What reviewers answered, in one or more files of `sparselabel review`; of two answers to the same
+        question the last counts. They add to the observed labels.
     """
+    from sparselabel.data.answers import read_answers, with_answers
     from sparselabel.data.dataset import open_prepared
+
+    if handling.dry_run:
+        from sparselabel.cli.dry_run import show
+        from sparselabel.train.dry_run import dry_run
+
+        cost = dry_run(open_prepared(data), config, out, machine, handling, sys.argv)
+        if first_process():
+            show(cost)
+        return
     from sparselabel.train.run import train_run
 
-    result = train_run(open_prepared(data), config, out, machine, handling, sys.argv)
+    prepared = open_prepared(data)
+    if answers:
+        said = [answer for file in answers for answer in read_answers(file)]
+        prepared = with_answers(prepared, said, listing(answers))
+    result = train_run(prepared, config, out, machine, handling, sys.argv)
     if handling.quiet or not first_process():
         return
     console = plain_console()

@@ -96,10 +96,12 @@ def shared_features(data: "Prepared", run: Planned) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.augment import views_of
     from sparselabel.train.features import features_file
+    from sparselabel.train.methods import stores_cells
 
     if not run.config.frozen:
         return None
-    file = features_file(data.train, data.folder / "features", run.config, views_of(run.config.views)[1])
+    view, cells = views_of(run.config.views)[1], stores_cells(run.config)
+    file = features_file(data.train, data.folder / "features", run.config, view, cells)
     return None if file.exists() else file
 
 

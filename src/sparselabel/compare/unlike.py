@@ -18,7 +18,20 @@ PAPERS_DATA = {
     "imagenet": (1000, 50000),
 }
 """Classes and test pictures of the papers, by the reader that a recipe prepares its data with."""
-HIDDEN_BY = ("sparsify", "positives", "negatives", "share", "prefer", "keep_train")
+HIDDEN_BY = (
+    "sparsify",
+    "positives",
+    "negatives",
+    "share",
+    "prefer",
+    "keep_train",
+    "annotate",
+    "budget",
+    "answers",
+    "cost",
+)
+NUMBERS = {"budget": float, "answers": int}
+"""Settings that are not given by default, and what they are if they are."""
 NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
@@ -43,7 +56,8 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
             f"data {data.name} with {size[0]:,} classes and {size[1]:,} test pictures (the paper's has "
             f"{classes:,} and {pictures:,})"
         )
-    made = {name: data.made["preparation"].get(name) for name in HIDDEN_BY}
+    defaults = asdict(Preparation())  # data of older versions does not say all
+    made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
     wanted = [_preparation(words) for words in commands if "--labels" not in words]
     if wanted and made not in wanted:
         kept = [
@@ -59,7 +73,8 @@ def _preparation(words: list[str]) -> dict[str, Any]:
     said = {}
     for name in HIDDEN_BY:
         flag = f"--{name.replace('_', '-')}"
-        said[name] = type(defaults[name])(words[words.index(flag) + 1]) if flag in words else defaults[name]
+        number = NUMBERS.get(name, type(defaults[name]))
+        said[name] = number(words[words.index(flag) + 1]) if flag in words else defaults[name]
     return said
 
 

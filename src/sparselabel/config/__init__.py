@@ -5,26 +5,29 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 """
 
 from sparselabel.config.files import from_dict, load, save
-from sparselabel.config.preparing import ALL, PAPER_SEED, SUBSET_SEED, Kind, Preparation, Sparsify
+from sparselabel.config.phase import FullPhase, HeadPhase, Phase
+from sparselabel.config.preparing import (
+    ALL,
+    PAPER_SEED,
+    SUBSET_SEED,
+    Annotation,
+    Cost,
+    Kind,
+    Preparation,
+    Sparsify,
+)
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
-from sparselabel.config.training import (
-    WORKERS,
-    FullPhase,
-    Handling,
-    HeadPhase,
-    Machine,
-    Phase,
-    TrainConfig,
-    Views,
-)
+from sparselabel.config.training import WORKERS, Handling, Machine, TrainConfig, Views
 
 __all__ = [
     "ALL",
     "PAPER_SEED",
     "SUBSET_SEED",
     "WORKERS",
+    "Annotation",
     "Comparison",
+    "Cost",
     "FullPhase",
     "Handling",
     "HeadPhase",

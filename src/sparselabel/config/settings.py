@@ -35,9 +35,13 @@ class Settings:
     threshold
         Score above which an unknown label counts as positive (pseudo*, splc*).
     positive_focus
-        Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*).
+        Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*,
+        csl-*, patchml*, fixmatch*).
     negative_focus
-        Exponent γ₋ of focal losses for negatives (focal*, asl*, splc*, *+focal*, *+asl*).
+        Exponent γ₋ of focal losses for negatives (focal*, asl*, splc*, *+focal*, *+asl*, csl-*, patchml*,
+        fixmatch*).
+    unknown_focus
+        Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
         *+asl*, *+hill*).
@@ -53,6 +57,44 @@ class Settings:
         w at the end (gr*), of the belief σ(wp + b) in unknown labels; it starts at 0.
     belief_offset
         b at the end (gr*), of the belief σ(wp + b) in unknown labels; it starts at -2.
+    unknown
+        What an unknown label is (csl-*, patchml*): negative, left out (ignore), or left out where it is
+        likely positive and else negative (selective).
+    likeliest
+        So many unknown labels a picture of a batch count as likely positive (csl-*, patchml*).
+    prior
+        How often each class is there (csl-*, patchml*), to leave out unknown labels of frequent ones: a
+        JSON or CSV file with a number for each class by name; or auto: the mean scores of a short run in
+        ignore mode, which comes first. Default: not looked at.
+    prior_threshold
+        The prior above which a class is frequent (csl-*, patchml*).
+    unknown_cells
+        As unknown, for cells (patchml*); selective: as csl-p has it.
+    patch_weight
+        w_patch of the loss of cells (patchml*, csl-p*).
+    positive_cell_weight
+        w₊ of cells that a point or box makes positive (patchml*, csl-p*).
+    negative_cell_weight
+        w₋ of cells of absent classes (patchml*, csl-p*).
+    unknown_cell_weight
+        w_u of unknown cells that count as negative (patchml*, csl-p*).
+    box_rule
+        Which cells a box makes positive (patchml*, csl-p*, *+cluster*): those it covers by half, or any.
+    prototypes
+        What prototypes are means of (*+cluster*): annotated cells, or whole pictures. Default: cells, where
+        the method has points or boxes.
+    near
+        d⁺, the cosine distance to a prototype up to which a picture is positive (*+cluster*).
+    far
+        d⁻, the cosine distance to a prototype beyond which a picture is negative (*+cluster*).
+    pseudo_weight
+        Weight of pseudo labels (*+cluster*).
+    sure_positive
+        τ₊, the weak view's score above which a label is the strong view's target (fixmatch*, *+fixmatch*).
+    sure_negative
+        τ₋, the score below which it is (fixmatch*, *+fixmatch*).
+    strong_weight
+        Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
         The settings of the method's paper for a data set (ll-*, em*, gr*); what else is given beats them.
     """
@@ -77,6 +119,24 @@ class Settings:
     warm_up: int | None = None
     belief_slope: float | None = None
     belief_offset: float | None = None
+    unknown_focus: float | None = None
+    unknown: Literal["negative", "ignore", "selective"] | None = None
+    likeliest: int | None = None
+    prior: str | None = None
+    prior_threshold: float | None = None
+    unknown_cells: Literal["negative", "ignore", "selective"] | None = None
+    patch_weight: float | None = None
+    positive_cell_weight: float | None = None
+    negative_cell_weight: float | None = None
+    unknown_cell_weight: float | None = None
+    box_rule: Literal["half", "any"] | None = None
+    prototypes: Literal["cells", "pictures"] | None = None
+    near: float | None = None
+    far: float | None = None
+    pseudo_weight: float | None = None
+    sure_positive: float | None = None
+    sure_negative: float | None = None
+    strong_weight: float | None = None
     preset: Literal["voc", "coco", "nus", "cub"] | None = None
 
     def given(self) -> dict[str, Any]:

@@ -3,86 +3,13 @@
 import math
 import os
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
+from sparselabel.config.phase import FullPhase, HeadPhase, Phase, refuse
 from sparselabel.config.settings import Settings
-from sparselabel.errors import ConfigError
 
 CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One phase of training.
-
-    Parameters
-    ----------
-    epochs
-        Epochs; 0 leaves the phase out.
-    learning_rate
-        Learning rate at the start.
-    batch
-        Pictures in a step, over all processes.
-    optimiser
-        Optimiser (sgd has momentum .9).
-    schedule
-        How the learning rate goes on, step by step.
-    weight_decay
-        Weight decay.
-    clip
-        Largest norm of the gradient; 0: not clipped.
-    weight_average
-        Decay of a running average of the weights, which is then evaluated and kept; 0: none.
-    patience
-        Stop after so many epochs without a better validation; 0: never.
-    start
-        Start from the last or the best epoch of the phase before.
-    """
-
-    called: ClassVar[str] = "phase"
-
-    epochs: int = 0
-    learning_rate: float = 1e-3
-    batch: int = 16
-    optimiser: Literal["adam", "adamw", "sgd"] = "adam"
-    schedule: Literal["constant", "cosine", "one-cycle"] = "constant"
-    weight_decay: float = 0.0
-    clip: float = 0.0
-    weight_average: float = 0.0
-    patience: int = 0
-    start: Literal["last", "best"] = "last"
-
-    def __post_init__(self) -> None:
-        # Written so that not-a-number is refused too.
-        for name in ("epochs", "weight_decay", "clip", "patience"):
-            value = getattr(self, name)
-            flag = f"{self.called}.{name.replace('_', '-')}"
-            _refuse(not value >= 0, f"{flag} must not be negative, but is {value}")
-        rate, average = self.learning_rate, self.weight_average
-        _refuse(not 0 < rate < math.inf, f"{self.called}.learning-rate must be above 0, not {rate}")
-        _refuse(self.batch < 1, f"{self.called}.batch must be at least 1, not {self.batch}")
-        _refuse(not 0 <= average < 1, f"{self.called}.weight-average must be in [0, 1), not {average}")
-
-
-@dataclass(frozen=True)
-class HeadPhase(Phase):
-    """The head alone, on a frozen backbone. See Phase."""
-
-    called: ClassVar[str] = "head"
-
-    epochs: int = 25
-
-
-@dataclass(frozen=True)
-class FullPhase(Phase):
-    """Everything, backbone included. See Phase."""
-
-    called: ClassVar[str] = "full"
-
-    learning_rate: float = 1e-5
-    schedule: Literal["constant", "cosine", "one-cycle"] = "cosine"
-    batch: int = 16
 
 
 @dataclass(frozen=True)
@@ -108,12 +35,12 @@ class Views:
     flip: float = 0.5
 
     def __post_init__(self) -> None:
-        _refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
-        _refuse(
+        refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
+        refuse(
             not 0 < self.smallest_crop <= 1,
             f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
         )
-        _refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
+        refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
 
 
 @dataclass(frozen=True)
@@ -166,17 +93,17 @@ class TrainConfig:
     watch: int = 8
 
     def __post_init__(self) -> None:
-        _refuse(
+        refuse(
             self.head.epochs + self.full.epochs == 0,
             "there is nothing to train: --head.epochs and --full.epochs are both 0",
         )
-        _refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
-        _refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
-        _refuse(
+        refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
+        refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
+        refuse(
             self.frozen and self.head.epochs == 0,
             "--frozen trains the head on stored features: give --head.epochs",
         )
-        _refuse(
+        refuse(
             self.boost is not None and not 0 < self.boost < math.inf,
             f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
         )
@@ -215,8 +142,8 @@ class Machine:
     memories: Literal["auto", "ram", "file"] = "auto"
 
     def __post_init__(self) -> None:
-        _refuse(self.devices < 1, f"devices must be at least 1, not {self.devices}")
-        _refuse(self.workers < 0, f"workers must not be negative, but is {self.workers}")
+        refuse(self.devices < 1, f"devices must be at least 1, not {self.devices}")
+        refuse(self.workers < 0, f"workers must not be negative, but is {self.workers}")
 
 
 @dataclass(frozen=True)
@@ -233,17 +160,16 @@ class Handling:
         Say nothing but errors.
     tensorboard
         Write TensorBoard files too (needs the extra `tensorboard`).
+    dry_run
+        Only measure what the run would need: take a few steps of each phase, tell memory, disk and time, and
+        write nothing.
     """
 
     resume: bool = False
     force: bool = False
     quiet: bool = False
     tensorboard: bool = False
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
-        _refuse(self.resume and self.force, "--resume goes on with a run, --force replaces it: give one")
-
-
-def _refuse(wrong: bool, why: str) -> None:
-    if wrong:
-        raise ConfigError(why)
+        refuse(self.resume and self.force, "--resume goes on with a run, --force replaces it: give one")

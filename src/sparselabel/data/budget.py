@@ -8,18 +8,20 @@ budget of 100 %. What is bought for a yes besides the answer is the kind of anno
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.config import Annotation, Cost
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError
 
-Kind = Literal["I", "SP", "SB", "AP", "AB"]
-KINDS: tuple[Kind, ...] = ("I", "SP", "SB", "AP", "AB")
+Kind = Annotation
+KINDS: tuple[Kind, ...] = get_args(Annotation)
 Indices = npt.NDArray[np.int64]
+Seed = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ FLAT = Prices(mean_point=84.9 / 80, mean_box=101 / 80)
 """P2's prices on COCO."""
 FLAT_OBJECTS365 = Prices(mean_point=372 / 365, mean_box=395 / 365)
 """P2's prices on Objects365."""
+PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, "per-positive": Prices()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ class Bought:
 
 
 def buy(
-    truth: Labels, marks: Marks, kind: Kind, seconds: float, prices: Prices | None = None, seed: int = 0
+    truth: Labels, marks: Marks, kind: Kind, seconds: float, prices: Prices | None = None, seed: Seed = 0
 ) -> Bought:
     """Ask random questions, none twice, until the seconds are spent; P2's "random per annotation".
 
@@ -73,16 +76,53 @@ def buy(
     random = np.random.default_rng(seed)
     size = truth.size
     affordable = min(size, int(seconds // _least(kind, prices)))
-    if affordable == size:
-        questions = random.permutation(size)
-    else:  # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
-        questions = random.permutation(random.choice(size, affordable, replace=False, shuffle=False))
+    return _answered(truth, marks, kind, prices, _questions(size, affordable, random), random, seconds)
+
+
+def ask(
+    truth: Labels, marks: Marks, kind: Kind, answers: int, prices: Prices | None = None, seed: Seed = 0
+) -> Bought:
+    """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
+    prices = prices or Prices()
+    _refuse(truth, kind, answers)
+    refuse_answers(truth, answers)
+    random = np.random.default_rng(seed)
+    return _answered(truth, marks, kind, prices, _questions(truth.size, answers, random), random, np.inf)
+
+
+def refuse_answers(truth: Labels, answers: int) -> None:
+    """Raise if there are not so many questions."""
+    if answers > truth.size:
+        raise ConfigError(
+            f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
+            f"pictures and {truth.shape[1]:,} classes have: ask fewer"
+        )
+
+
+def _questions(size: int, count: int, random: np.random.Generator) -> Indices:
+    """So many of all questions, in random order."""
+    if count == size:
+        return random.permutation(size)
+    # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
+    return random.permutation(random.choice(size, count, replace=False, shuffle=False))
+
+
+def _answered(
+    truth: Labels,
+    marks: Marks,
+    kind: Kind,
+    prices: Prices,
+    questions: Indices,
+    random: np.random.Generator,
+    seconds: float,
+) -> Bought:
+    """What the first of these questions bring, as many as the seconds allow."""
     firsts, counts, order = _things(marks, truth.shape)
     yes = truth.ravel()[questions] == POSITIVE
     found = np.where(yes, _counts_of(questions, firsts, counts), 0)
     costs = _costs(kind, prices, found)
     asked = int(np.searchsorted(np.cumsum(costs), seconds * (1 + 1e-12), side="right"))
-    questions, yes, found = questions[:asked], yes[:asked], found[:asked]
+    questions, found = questions[:asked], found[:asked]
     observed = np.full_like(truth, UNKNOWN)
     observed.ravel()[questions] = truth.ravel()[questions]
     chosen = _chosen(kind, questions[found > 0], firsts, counts, order, random)

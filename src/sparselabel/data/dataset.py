@@ -4,6 +4,7 @@
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
                /mark_rows.npy  mark_classes.npy  mark_centres.npy  mark_sizes.npy
                /seen_rows.npy, …  marks that training may see, where these are neither all nor none
+               /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the marks, where there are some
                /real.npy      ImageNet's reassessed labels, where the data has them
 
 ``truth`` is all that is known, ``observed`` what training may see of it; ``parts.py`` writes both. Likewise
@@ -13,17 +14,22 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
+from sparselabel.data.masks import Masks
 from sparselabel.errors import DataError, nearest, numpy_said
+
+if TYPE_CHECKING:
+    from sparselabel.data.answers import Answer
 
 FORMAT = 1
 MARK_COLUMNS = ("rows", "classes", "centres", "sizes")
+MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
 
 Seen = Literal["all", "none", "own"]
@@ -35,7 +41,9 @@ class PreparedSplit:
     """One split: N pictures with all that is known of their labels, and what training may see of it.
 
     ``marks`` are all points and boxes, to judge and to choose by; ``seen`` are those that training may see.
-    ``digest`` identifies the split's pictures, labels and marks; ``digests`` (N,) its pictures' bytes.
+    ``masks`` are those of all marks, in their order, where things have masks. ``digest`` identifies the
+    split's pictures, labels and marks, but not masks: no training sees them, and a run on data that was
+    prepared before there were masks may be judged by them. ``digests`` (N,) identify its pictures' bytes.
     ``real`` (N, L) are ImageNet's reassessed labels; the row of a picture without them is UNKNOWN.
     """
 
@@ -49,6 +57,7 @@ class PreparedSplit:
     digest: str
     real: Labels | None = None
     seen: Marks = field(default_factory=Marks.none)
+    masks: Masks | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -60,13 +69,17 @@ class PreparedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Prepared data, opened: its splits by name, always with "train"."""
+    """Prepared data, opened: its splits by name, always with "train".
+
+    ``answers`` are those of reviewers that were laid over what training observes (``answers.py``).
+    """
 
     folder: Path
     name: str
     classes: tuple[str, ...]
     splits: dict[str, PreparedSplit]
     made: dict[str, Any] = field(default_factory=dict)
+    answers: "tuple[Answer, ...]" = ()
 
     @property
     def train(self) -> PreparedSplit:
@@ -141,6 +154,9 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         digest=about["digest"],
         real=array("real", count, len(classes)) if about.get("real") else None,
         seen=everything if which == "all" else marks("seen") if which == "own" else Marks.none(),
+        masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
+        if about.get("masks")
+        else None,
     )
 
 

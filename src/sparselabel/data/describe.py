@@ -47,6 +47,11 @@ class Counts:
         return bool((self.per_class["positive"] > self.per_class["observed_positive"]).any())
 
     @property
+    def without(self) -> int:
+        """How many pictures have no observed label at all."""
+        return int((self.per_picture["observed_positive"] + self.per_picture["observed_negative"] == 0).sum())
+
+    @property
     def shares(self) -> dict[str, float]:
         """What is observed of all labels: the share of positives, of negatives, and of unknown ones."""
         everything = max(len(self.per_picture["positive"]) * len(self.per_class["positive"]), 1)
@@ -109,7 +114,23 @@ def description(prepared: Prepared, counted: dict[str, Counts]) -> dict[str, Any
     """Counts per split and class, as ``sparselabel data --json`` prints them."""
     return {
         "name": prepared.name,
-        "splits": {name: _described(prepared.classes, counts) for name, counts in counted.items()},
+        "splits": {
+            name: _described(prepared.classes, counts) | {"marks": count_marks(prepared.splits[name])}
+            for name, counts in counted.items()
+        },
+        **({"bought": prepared.made["bought"]} if "bought" in prepared.made else {}),
+    }
+
+
+def count_marks(split: PreparedSplit) -> dict[str, int]:
+    """How many points, boxes and masks are known, and how many points and boxes training may see."""
+    points, seen = int(split.marks.is_point.sum()), int(split.seen.is_point.sum())
+    return {
+        "points": points,
+        "boxes": len(split.marks) - points,
+        "masks": int(split.masks.there.sum()) if split.masks is not None else 0,
+        "seen_points": seen,
+        "seen_boxes": len(split.seen) - seen,
     }
 
 
@@ -136,6 +157,7 @@ def _described(classes: tuple[str, ...], counts: Counts) -> dict[str, Any]:
         "classes": rows,
         "complete": counts.complete,
         "observed": counts.shares,
+        "images_without_labels": counts.without,
         # Where labels are missing, a picture's known positives are not all that it shows.
         "per_image": {"positive": histogram(counts.per_picture["positive"]) if counts.complete else None}
         | known,

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.augment import View, draw, load, render
+from sparselabel.data.colours import recoloured
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.frame import Frame
 from sparselabel.data.sampler import PADDING, Rows
@@ -35,10 +36,11 @@ class Feed(Protocol):
 
 
 class FeatureFeed:
-    """Pooled features (N, D) of pictures seen whole."""
+    """Features of pictures seen whole: pooled (N, D), or of cells (N, D, h, w) in half precision."""
 
     def __init__(self, features: Tensor) -> None:
         self.features = features
+        self.half = features.dtype == torch.float16
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """The features of these rows; the same in every epoch."""
@@ -48,21 +50,28 @@ class FeatureFeed:
             if len(rows) not in frames:
                 frames[len(rows)] = (Frame.whole(len(rows)),)
             inputs = self.features.index_select(0, rows if array.min(initial=0) >= 0 else rows.clamp(min=0))
-            yield Batch(rows, (inputs,), frames[len(rows)])
+            yield Batch(rows, (inputs.float() if self.half else inputs,), frames[len(rows)])
 
 
 class PictureFeed:
     """Views (B, 3, S, S) uint8 of pictures, rendered by worker processes ahead of the training step.
 
-    A view depends on (seed, epoch, row, number of the view) and on nothing else.
+    A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
+    the ``views`` have their colours changed as well.
     """
 
     def __init__(
-        self, split: PreparedSplit, view: View, seed: int = 0, views: int = 1, workers: int = 0
+        self,
+        split: PreparedSplit,
+        view: View,
+        seed: int = 0,
+        views: int = 1,
+        workers: int = 0,
+        strong_views: int = 0,
     ) -> None:
         self._keys = _Keys()
         self._loader: DataLoader[Any] = DataLoader(
-            _Pictures(split, view, seed, views),
+            _Pictures(split, view, seed, views, strong_views),
             batch_sampler=self._keys,
             collate_fn=_as_is,
             num_workers=workers,
@@ -102,11 +111,12 @@ class _Keys:
 class _Pictures(Dataset[Any]):
     """Loads and renders a whole batch at a time."""
 
-    def __init__(self, split: PreparedSplit, view: View, seed: int, views: int) -> None:
+    def __init__(self, split: PreparedSplit, view: View, seed: int, views: int, strong_views: int) -> None:
         self.split = split
         self.view = view
         self.seed = seed
         self.views = views
+        self.first_strong = views - strong_views
 
     def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | str:
         """Rows, pixels and frames of a batch, or the message of a ``DataError``, which the feed raises.
@@ -129,6 +139,8 @@ class _Pictures(Dataset[Any]):
                 key_of_view = (self.seed, epoch, shown, number)
                 frame = draw(self.view, key_of_view, image.width, image.height)
                 pixels[position, number] = render(image, frame, size)
+                if number >= self.first_strong:
+                    pixels[position, number] = recoloured(pixels[position, number], key_of_view)
                 frames[position, number] = frame
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(frames)
 

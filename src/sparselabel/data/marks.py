@@ -81,11 +81,20 @@ class Marks:
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
+        index, position = self.of_rows(rows)
+        return Marks(position, self.classes[index], self.centres[index], self.sizes[index], check=False)
+
+    def of_rows(
+        self, rows: Sequence[int] | npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The numbers of the marks of some rows, and for each the position of its row in ``rows``."""
         wanted = np.asarray(rows, dtype=np.int64)
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
-        # The marks of a row lie side by side: expand each (first, count) into its indices.
-        starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        index = starts + np.arange(counts.sum())
-        position = np.repeat(np.arange(len(wanted)), counts)
-        return Marks(position, self.classes[index], self.centres[index], self.sizes[index], check=False)
+        return spans(first, counts), np.repeat(np.arange(len(wanted)), counts)
+
+
+def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """The numbers from each first one on, as many as its count says, behind each other."""
+    starts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    return np.asarray(starts + np.arange(counts.sum()), np.int64)

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Seen, hides_labels
+from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, MASK_COLUMNS, Seen, hides_labels
 from sparselabel.data.folder import PARTIAL, old_splits
 from sparselabel.data.labels import Indices, Labels, LabelTable
 from sparselabel.data.marks import Marks
-from sparselabel.data.scores import ScoreReport
 from sparselabel.data.source import Source, Split
 
 
@@ -41,15 +40,18 @@ def seen_marks(truth: Labels, observed: Labels, marks: Marks) -> Marks:
 
 
 def write_parts(
-    source: Source, parts: dict[str, Part], out: Path, how: Preparation, scored: ScoreReport | None
+    source: Source, parts: dict[str, Part], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
-    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete."""
+    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
+
+    ``more`` is what else the index says of how the data was made.
+    """
     work = out / PARTIAL
     new, old = work / "new", work / "old"
     shutil.rmtree(work, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how, scored)
+        _write_data(source, parts, new, out, how, more)
     except BaseException:  # half of the data is of no use, and may be what filled the disk
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -68,7 +70,7 @@ def _write_data(
     new: Path,
     out: Path,
     how: Preparation,
-    scored: ScoreReport | None,
+    more: dict[str, Any],
 ) -> None:
     about: dict[str, dict[str, object]] = {
         name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
@@ -77,6 +79,8 @@ def _write_data(
     for name, part in parts.items():
         if part.split.real is not None:
             about[name]["real"] = True
+        if part.split.masks is not None:
+            about[name]["masks"] = True
         about[name]["seen"] = _which(part)
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
@@ -88,9 +92,7 @@ def _write_data(
         "splits": about,
         "preparation": asdict(how),
     }
-    if scored is not None:
-        index["scored"] = scored.description()
-    (new / "dataset.json").write_text(json.dumps(index, indent=1))
+    (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
 
 
 def _write_split(folder: Path, part: Part) -> str:
@@ -117,6 +119,9 @@ def _write_split(folder: Path, part: Part) -> str:
         if name != "paths":  # where the pictures lie does not change what they are
             digest.update(name.encode() + str(array.dtype).encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
+    if part.split.masks is not None:
+        for column in MASK_COLUMNS:
+            np.save(folder / f"mask_{column}.npy", getattr(part.split.masks, column), allow_pickle=False)
     return digest.hexdigest()
 
 

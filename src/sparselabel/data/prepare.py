@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
+from sparselabel.data.annotate import annotate, refuse_budget
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.folder import refuse_in_the_way, refuse_taken
@@ -66,14 +68,26 @@ def prepare(
     if "val" in parts and how.validation_labels == "full":
         held_out = parts["val"].split
         parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.marks)
+    bought: dict[str, dict[str, Any]] = {}
+    if how.sparsify == "budget":  # it is one of the pictures that are trained on
+        parts["train"], bought["train"] = _annotated(parts["train"], how)
+        if "val" in parts and how.validation_labels == "observed":
+            parts["val"], bought["val"] = _annotated(parts["val"], how, 1)
     scored = None
     if how.scores is not None:
         train_part = parts["train"]
         labels, scored = _with_scores(train_part.split, train_part.observed, how)
         parts["train"] = replace(train_part, observed=labels)
     _warn_of_useless_classes(parts["train"])
-    write_parts(source, parts, out, how, scored)
+    more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
+    write_parts(source, parts, out, how, more | ({"bought": bought} if bought else {}))
     return open_prepared(out)
+
+
+def _annotated(part: Part, how: Preparation, draw: int = 0) -> tuple[Part, dict[str, Any]]:
+    """A part with what the budget buys of it, and what that was."""
+    found = annotate(part.split, how, draw)
+    return replace(part, observed=found.observed, seen=found.seen), found.bought
 
 
 def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
@@ -86,6 +100,8 @@ def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) 
     """What training and validation may see: what was published, or what is left of all labels."""
     if split.observed is not None:
         return split.observed
+    if how.sparsify == "budget":  # is spent when it is known which pictures are trained on
+        return split.labels.values
     return sparsify(split.labels.values, how, split.marks, frequency)
 
 
@@ -100,6 +116,8 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
                 f"{how.sparsify}: leave --sparsify or the list out"
             )
         refuse_incomplete(split.labels.values)
+        if how.sparsify == "budget":
+            refuse_budget(split, how)
 
 
 def _leave_out_broken(

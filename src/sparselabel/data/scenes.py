@@ -26,6 +26,7 @@ from sparselabel.data.drawing.canvas import Canvas
 from sparselabel.data.drawing.world import KINDS, backdrop, plan
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.marks import Floats, Marks
+from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, nearest
 
@@ -205,7 +206,22 @@ def _read(folder: Path, split: str, count: int) -> Split:
         marks = Marks(file["rows"], file["classes"], file["centres"], file["sizes"])
         paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
         ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
-        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, marks)
+        masks = _read_masks(folder, split, np.bincount(marks.rows, minlength=count))
+        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, marks, masks=masks)
+
+
+def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:
+    """The masks of all boxes, from the pictures of masks."""
+    from pycocotools import mask as run_lengths
+
+    masks = MaskColumns()
+    for index in np.flatnonzero(counts).tolist():
+        with Image.open(folder / _path("masks", split, index)) as image:
+            numbers = np.asarray(image)
+        parts = numbers[..., None] == np.arange(1, counts[index] + 1)
+        for mask in run_lengths.encode(np.asfortranarray(parts, dtype=np.uint8)):
+            masks.add(mask)
+    return masks.build()
 
 
 def _path(kind: str, split: str, index: int) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.marks import Marks
+from sparselabel.data.masks import Masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -13,6 +14,7 @@ class Split:
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
     (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
+    ``masks`` are those of the marks, in their order, where things have masks.
     """
 
     labels: LabelTable
@@ -20,6 +22,7 @@ class Split:
     marks: Marks = field(default_factory=Marks.none)
     observed: Labels | None = None
     real: Labels | None = None
+    masks: Masks | None = None
 
     def take(self, rows: Indices) -> "Split":
         """The split of some rows, in the order given."""
@@ -29,6 +32,7 @@ class Split:
             self.marks.take(rows),
             None if self.observed is None else self.observed[rows],
             None if self.real is None else self.real[rows],
+            None if self.masks is None else self.masks.take(self.marks.of_rows(rows)[0]),
         )
 
 

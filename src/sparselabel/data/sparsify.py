@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError, DataError
 
 Weights = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
@@ -40,6 +40,8 @@ def sparsify(
             return keep_share(truth, how.share, how.share, how.label_seed)
         case "per-class":
             return keep_per_class(truth, how.positives, how.negatives, how.label_seed)
+        case "budget":
+            raise ConfigError("a budget buys points and boxes too: use sparselabel.data.annotate")
 
 
 def refuse_incomplete(truth: Labels) -> None:

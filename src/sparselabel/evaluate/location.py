@@ -17,11 +17,12 @@ import numpy.typing as npt
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.marks import Marks
 from sparselabel.errors import DataError
+from sparselabel.evaluate.covered import covered_by_boxes
 from sparselabel.evaluate.ranking import precision_of_classes
 
 CUTS = (0.6, 0.7, 0.8, 0.9)
 ENOUGH = 0.5
-FINE = 8  # parts of a cell, along an axis, in which the union of boxes is counted
+ROUNDING = 1e-6
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,56 +43,44 @@ def places_of_boxes(marks: Marks, grid: tuple[int, int], block: int = 4096) -> P
     """The share of every cell that the union of a class's boxes covers, in parts of 1/8 of a cell's side."""
     boxes = ~marks.is_point
     rows, classes = np.asarray(marks.rows)[boxes], np.asarray(marks.classes)[boxes]
-    corners = _raster(marks.centres[boxes], marks.sizes[boxes], grid)
     key = rows * (int(classes.max(initial=0)) + 1) + classes
     order = np.argsort(key, kind="stable")
     pairs, first = np.unique(key[order], return_index=True)
-    last = np.append(first[1:], len(order))
-    covered = np.empty((len(pairs), *grid), np.float32)
-    for start in range(0, len(pairs), block):
-        chosen = slice(start, min(start + block, len(pairs)))
-        counts = last[chosen] - first[chosen]
-        own = np.repeat(np.arange(len(counts)), counts)
-        covered[chosen] = _union(own, corners[order[first[chosen][0] : last[chosen][-1]]], len(counts), grid)
+    groups = np.repeat(np.arange(len(pairs)), np.diff(np.append(first, len(order))))
+    whole = np.tile(np.array([0.0, 0.0, 1.0, 1.0, 0.0]), (len(pairs), 1))
+    centres, sizes = marks.centres[boxes][order], marks.sizes[boxes][order]
+    covered = covered_by_boxes(centres, sizes, groups, whole, grid, block)
     return Places(rows[order][first], classes[order][first].astype(np.int32), covered)
 
 
-def _raster(centres: Floats, sizes: Floats, grid: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """(M, 4) Left, top, right, bottom of boxes in parts of cells; none is empty."""
-    scale = np.array([grid[1], grid[0]]) * FINE
-    low = np.clip(np.rint((centres - sizes / 2) * scale), 0, scale - 1)
-    high = np.clip(np.rint((centres + sizes / 2) * scale), low + 1, scale)
-    return np.concatenate([low, high], axis=1).astype(np.int64)
+def on_things(maps: Floats, covered: Floats, cuts: Sequence[float] = CUTS) -> Floats:
+    """(P, C) IoA-P: the share of what is left of each map (P, h, w) at each cut that lies on the class."""
+    if maps.shape != covered.shape:
+        raise DataError(f"maps {maps.shape} and places {covered.shape} must have the same cells")
+    flat, under = maps.reshape(len(maps), -1), covered.reshape(len(covered), -1)
+    scaled = scaled_maps(flat[:, None])[:, 0]
+    found = np.empty((len(maps), len(cuts)), np.float32)
+    for number, cut in enumerate(cuts):
+        left = scaled >= cut
+        found[:, number] = (under * left).sum(axis=1) / np.maximum(left.sum(axis=1), 1)
+    return found
 
 
-def _union(
-    own: npt.NDArray[np.intp], corners: npt.NDArray[np.int64], count: int, grid: tuple[int, int]
-) -> Floats:
-    """(count, h, w) The share of cells inside any of the boxes that belong together."""
-    height, width = grid[0] * FINE, grid[1] * FINE
-    # Each box adds 1 where it begins and takes it away where it ends; running sums fill it.
-    steps = np.zeros((count, height + 1, width + 1), np.int32)
-    left, top, right, bottom = corners.T
-    for rows, columns, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
-        np.add.at(steps, (own, rows, columns), sign)
-    inside = steps.cumsum(axis=1).cumsum(axis=2)[:, :height, :width] > 0
-    parts = inside.reshape(count, grid[0], FINE, grid[1], FINE)
-    return np.asarray(parts.mean(axis=(2, 4), dtype=np.float32))
+def scaled_maps(maps: Floats) -> Floats:
+    """Maps (P, h, w), each from 0 to 1 within its picture; a flat one shows everything."""
+    low, high = maps.min(axis=(1, 2), keepdims=True), maps.max(axis=(1, 2), keepdims=True)
+    spread = high - low
+    return np.asarray(np.divide(maps - low, spread, out=np.ones_like(maps), where=spread > 0))
 
 
 def well_placed(maps: Floats, covered: Floats, cuts: Sequence[float] = CUTS) -> npt.NDArray[np.bool_]:
     """(P, C) Whether what is left of each map (P, h, w) at each cut lies on the class by half or more."""
-    if maps.shape != covered.shape:
-        raise DataError(f"maps {maps.shape} and places {covered.shape} must have the same cells")
-    flat, under = maps.reshape(len(maps), -1), covered.reshape(len(covered), -1)
-    low, high = flat.min(axis=1, keepdims=True), flat.max(axis=1, keepdims=True)
-    spread = high - low
-    scaled = np.divide(flat - low, spread, out=np.ones_like(flat), where=spread > 0)  # a flat map shows all
-    right = np.empty((len(maps), len(cuts)), np.bool_)
-    for number, cut in enumerate(cuts):
-        left = scaled >= cut
-        right[:, number] = (under * left).sum(axis=1) >= ENOUGH * left.sum(axis=1)
-    return right
+    return enough(on_things(maps, covered, cuts))
+
+
+def enough(shares: Floats) -> npt.NDArray[np.bool_]:
+    """Whether IoA-P is a half or more, but for rounding errors."""
+    return np.asarray(shares >= ENOUGH - ROUNDING)
 
 
 @dataclass(frozen=True, eq=False)

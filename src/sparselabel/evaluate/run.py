@@ -1,6 +1,7 @@
 """Evaluation of a finished run on any split of its data."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.decided import decided_measures
 from sparselabel.evaluate.decisions import SPLIT, decisions_of, has_decisions, write_decisions
+from sparselabel.evaluate.located import Located, Places
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import judging_labels, keep_scores, split_of
@@ -33,11 +35,13 @@ def evaluate_run(
     data: Path | None = None,
     threshold: float = 0.5,
     workers: int = 0,
+    places: Places = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
 
-    ``data`` is where the run's prepared data is now, if it was moved.
+    ``data`` is where the run's prepared data is now, if it was moved. Where boxes or masks are known, maps
+    are judged by them too, and location-SPLIT.npz is written; ``places`` says by which of the two.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
@@ -48,11 +52,16 @@ def evaluate_run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
-    scores = score(model, feed, len(part), device, report=report).float().numpy()
+    located = Located(part, places)
+    seeing = partial(model, maps=True) if located.pairs else model
+    look = located.see if located.pairs else None
+    scores = score(seeing, feed, len(part), device, report=report, look=look).float().numpy()
     about = {"run": str(path), "split": split, "recovery": result["recovery"]}
     measured = about | measures(scores, judging_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
+    measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
+    located.keep(run.location_file(split))
     if split == SPLIT:  # runs of older versions have none
         write_decisions(run, open_prepared(data or Path(run.about()["data"])), scores)
     decisions = decisions_of(path, data) if has_decisions(run) else None

@@ -9,7 +9,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import PreparedSplit, open_prepared
+from sparselabel.data.answers import read_answers, with_answers
+from sparselabel.data.dataset import Prepared, PreparedSplit, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import RunError, numpy_said
 from sparselabel.evaluate.ranking import Scores
@@ -97,13 +98,19 @@ def judging_labels(part: PreparedSplit) -> LabelTable:
     return part.truth if part.name == "train" else part.observed
 
 
+def data_of(run: RunFolder, folder: Path) -> Prepared:
+    """Prepared data as a run saw it: with the reviewers' answers that it was trained with, if any."""
+    data, given = open_prepared(folder), run.given_answers_file
+    return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
+
+
 def split_of(run: RunFolder, split: str, moved: Path | None = None) -> PreparedSplit:
     """A split of the data that a run was trained on, which may have been moved."""
     about = run.about()
     folder = moved or Path(about["data"])
     if moved is None and not folder.exists():
         raise RunError(f"the data of {run.path} is no longer in {folder}: say where it is now with --data")
-    data = open_prepared(folder)
+    data = data_of(run, folder)
     if list(data.classes) != about["classes"]:
         raise RunError(f"{folder} has other classes than the data that {run.path} was trained on")
     part = data.split(split)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.feed import Feed, in_order
+from sparselabel.data.frame import Frame
 from sparselabel.data.sampler import rows_of
 from sparselabel.model.output import Output
 
@@ -22,15 +23,19 @@ def score(
     shards: int = 1,
     report: Callable[[int], None] | None = None,
     scores_of: Callable[[Tensor], Tensor] = torch.sigmoid,
+    look: Callable[[Tensor, Output, Frame], None] | None = None,
 ) -> Tensor:
     """(count, L) scores on the CPU, in 0..1 as they are made of logits by default.
 
     Rows of other shards are 0, so that all shards add up. The model must be in evaluation mode. ``report`` is
-    told the number of pictures after each batch.
+    told the number of pictures after each batch, and ``look`` sees each batch's rows, output and frames.
     """
     scores: Tensor | None = None
-    for rows, inputs, _ in feed(in_order(rows_of(count, shard, shards), batch), 0):
-        logits = model(inputs[0].to(device)).logits
+    for rows, inputs, frames in feed(in_order(rows_of(count, shard, shards), batch), 0):
+        output = model(inputs[0].to(device))
+        if look is not None:
+            look(rows, output, frames[0])
+        logits = output.logits
         values = scores_of(logits.double() if logits.dtype == torch.float64 else logits.float()).cpu()
         if scores is None:
             scores = torch.zeros(count, values.shape[1], dtype=values.dtype)

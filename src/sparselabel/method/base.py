@@ -80,6 +80,7 @@ class Needs:
     """What a part wants to find in a step; a method needs the union of its parts' needs."""
 
     views: int = 1
+    strong_views: int = 0  # so many of the views, the last ones, have their colours changed too
     maps: bool = False
     features: bool = False
     marks: bool = False
@@ -95,8 +96,8 @@ class Needs:
 Element = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, target, observed), each (B, L) -> losses (B, L)."""
 
-Reduction = Callable[[Tensor, Tensor], Tensor]
-"""(losses (B, L), valid (B,) bool) -> scalar over all processes."""
+Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(losses (B, L), valid (B,) bool, weight (B, L)) -> scalar over all processes; 0 where not valid."""
 
 
 class Part(nn.Module):
@@ -113,10 +114,11 @@ class Part(nn.Module):
     def observe(self, step: Step, targets: Targets) -> None:
         """After the optimiser's step, without gradients: remember."""
 
-    def survey(self, steps: Iterable[Step]) -> None:
-        """A pass over the training set in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
+    def survey(self, steps: "Survey") -> None:
+        """Look at training pictures in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
 
-        Who does not want to look in this epoch leaves ``steps`` alone, which then costs nothing.
+        ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. Who does not want to
+        look in this epoch does not call it, which then costs nothing.
         """
 
     def begin_phase(self) -> None:
@@ -138,6 +140,10 @@ class Part(nn.Module):
         return {}
 
 
+Survey = Callable[[Tensor | None], Iterable[Step]]
+"""Rows (n,) of this process, or None for all -> steps that show each of them once, in any batches."""
+
+
 def not_begun(progress: Progress) -> ConfigError:
     """The refusal of a step in an epoch that nobody began."""
     return ConfigError(
@@ -147,14 +153,19 @@ def not_begun(progress: Progress) -> ConfigError:
     )
 
 
-def batch_mean(losses: Tensor, valid: Tensor) -> Tensor:
+def batch_mean(losses: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
     return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
 
 
-def batch_sum(losses: Tensor, valid: Tensor) -> Tensor:
+def batch_sum(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
     """Sum over the entries, over all processes: the scale of the losses for fully labelled data."""
     return total(losses.sum())
+
+
+def counted_mean(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
+    """Sum over the entries divided by how many are not left out (weight 0), over all processes."""
+    return total(losses.sum()) / total(((weight != 0) & valid[:, None]).sum()).clamp(min=1)
 
 
 @final
@@ -214,7 +225,7 @@ class Method(nn.Module):
         valid = step.valid
         targets = self.reading(step)
         losses = self.element(logits, targets.value, step.observed) * targets.weight * valid[:, None]
-        named = {"labels": self.reduction(losses, valid)}
+        named = {"labels": self.reduction(losses, valid, targets.weight)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named, targets
@@ -230,11 +241,11 @@ class Method(nn.Module):
         for part in self._expecting:
             part.expect(rows)
 
-    def survey(self, steps: Callable[[], Iterable[Step]]) -> None:
-        """Show the training set to the parts that asked for it; ``steps`` starts a new pass."""
+    def survey(self, steps: Survey) -> None:
+        """Show the training set to the parts that asked for it; ``steps`` starts a pass over rows."""
         for part in self.parts():
             if part.needs.survey:
-                part.survey(steps())
+                part.survey(steps)
 
     def memories(self) -> dict[str, Memory]:
         """The large memories of all parts by a name that is stable over runs."""

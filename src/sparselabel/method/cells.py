@@ -17,7 +17,8 @@ from sparselabel.data.marks import Marks
 BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""
 
-_LEAST = {"half": 0.5, "any": 0.0}
+_LEAST: dict[BoxRule, float] = {"half": 0.5, "any": 0.0}
+BOX_RULES = tuple(_LEAST)
 ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet it by a rounding error
 
 

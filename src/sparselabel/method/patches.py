@@ -4,8 +4,6 @@ P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive
 and 0, 1 and 4, with sums divided by the number of labelled cells.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -13,8 +11,8 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Step, at_least_float32
-from sparselabel.method.cells import BoxRule, cell_labels
-from sparselabel.method.selective import SelectiveFocal
+from sparselabel.method.cells import BOX_RULES, BoxRule, cell_labels
+from sparselabel.method.selective import MODES, SelectiveFocal, Unknown, annotated
 
 LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
 
@@ -22,9 +20,10 @@ LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours
 class PatchLoss(Part):
     """w_patch times the focal loss of labelled cells, divided by their number over all processes.
 
-    A cell is positive where a mark says so, negative where its class is marked absent, else unknown. With
-    ``selective`` (CSL-P) the unknown cells of a marked class count as negative, but for the quarter with the
-    highest logits; else they are left out, as all other unknown cells always are.
+    A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
+    cells are left out (``ignore``); or negative (``negative``), in pictures with any label; or, of a marked
+    class, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that are not
+    left out count as labelled.
     """
 
     needs = Needs(maps=True, marks=True)
@@ -32,13 +31,17 @@ class PatchLoss(Part):
     def __init__(
         self,
         weight: float = 1.0,
-        unknown: Literal["ignore", "selective"] = "ignore",
+        unknown: Unknown = "ignore",
         element: SelectiveFocal | None = None,
         box_rule: BoxRule = "half",
     ) -> None:
         super().__init__()
-        if not weight >= 0:
+        if not 0 <= weight < float("inf"):
             raise ConfigError(f"the weight of the patch loss must not be negative, but is {weight}")
+        if unknown not in MODES:
+            raise ConfigError(f"unknown_cells must be {', '.join(MODES)}, not {unknown!r}")
+        if box_rule not in BOX_RULES:
+            raise ConfigError(f"box_rule must be {' or '.join(BOX_RULES)}, not {box_rule!r}")
         self.weight = weight
         self.unknown = unknown
         self.element = element or SelectiveFocal()
@@ -55,6 +58,9 @@ class PatchLoss(Part):
         counted = (labels != UNKNOWN) & step.valid[:, None, None, None]
         if self.unknown == "selective":
             counted = counted | _unlikely(logits.detach(), labels)
+        elif self.unknown == "negative":
+            rows = step.valid & annotated(step.observed)
+            counted = rows[:, None, None, None].expand_as(labels)
         losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
         return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
 

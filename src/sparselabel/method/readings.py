@@ -16,10 +16,14 @@ from sparselabel.method.expected import ExpectedLabels
 from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
 
-NO_NEGATIVES = (
-    "iu leaves unknown labels out and so needs observed negatives, but these labels have none: use an, wan "
-    "or role, or observe some (`prepare ... --sparsify per-picture --positives 1 --negatives 1`)"
-)
+
+def no_negatives(method: str) -> ConfigError:
+    """The refusal of labels that are all positive by a method that leaves unknown ones out."""
+    return ConfigError(
+        f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none: "
+        "use an, wan or role, or observe some (`prepare ... --sparsify per-picture --positives 1 "
+        "--negatives 1`)"
+    )
 
 
 class Truth(Part):
@@ -56,7 +60,7 @@ class Ignored(Part):
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
         if total((layout.observed == NEGATIVE).sum()) == 0:
-            raise ConfigError(NO_NEGATIVES)
+            raise no_negatives("iu")
 
     def forward(self, step: Step) -> Targets:
         """Targets for observed entries only."""

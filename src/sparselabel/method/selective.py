@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparselabel.data.labels import UNKNOWN
+from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Part, Step, Targets, at_least_float32
+from sparselabel.method.base import Needs, Part, Step, Targets, at_least_float32
 from sparselabel.method.large_loss import largest
 from sparselabel.method.layout import Layout
-from sparselabel.method.readings import checked_share, positive_targets
+from sparselabel.method.readings import checked_share, no_negatives, positive_targets
 
 Unknown = Literal["negative", "ignore", "selective"]
 """What an unknown label is: negative, left out, or negative unless it is likely positive."""
+MODES: tuple[Unknown, ...] = ("negative", "ignore", "selective")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class SelectiveUnknown(Part):
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
     processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
-    As in the authors' program, the first count entries of such classes too.
+    As in the authors' program, the first count entries of such classes too. With ``annotated_only`` pictures
+    without any label are left out (D^u of P2 eq. 5), and do not count in B.
     """
 
     def __init__(
@@ -68,18 +70,30 @@ class SelectiveUnknown(Part):
         likeliest: int = 5,
         prior: Sequence[float] | None = None,
         prior_threshold: float = 0.5,
+        annotated_only: bool = False,
     ) -> None:
         super().__init__()
+        if unknown not in MODES:
+            raise ConfigError(f"unknown must be {', '.join(MODES)}, not {unknown!r}")
+        if isinstance(prior, str):
+            raise ConfigError(
+                f"prior must be a number for each class, not {prior!r}: a file, or auto, is for "
+                "`sparselabel train`, which reads or makes it before"
+            )
         if likeliest < 0:
             raise ConfigError(f"likeliest must not be negative, but is {likeliest}")
         self.unknown = unknown
+        self.needs = Needs(negatives=unknown == "ignore")
+        self.annotated_only = annotated_only
         self.likeliest = likeliest
         self.prior = None if prior is None else tuple(checked_share("prior", value) for value in prior)
         self.prior_threshold = checked_share("prior_threshold", prior_threshold)
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse a prior of other classes."""
+        """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
         classes = layout.observed.shape[1]
+        if self.needs.negatives and total((layout.observed == NEGATIVE).sum()) == 0:
+            raise no_negatives("ignore mode")
         if self.prior is not None and len(self.prior) != classes:
             raise ConfigError(
                 f"prior must have a number for each of {classes} classes, not {len(self.prior)}"
@@ -88,16 +102,26 @@ class SelectiveUnknown(Part):
     def forward(self, step: Step) -> Targets:
         """Targets, with weight 0 for unknown entries that are left out."""
         value = positive_targets(step.observed, step)
-        if self.unknown == "negative":
-            return Targets(value, torch.ones_like(value))
         unknown = step.observed == UNKNOWN
         if self.unknown == "ignore":
             return Targets(value, (~unknown).to(value.dtype))
-        logits = at_least_float32(step.outputs[0].logits.detach())
-        candidates = unknown & step.valid[:, None]
-        rows, there = total(torch.stack((step.valid.sum(), candidates.sum())))
-        left_out = largest(logits, candidates, min(self.likeliest * int(rows), int(there)))
-        if self.prior is not None:
-            frequent = torch.tensor(self.prior, device=value.device) > self.prior_threshold
-            left_out = left_out | (unknown & frequent)
+        rows = step.valid & annotated(step.observed) if self.annotated_only else step.valid
+        left_out = ~rows[:, None] & unknown
+        if self.unknown == "selective":
+            left_out = left_out | self._likely(step, unknown & rows[:, None], rows)
         return Targets(value, (~left_out).to(value.dtype))
+
+    def _likely(self, step: Step, candidates: Tensor, rows: Tensor) -> Tensor:
+        """(B, L) bool The candidates that may well be positive."""
+        logits = at_least_float32(step.outputs[0].logits.detach())
+        count, there = total(torch.stack((rows.sum(), candidates.sum())))
+        likely = largest(logits, candidates, min(self.likeliest * int(count), int(there)))
+        if self.prior is not None:
+            frequent = torch.tensor(self.prior, device=logits.device) > self.prior_threshold
+            likely = likely | (candidates & frequent)
+        return likely
+
+
+def annotated(observed: Tensor) -> Tensor:
+    """(B,) bool Which pictures have a label at all; the others are D^u of P2 §3.2."""
+    return (observed != UNKNOWN).any(dim=1)

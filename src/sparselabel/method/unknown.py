@@ -3,7 +3,7 @@
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels (2022).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
-from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32
+from sparselabel.method.base import Needs, Part, Progress, Step, Survey, Targets, at_least_float32
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import ENTRIES_AT_ONCE, Layout, Memory
 from sparselabel.method.readings import checked_share, positive_targets
@@ -90,11 +90,11 @@ class SoftLabels(Part):
             share = self.share / rounds
             self.wanted = self.unknown * share.numerator // share.denominator
 
-    def survey(self, steps: Iterable[Step]) -> None:
+    def survey(self, steps: Survey) -> None:
         """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
         if self._asked == self._surveyed:
             return
-        for step in steps:
+        for step in steps(None):
             real = (step.rows >= 0).cpu()
             slots = self.layout.slots(step.rows)[real]
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach())).float().cpu()[real]
@@ -112,7 +112,7 @@ class SoftLabels(Part):
         if step.progress.epoch >= self.warm_up and self._surveyed != step.progress.epoch:
             raise ConfigError(
                 "em+apl looks at all training pictures before every epoch: call method.begin_epoch(progress) "
-                "and method.survey(steps), whose argument makes Steps of all rows in evaluation mode"
+                "and method.survey(steps), where steps(rows) makes Steps of rows (None: all) in evaluation"
             )
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept

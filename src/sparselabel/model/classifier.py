@@ -5,6 +5,7 @@ same image logits with less work (P1s J); so maps are made only when somebody as
 not linear any more: it always goes through the cells.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -69,18 +70,22 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.head = head
         self.frozen = False
+        self.resting: list[nn.Module] = []
 
-    def freeze(self, frozen: bool) -> None:
-        """Train the head alone: the backbone stays in evaluation mode and gets no gradients."""
+    def freeze(self, frozen: bool, parts: Sequence[nn.Module] = ()) -> None:
+        """Train the head alone, or leave out some parts: they stay in evaluation mode, without gradients."""
         self.frozen = frozen
-        self.backbone.requires_grad_(not frozen)
+        self.resting = [self.backbone] if frozen else list(parts)
+        self.backbone.requires_grad_(True)
+        for part in self.resting:
+            part.requires_grad_(False)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, but not for a frozen backbone."""
+        """Training mode, but not for what is frozen."""
         super().train(mode)
-        if self.frozen:
-            self.backbone.eval()
+        for part in self.resting:
+            part.eval()
         return self
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:

@@ -6,9 +6,11 @@ from importlib.metadata import version
 from typing import Any
 
 from sparselabel.config import TrainConfig
+from sparselabel.data.answers import last_words
 from sparselabel.data.dataset import Prepared
 from sparselabel.train.expected import expected_file
 from sparselabel.train.features import content_digest, weights_identity
+from sparselabel.train.prior import prior_file
 
 
 def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -20,9 +22,13 @@ def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = N
         given = expected_file(config)
         if given is not None:
             contents["expected_identity"] = content_digest(given)
+        prior = prior_file(config)
+        if prior is not None:
+            contents["prior_identity"] = content_digest(prior)
     return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
+        "answers": len(last_words(data.answers)),
         "classes": list(data.classes),
         "command": list(command),
         "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},

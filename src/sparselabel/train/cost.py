@@ -21,7 +21,7 @@ class Cost:
         self._run = run
         self._began = time.monotonic()
         self._before: dict[str, float] | None = None
-        _forget_peak()
+        forget_peak()
 
     def keep(self) -> None:
         """Write what it has been until now."""
@@ -45,7 +45,7 @@ def peak_memory() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Let Linux count the peak anew; elsewhere it goes on from the process's beginning."""
     try:
         RESET.write_text("5", encoding="ascii")

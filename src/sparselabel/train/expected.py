@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Machine, TrainConfig
+from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.data.readers.table_shapes import label_code
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
-from sparselabel.method.base import Method
-from sparselabel.method.catalog import make_method, parsed, settings_of
+from sparselabel.method.catalog import settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
@@ -25,7 +25,6 @@ from sparselabel.train.log import Log
 from sparselabel.train.machine import start
 
 AUTO = "auto"
-PER_CLASS = ("en", "ep")  # methods that take a number for each class; the others take K
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
@@ -129,22 +128,6 @@ def _of_file(file: Path, data: Prepared) -> ClassCounts:
     return counts
 
 
-def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> Method:
-    """The configuration's method; without the counts that it will have, with a number in their place."""
-    settings = config.settings.given()
-    if isinstance(settings.get("expected_positives"), str) and "expected_positives" in settings_of(
-        config.method
-    ):
-        per_class = parsed(config.method).base in PER_CLASS
-        if counts is None:
-            settings["expected_positives"] = 1.0
-        else:
-            settings["expected_positives"] = (
-                tuple(counts.expected.tolist()) if per_class else counts.per_picture
-            )
-    return make_method(config.method, **settings)
-
-
 def expected_positives(
     data: Prepared,
     config: TrainConfig,
@@ -190,6 +173,9 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
     A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
     there. In a table with a column a class an empty cell is unknown, as everywhere.
     """
+    answered = _answered(file)
+    if answered is not None:
+        return _complete_answers(file, answered, data)
     naming = f"pictures are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
         found = table.read(file, images=data.train.root).splits["train"].labels
@@ -224,6 +210,28 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
             "columns image and label"
         )
     return LabelTable(found.ids, data.classes, values)
+
+
+def _answered(file: Path) -> list[Answer] | None:
+    """The answers in a file that `sparselabel review` wrote; None if it is another kind of table."""
+    with open_cells(file, "image") as cells:
+        if cells.header != COLUMNS:
+            return None
+    return read_answers(file)
+
+
+def _complete_answers(file: Path, answers: list[Answer], data: Prepared) -> LabelTable:
+    """The pictures of which every class was answered, as `sparselabel review --complete` asks."""
+    nothing = np.full_like(data.train.observed.values, UNKNOWN)
+    names = data.train.truth.ids, data.train.paths
+    values = lay_over(last_words(answers), nothing, names, data.classes, str(file)).values
+    rows = np.flatnonzero((values != UNKNOWN).all(axis=1))
+    if not len(rows):
+        raise DataError(
+            f"{file} has no picture of which every class was answered: make some with `sparselabel review "
+            "RUN --complete`"
+        )
+    return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
 
 
 def _lists_what_is_there(file: Path) -> bool:

@@ -1,6 +1,8 @@
 """Features of a frozen backbone, computed once and kept beside the data (P3's linear protocol).
 
-A file is found by everything that decides its content: the pictures, the backbone and its weights, the view.
+Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
+cells. A file is found by everything that decides its content: the pictures, the backbone and its weights, the
+view.
 """
 
 import hashlib
@@ -19,15 +21,19 @@ from sparselabel.data.augment import View
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import PictureFeed, in_order
 from sparselabel.data.sampler import rows_of
+from sparselabel.errors import DISK_FULL, ModelError, ResourceError
+from sparselabel.method.room import free_disk, in_words
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def features_file(split: PreparedSplit, folder: Path, config: TrainConfig, view: View) -> Path:
+def features_file(
+    split: PreparedSplit, folder: Path, config: TrainConfig, view: View, cells: bool = False
+) -> Path:
     """Where the features of a split are, or will be."""
-    return folder / f"{split.name}-{_key(split, config, view)}.npy"
+    return folder / f"{split.name}-{_key(split, config, view, cells)}.npy"
 
 
 @torch.no_grad()
@@ -40,24 +46,34 @@ def compute_features(
     fabric: "Fabric",
     workers: int,
     report: Callable[[int], None],
+    cells: bool = False,
 ) -> None:
-    """Write (N, D) float32 pooled features: every process its rows; the file gets its name when all are done.
+    """Write pooled features, or those of ``cells``: every process its rows.
 
-    ``report`` is told the number of pictures after each batch.
+    The file gets its name when all are done. ``report`` is told the number of pictures after each batch.
     """
     # Another run may be computing the same features: each has a file of its own until it is complete.
     partial = file.with_suffix(f".{fabric.broadcast(_process())}.partial.npy")
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.lib.format.open_memmap(partial, "w+", np.float32, (len(split), backbone.width))
+        shape = (len(split), backbone.width, *(backbone.grid(view.size) if cells else ()))
+        np.lib.format.open_memmap(partial, "w+", np.float16 if cells else np.float32, shape)
+        _claim(partial)
     fabric.barrier()
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     feed = PictureFeed(split, view, workers=workers)
     for numbers, inputs, _ in feed(in_order(rows, 32), epoch=0):
-        cells = network(inputs[0].to(fabric.device))
-        stored[numbers.numpy()] = cells.float().mean(dim=(2, 3)).cpu().numpy()
+        found = network(inputs[0].to(fabric.device)).float()
+        kept = found.half() if cells else found.mean(dim=(2, 3))
+        if not bool(kept.isfinite().all()):
+            raise ModelError(
+                f"features of {split.path(int(numbers[0]))} or one of the next pictures are beyond what "
+                f"{'half precision' if cells else 'float32'} holds: leave --frozen out, or take another "
+                "--backbone"
+            )
+        stored[numbers.numpy()] = kept.cpu().numpy()
         report(len(numbers))
     stored.flush()
     fabric.barrier()
@@ -66,15 +82,41 @@ def compute_features(
     fabric.barrier()
 
 
+def _claim(file: Path) -> None:
+    """Take the whole file's room on the disk now: writing to a mapped file on a full one ends the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.posix_fallocate(descriptor, 0, file.stat().st_size)
+    except OSError as error:
+        size = file.stat().st_size
+        file.unlink()
+        if error.errno not in DISK_FULL:
+            raise
+        raise no_room(file.parent, size, free_disk(file.parent)) from error
+    finally:
+        os.close(descriptor)
+
+
+def no_room(folder: Path, size: int, free: int) -> ResourceError:
+    """The refusal of features that the disk cannot hold."""
+    return ResourceError(
+        f"features take {in_words(size)} and {folder} has {in_words(free)} free: make room, copy the "
+        "prepared data to a larger disk, or train on pictures (leave --frozen out). Features of cells take "
+        "2 bytes a number: fewer with a smaller --views.size, a larger --output-stride or a narrower backbone"
+    )
+
+
 def _process() -> str:
     """A name for this process among all that may write to a shared disk."""
     return f"{platform.node()}-{os.getpid()}"
 
 
-def _key(split: PreparedSplit, config: TrainConfig, view: View) -> str:
+def _key(split: PreparedSplit, config: TrainConfig, view: View, cells: bool) -> str:
     # Labels do not change features: pictures count by their bytes, not by the split's whole digest.
     pictures = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
-    decides = {
+    decides: dict[str, object] = {
         "pictures": pictures,
         "backbone": config.backbone,
         "weights": weights_identity(config),
@@ -82,6 +124,8 @@ def _key(split: PreparedSplit, config: TrainConfig, view: View) -> str:
         "view": vars(view),
         "double": config.precision == "64-true",
     }
+    if cells:
+        decides["cells"] = "float16"
     return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 

@@ -1,6 +1,7 @@
 """What the model is fed with in each phase: views of pictures, or stored features."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from sparselabel.data.augment import View, views_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
 from sparselabel.errors import counted
+from sparselabel.method.room import free_disk
 from sparselabel.place import require_folder_to_write
-from sparselabel.train.features import compute_features, features_file
+from sparselabel.train.features import compute_features, features_file, no_room
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
+from sparselabel.train.methods import pools_first, stores_cells
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,12 +35,21 @@ class Inputs:
     fabric: "Fabric"
     workers: int
     log: Log
-    _features: dict[str, Tensor] = field(default_factory=dict)
+    _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
     _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.config.frozen:
-            self.learner.width = lambda: self.features("train").shape[1]
+            self.learner.width = lambda: self._stored("train").shape[1]
+
+    @cached_property
+    def cells(self) -> bool:
+        """Whether stored features of training are those of cells."""
+        return stores_cells(self.config)
+
+    def _of_cells(self, split: str) -> bool:
+        """Whether those of a split are; where pooled ones give the same logits, only training needs them."""
+        return self.cells and (split == "train" or not pools_first(self.config))
 
     @property
     def test_view(self) -> View:
@@ -55,27 +67,53 @@ class Inputs:
 
     def check(self) -> None:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
+        missing = [name for name in self.data.splits if not self._file(name, self._of_cells(name)).exists()]
         if self.config.full.epochs or not self.config.frozen:
-            _ = self.learner.classifier
-        elif not self._file("train").exists():
+            for phase in self.config.phases:
+                if not self.stored(phase):
+                    self.learner.classifier_of(phase)
+        elif missing:
             _ = self.learner.backbone
-        if self.config.frozen and not self._file("train").exists():
-            require_folder_to_write(
-                self.data.folder / "features",
-                "features are kept beside the data: copy it to a folder of yours",
-            )
+        if self.config.frozen and missing:
+            folder = self.data.folder / "features"
+            require_folder_to_write(folder, "features are kept beside the data: copy it to a folder of yours")
+            self._refuse_too_large(missing, folder)
 
-    def _file(self, split: str) -> Path:
+    def _refuse_too_large(self, missing: list[str], folder: Path) -> None:
+        backbone, size = self.learner.backbone, 0
+        for name in missing:
+            down, across = backbone.grid(self.config.views.size) if self._of_cells(name) else (1, 2)
+            size += len(self.data.split(name)) * backbone.width * down * across * 2
+        if size > (free := free_disk(folder)):
+            raise no_room(folder, size, free)
+
+    def _file(self, split: str, cells: bool) -> Path:
         return features_file(
-            self.data.split(split), self.data.folder / "features", self.config, self.test_view
+            self.data.split(split), self.data.folder / "features", self.config, self.test_view, cells
         )
 
+    def grid(self) -> tuple[int, int]:
+        """Cells of the model's maps, down and across; stored ones tell without the backbone."""
+        file = self._file("train", cells=True)
+        if self.cells and file.exists():
+            shape = np.load(file, mmap_mode="r").shape
+            return shape[2], shape[3]
+        return self.learner.backbone.grid(self.config.views.size)
+
     def features(self, split: str) -> Tensor:
-        """(N, D) The frozen backbone's features of a split."""
-        if split not in self._features:
-            part, file = self.data.split(split), self._file(split)
+        """(N, D) The frozen backbone's pooled features of a split."""
+        return self._features_of(split, cells=False)
+
+    def _stored(self, split: str) -> Tensor:
+        """(N, D), or (N, D, h, w) in float16 on the disk: what the head is trained or evaluated on."""
+        return self._features_of(split, self._of_cells(split))
+
+    def _features_of(self, split: str, cells: bool) -> Tensor:
+        if (split, cells) not in self._features:
+            part, file = self.data.split(split), self._file(split, cells)
             if not self.fabric.broadcast(file.exists()):
-                with self.log.bar(len(part), f"features of {counted(len(part), f'{split} picture')}") as bar:
+                what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} picture')}"
+                with self.log.bar(len(part), what) as bar:
                     compute_features(
                         file,
                         part,
@@ -84,22 +122,26 @@ class Inputs:
                         fabric=self.fabric,
                         workers=self.workers,
                         report=bar.advance,
+                        cells=cells,
                     )
-            self._features[split] = torch.from_numpy(np.load(file))
-        return self._features[split]
+            # Copy on write, as torch wants arrays it could write to; the file stays as it is.
+            self._features[split, cells] = torch.from_numpy(np.load(file, mmap_mode="c" if cells else None))
+        return self._features[split, cells]
 
-    def training(self, phase: str, views: int) -> Feed:
+    def training(self, phase: str, views: int, strong_views: int = 0) -> Feed:
         """Inputs to train on: drawn anew in every epoch, unless they are stored."""
         if self.stored(phase):
-            return FeatureFeed(self.features("train"))
-        return PictureFeed(self.data.train, self.train_view, self.config.seed, views, self.workers)
+            return FeatureFeed(self._stored("train"))
+        return PictureFeed(
+            self.data.train, self.train_view, self.config.seed, views, self.workers, strong_views
+        )
 
     def evaluation(self, phase: str, split: str) -> Feed:
         """Inputs to evaluate on: pictures seen whole."""
         key = ("stored" if self.stored(phase) else "pictures", split)
         if key not in self._evaluation:
             self._evaluation[key] = (
-                FeatureFeed(self.features(split))
+                FeatureFeed(self._stored(split))
                 if self.stored(phase)
                 else PictureFeed(self.data.split(split), self.test_view, workers=self.workers)
             )

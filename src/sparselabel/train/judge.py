@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
-from sparselabel.errors import DataWarning, RunError
+from sparselabel.errors import DataWarning, ResourceError, RunError
 from sparselabel.evaluate.measures import name_of_map
 from sparselabel.evaluate.ranking import average_precision, mean_average_precision
 from sparselabel.evaluate.score import score
@@ -48,6 +48,21 @@ def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
         f"training diverged in phase {phase} (learning rate {rate:g}): {found}. "
         f"Begin anew (--force) with a smaller --{phase}.learning-rate, "
         f"or limit the norm of the gradient (--{phase}.clip 1)"
+    )
+
+
+def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceError:
+    """The error to raise when a step does not fit into the memory of the device."""
+    now, said = config.phases[phase], str(error).partition(". ")[0]
+    ways = [f"--{phase}.accumulate {min(now.batch, 2 * now.accumulate)} (parts of the batch)"]
+    if phase == "full" and not config.full.recompute:
+        ways.insert(0, "--full.recompute")
+    if config.precision == "32-true":
+        ways.append("--precision bf16-mixed")
+    return ResourceError(
+        f"a step of phase {phase} ({now.batch} pictures of {config.views.size} pixels, "
+        f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "
+        f"--{phase}.batch or --views.size; --dry-run measures each"
     )
 
 

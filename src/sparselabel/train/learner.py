@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sparselabel.config import TrainConfig
 from sparselabel.model.backbone import Backbone, make_backbone
 from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.freezing import frozen_parts, recompute
 from sparselabel.model.heads import check_head, make_head
 from sparselabel.model.output import Output
 
@@ -51,6 +52,17 @@ class Learner:
         """Backbone and head together."""
         check_head(self.head, self.backbone)
         return Classifier(self.backbone, self.head)
+
+    def classifier_of(self, phase: str) -> Classifier:
+        """The classifier made ready for a phase: what is frozen, and what is kept for the way back."""
+        classifier, full = self.classifier, self.config.full
+        if phase == "head":
+            classifier.freeze(True)
+        else:
+            parts = frozen_parts(self.backbone, norm=full.frozen_norm, stages=full.frozen_stages)
+            classifier.freeze(False, parts)
+        recompute(self.backbone, phase == "full" and full.recompute)
+        return classifier
 
     def load(self, weights: dict[str, Tensor]) -> None:
         """Take over weights named as in the classifier: those of the head, or all."""

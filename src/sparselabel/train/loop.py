@@ -15,9 +15,10 @@ import torch
 
 from sparselabel.bar import Bar
 from sparselabel.config import Phase, TrainConfig
-from sparselabel.method.base import Progress
+from sparselabel.data.feed import Batch
+from sparselabel.method.base import Progress, Step
 from sparselabel.train.checkpoint import TrainingState, newest_checkpoint
-from sparselabel.train.judge import diverged
+from sparselabel.train.judge import diverged, too_large
 from sparselabel.train.log import ScoreHistogram
 from sparselabel.train.phases import Stage
 from sparselabel.train.session import Session
@@ -77,26 +78,36 @@ def train_epoch(
     progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
     method.begin_epoch(progress)
     if session.needs.survey:
-        method.survey(lambda: session.survey(stage, progress))
+        method.survey(lambda rows: session.survey(stage, progress, rows))
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch, expect=method.expect):
-        outputs = tuple(stage.wrapped(session.on_device(x), maps=session.needs.maps) for x in batch.inputs)
-        step = session.step(batch, outputs, Progress(epoch, config.epochs, warm_up, rate))
-        losses, targets = method(step)
-        stage.move(losses.values())
-        method.observe(step, targets)
+        step, losses = train_step(session, stage, batch, Progress(epoch, config.epochs, warm_up, rate))
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()
         if session.truth_known:
-            histogram.add(outputs[0].logits, batch.rows)
+            histogram.add(step.outputs[0].logits, batch.rows)
         bar.advance()
     means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise diverged(config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
     return means, histogram.take() if session.truth_known else None
+
+
+def train_step(
+    session: Session, stage: Stage, batch: Batch, progress: Progress
+) -> tuple[Step, dict[str, torch.Tensor]]:
+    """One step: the model moves, and the method remembers."""
+    try:
+        step = session.step(batch, session.outputs(stage, batch), progress)
+        losses, targets = session.method(step)
+        stage.move(losses.values())
+    except torch.OutOfMemoryError as error:
+        raise too_large(session.config, stage.name, error) from error
+    session.method.observe(step, targets)
+    return step, losses
 
 
 def after_epoch(

@@ -2,21 +2,26 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import Phase
+from sparselabel.config import FullPhase, Phase
 from sparselabel.data.feed import Batch, Feed
 from sparselabel.data.sampler import epoch_batches
+from sparselabel.model.output import Output
+from sparselabel.train.accumulate import InParts, norms_at_rest
+from sparselabel.train.learner import HEAD
 from sparselabel.train.schedule import learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 AHEAD = 4  # batches that a memory on the disk may fetch before their turn
+MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimiser
 
 
 @dataclass
@@ -34,6 +39,7 @@ class Stage:
     rows: int
     fabric: "Fabric"
     seed: int
+    _in_parts: InParts | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -57,22 +63,42 @@ class Stage:
                 expect(torch.from_numpy(rows[number + AHEAD]))
             rate = learning_rate(self.phase, first + number, steps)
             for group in self.optimiser.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group.get(MULTIPLE, 1.0)
             yield rate, batch
+
+    def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
+        """What the model says of a step's views, all at once or in parts."""
+        if self.phase.accumulate == 1:
+            output: Output = self.wrapped(views, maps=maps)
+            return output
+        parts = self.phase.accumulate
+        self._in_parts = InParts(
+            self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
+        )
+        return self._in_parts.output
 
     def move(self, losses: Iterable[Tensor]) -> None:
         """One step of the optimiser down the sum of the losses, and of the running average."""
         loss = functools.reduce(torch.add, losses)
-        if self.wrapped is self.module:
-            loss.backward()  # type: ignore[no-untyped-call]
+        if self._in_parts is None:
+            self._backward(loss)
         else:
-            self.fabric.backward(loss)
+            self._in_parts.backward(loss, self._backward)
+            self._in_parts = None
         if self.phase.clip:
             self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=self.phase.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
         if self.average is not None:
             self.average.update(self.module)  # type: ignore[operator]
+
+    def _backward(self, loss: Tensor) -> None:
+        again = isinstance(self.phase, FullPhase) and self.phase.recompute
+        with norms_at_rest(self.module) if again else nullcontext():
+            if self.wrapped is self.module:
+                loss.backward()  # type: ignore[no-untyped-call]
+            else:
+                self.fabric.backward(loss)
 
     @property
     def judged(self) -> nn.Module:
@@ -92,8 +118,7 @@ def make_stage(
     precision: str,
 ) -> Stage:
     """Give a phase its optimiser and, if wanted, a running average of its weights."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    wrapped, optimiser = fabric.setup(module, make_optimiser(phase, trained))
+    wrapped, optimiser = fabric.setup(module, make_optimiser(phase, _groups(phase, module)))
     if fabric.world_size == 1 and precision == "32-true":
         wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
     average = None
@@ -104,7 +129,20 @@ def make_stage(
     return Stage(name, phase, first_epoch, module, wrapped, optimiser, average, feed, rows, fabric, seed)
 
 
-def make_optimiser(phase: Phase, parameters: list[nn.Parameter] | list[Tensor]) -> torch.optim.Optimizer:
+def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """What is trained: all at one rate, or the head at a multiple of it."""
+    multiple = phase.head_rate if isinstance(phase, FullPhase) else 1.0
+    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if multiple == 1:
+        return [parameter for _, parameter in named]
+    head = [parameter for name, parameter in named if name.startswith(HEAD)]
+    rest = [parameter for name, parameter in named if not name.startswith(HEAD)]
+    return [{"params": rest, MULTIPLE: 1.0}, {"params": head, MULTIPLE: multiple}]
+
+
+def make_optimiser(
+    phase: Phase, parameters: list[nn.Parameter] | list[Tensor] | list[dict[str, Any]]
+) -> torch.optim.Optimizer:
     """The phase's optimiser; the learning rate is set step by step."""
     # A fused optimiser undoes loss scaling by itself, after gradients could have been clipped.
     common: dict[str, Any] = {

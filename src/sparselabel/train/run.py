@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.data.answers import file_of
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.sampler import epoch_batches, rows_of
-from sparselabel.errors import ConfigError, DataError, ModelError, counted
+from sparselabel.errors import ConfigError, counted
 from sparselabel.evaluate.decided import decided_measures
 from sparselabel.evaluate.decisions import write_decisions
 from sparselabel.evaluate.measures import measures
@@ -21,20 +21,14 @@ from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import keep_scores
 from sparselabel.json_file import write_json
 from sparselabel.method.across import total
-from sparselabel.method.base import Method, Needs, Progress
+from sparselabel.method.base import Method, Progress
 from sparselabel.method.layout import Layout
-from sparselabel.method.readings import NO_NEGATIVES
-from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
+from sparselabel.model.backbone import Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
-from sparselabel.train.expected import (
-    kept_counts,
-    method_of,
-    new_counts,
-    with_expected_positives,
-)
+from sparselabel.train.expected import kept_counts, new_counts, with_expected_positives
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
 from sparselabel.train.learner import Learner
@@ -42,6 +36,9 @@ from sparselabel.train.log import Log
 from sparselabel.train.loop import train
 from sparselabel.train.machine import default_precision, start
 from sparselabel.train.memories import files_of, refuse_best_start, say_where
+from sparselabel.train.methods import method_of
+from sparselabel.train.prior import kept_prior, refuse_prior
+from sparselabel.train.refuse import refuse_early
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
 
@@ -67,7 +64,7 @@ def train_run(
     if handling.resume:
         RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
     config, method = checked(data, config)
-    fabric = _started(data, config, machine)
+    fabric = started(data, config, machine)
     run = RunFolder(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
@@ -82,10 +79,16 @@ def train_run(
             inputs.check()
             counts = new_counts(config, inputs)
             trial = method_of(config, counts)
-            tell_method(trial, config, data, run, fabric, machine, learner)
+            tell_method(trial, config, data, run, fabric, machine, inputs)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         if fabric.is_global_zero:
-            run.begin(config, about(data, command, config), resume=handling.resume, force=handling.force)
+            run.begin(
+                config,
+                about(data, command, config),
+                resume=handling.resume,
+                force=handling.force,
+                answers=file_of(data.answers),
+            )
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -93,8 +96,16 @@ def train_run(
         counts = kept_counts(config, inputs, run, counts)
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
-            method = method_of(config, counts)
-        tell_method(method, config, data, run, fabric, machine, learner)
+
+        def before(other: TrainConfig, folder: Path) -> None:
+            log.say(f"the prior comes from {counted(other.epochs, 'epoch')} in ignore mode")
+            resume = Handling(resume=True, quiet=handling.quiet)
+            train_run(data, other, folder, machine, resume, command, f"{title}: prior" if title else "prior")
+
+        prior = kept_prior(config, inputs, run, before)
+        if counts is not None or prior is not None:
+            method = method_of(config, counts, prior)
+        tell_method(method, config, data, run, fabric, machine, inputs)
         say_where(method, machine, log)
         watch = Watch(run.watched, config.watch, inputs)
         session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
@@ -114,13 +125,14 @@ def check_run(
     config, method = checked(data, config)
     if run.goes_on(config, about(data, (), config), resume=True, force=False):
         return backbone
-    fabric = _started(data, config, machine)
+    fabric = started(data, config, machine)
     learner = Learner(config, len(data.classes))
     if backbone is not None:
         learner.backbone = backbone
     with default_precision(config.precision):
-        Inputs(data, config, learner, fabric, 0, Log(run, speaks=False)).check()
-        tell_method(method, config, data, run, fabric, machine, learner)
+        inputs = Inputs(data, config, learner, fabric, 0, Log(run, speaks=False))
+        inputs.check()
+        tell_method(method, config, data, run, fabric, machine, inputs)
         method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
     return vars(learner).get("backbone")  # as far as it was needed
 
@@ -129,11 +141,12 @@ def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
     config = with_expected_positives(config, data)
     method = method_of(config)
-    _refuse_early(config, data, method.needs)
+    refuse_prior(config, data)
+    refuse_early(config, data, method.needs)
     return config, method
 
 
-def _started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
     """Join the other processes; refuses data and batches that they cannot share."""
     fabric = start(machine, config.precision)
     if len(data.train) < fabric.world_size:
@@ -219,51 +232,6 @@ def _recovery(
     return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
 
 
-def _refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
-    """Find out what cannot work before anything slow begins."""
-    name = config.method
-    if needs.truth and not data.train.truth.complete:
-        raise ConfigError(
-            f"{name} is an oracle and needs all labels of all training pictures; this data has not: "
-            "use an, an-ls or role"
-        )
-    if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
-        raise ConfigError(NO_NEGATIVES)
-    if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
-        raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
-    if needs.marks and not len(data.train.marks):
-        raise ConfigError(f"{name} needs points or boxes; this data has none")
-    if config.frozen and (needs.maps or needs.views > 1):
-        raise ConfigError(
-            f"{name} needs the cells of fresh views, which stored features do not have: leave --frozen out"
-        )
-    if config.frozen and config.boost is not None:
-        raise ConfigError(
-            f"boost {config.boost:g} multiplies the logits of cells, which stored features do not have: "
-            "leave --frozen or --boost out"
-        )
-    if config.frozen and config.classifier != "linear":
-        raise ConfigError(
-            f"--frozen stores pooled features, but --classifier {config.classifier} needs more of a picture: "
-            "leave --frozen out, or take --classifier linear"
-        )
-    if needs.maps and config.classifier == "query2label":
-        raise ConfigError(
-            f"{name} needs logits of cells, and query2label has none: its attention says where a class was "
-            "looked for, not how likely it is there. Take a method without maps, or another --classifier"
-        )
-    if config.boost is not None and config.classifier in ("token", "query2label"):
-        raise ConfigError(
-            f"--boost multiplies logits of cells, and --classifier {config.classifier} adds none up: leave "
-            "one out"
-        )
-    for phase in config.phases.values():
-        if phase.patience and "val" not in data.splits:
-            raise ConfigError("patience waits for a better validation, but the data has no validation split")
-    if not (data.train.observed.values == POSITIVE).any():
-        raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
-
-
 def tell_method(
     method: Method,
     config: TrainConfig,
@@ -271,7 +239,7 @@ def tell_method(
     run: RunFolder,
     fabric: "Fabric",
     machine: Machine,
-    learner: Learner,
+    inputs: Inputs,
 ) -> None:
     """Show the method the labels of this process, and refuse what its memories cannot do."""
     rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
@@ -283,7 +251,7 @@ def tell_method(
         seed=config.seed,
         folder=run.memory,
         keep=machine.memories,
-        grid=learner.backbone.grid(config.views.size) if method.needs.maps else None,
+        grid=inputs.grid() if method.needs.maps else None,
     )
     method.to(fabric.device)
     method.prepare(layout)

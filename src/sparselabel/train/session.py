@@ -18,6 +18,7 @@ from sparselabel.data.sampler import rows_of
 from sparselabel.method.base import Method, Needs, Progress, Step
 from sparselabel.model.output import Output
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.accumulate import live_norms
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
@@ -73,6 +74,20 @@ class Session:
         """The tensor where the model is."""
         return tensor.to(self.fabric.device, non_blocking=True)
 
+    def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
+        """What the model under training says of every view of a batch.
+
+        Several views go through it together: batch norm then counts them as one batch, and processes that
+        train together have one pass forward for each backward.
+        """
+        views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
+        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
+        together = stage.output(self.on_device(inputs), maps=maps, features=features)
+        if views == 1:
+            return (together,)
+        parts = [[None] * views if part is None else part.chunk(views) for part in together]
+        return tuple(Output(*output) for output in zip(*parts, strict=True))
+
     def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         """What the method may see of a batch."""
         rows = batch.rows.clamp(min=0)
@@ -87,11 +102,12 @@ class Session:
         )
 
     @torch.no_grad()
-    def survey(self, stage: Stage, progress: Progress) -> Iterator[Step]:
-        """The training pictures of this process, seen whole, in evaluation mode."""
+    def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+        """The training pictures of this process, or some of them, seen whole, in evaluation mode."""
         self._share_buffers(stage)
         model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        rows = rows if some is None else some.numpy()
         feed = self.inputs.evaluation(stage.name, "train")
         for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
             yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
@@ -109,8 +125,8 @@ class Session:
         return hidden & (rows >= 0)[:, None]
 
     def marks(self, rows: Tensor) -> Marks | None:
-        """Points and boxes of a batch, if the method wants them."""
-        return self.data.train.marks.take(rows.numpy()) if self.needs.marks else None
+        """Points and boxes of a batch that training may see, if the method wants them."""
+        return self.data.train.seen.take(rows.numpy()) if self.needs.marks else None
 
     def epoch_seed(self, epoch: int) -> int:
         """What the random numbers of an epoch start from: another one in every epoch and process."""
@@ -142,15 +158,15 @@ class Session:
         if self.inputs.stored(name):
             module = self.learner.head
         else:
-            module = self.learner.classifier
-            module.freeze(name == "head")
+            module = self.learner.classifier_of(name)
             leave_out_unused(module, self.config.views.size)
+            self._say_of_norms(module, self.config.phases[name])
         stage = make_stage(
             name,
             self.config.phases[name],
             first_epoch,
             module,
-            self.inputs.training(name, self.needs.views),
+            self.inputs.training(name, self.needs.views, self.needs.strong_views),
             len(self.data.train),
             self.fabric,
             self.config.seed,
@@ -164,6 +180,14 @@ class Session:
             if average is not None:
                 load_into(stage.judged, average)
         return stage
+
+    def _say_of_norms(self, module: nn.Module, phase: Phase) -> None:
+        if phase.accumulate > 1 and live_norms(module.train()):
+            few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+            self.log.say(
+                f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
+                f"{phase.batch} at once; with --full.frozen-norm it would be"
+            )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Bring model and method back to a checkpoint."""

@@ -26,7 +26,7 @@ class Watch:
 
     @torch.no_grad()
     def keep(self, phase: str, epoch: int, module: nn.Module, method: Method) -> None:
-        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of pictures, ``maps`` (n, L, h, w) of scores.
+        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
         The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
         ``heat_maps`` (n, L, H, W) in 0..255.
@@ -43,7 +43,7 @@ class Watch:
             )
             self._batches[stored] = next(iter(feed([self.rows], epoch=0)))
         views = self._batches[stored].inputs[0].to(fabric.device)
-        output = in_evaluation(module, fabric, maps=not stored)(views)
+        output = in_evaluation(module, fabric, maps=not stored or self.inputs.cells)(views)
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
         if output.maps is not None:
             arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()

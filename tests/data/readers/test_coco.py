@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as run_lengths
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.marks import Marks
@@ -54,6 +55,47 @@ def test_presence_boxes_and_order(tmp_path: Path) -> None:
     np.testing.assert_allclose(train.marks.centres, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
     np.testing.assert_allclose(train.marks.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
     assert READERS["coco"] is coco.read
+
+
+def test_masks_of_polygons_and_run_lengths(tmp_path: Path) -> None:
+    data = content()
+    pixels = np.zeros((100, 200), np.uint8)
+    pixels[0:50, 150:200] = 1
+    runs = run_lengths.encode(np.asfortranarray(pixels))
+    plain = [150 * 100, *[50, 50] * 50]
+    data["annotations"][0]["segmentation"] = [[50, 25, 150, 25, 150, 75, 50, 75], [1, 1, 2, 2]]
+    for counts in (runs["counts"].decode(), plain):
+        data["annotations"][1]["segmentation"] = {"size": [100, 200], "counts": counts}
+        data["annotations"][2]["segmentation"] = {"size": [100, 200], "counts": counts}  # a crowd
+        train = coco.read(write(tmp_path, data)).splits["train"]
+        assert train.masks is not None
+        assert train.masks.there.tolist() == [True, True]  # in the order of the marks, not of the file
+        np.testing.assert_array_equal(train.masks.decode(0), pixels.astype(bool))
+        filled = train.masks.decode(1)
+        assert (int(filled.sum()), bool(filled[25:75, 50:150].all())) == (5000, True)
+    del data["annotations"][0]["segmentation"], data["annotations"][1]["segmentation"]
+    assert coco.read(write(tmp_path, data)).splits["train"].masks is None
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([[1, 2, 3, 4, 5, 6, 7]], "even number of numbers"),
+        ([["a", 2, 3, 4, 5, 6]], "even number of numbers"),
+        ({"size": [100, 100], "counts": [10000]}, r"its size is \[100, 100\]"),
+        ({"size": [100, 200], "counts": [1, 2]}, "its runs are of 3 pixels"),
+        ({"size": [100, 200], "counts": "abc"}, "they are damaged"),
+        ({"size": [100, 200], "counts": "01"}, "its runs are of 1 pixels"),
+        ({"size": [100, 200], "counts": "ü"}, "ascii"),
+        ({"size": [100, 200]}, "'counts'"),
+        ("no", "not a list of lists"),
+    ],
+)
+def test_a_wrong_mask_is_named(tmp_path: Path, given: Any, why: str) -> None:
+    data = content()
+    data["annotations"][1]["segmentation"] = given
+    with pytest.raises(DataError, match=rf"annotation 2.*: segmentation must be polygons .*{why}"):
+        coco.read(write(tmp_path, data))
 
 
 def test_keep_empty(tmp_path: Path) -> None:
@@ -220,7 +262,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 def test_the_lists_may_come_in_any_order(tmp_path: Path, order: tuple[str, ...]) -> None:
     data = content()
     for number, annotation in enumerate(data["annotations"]):
-        annotation["segmentation"] = [[1.5, 2, 3, 4], []] if number else {"counts": "a}, {b", "size": [1, 2]}
+        annotation["segmentation"] = [[1.5, 2, 3, 4], []]
+        annotation["note"] = 0 if number else {"of": "a}, {b", "size": [1, 2]}
     data = {"info": {"images": []}} | {key: data[key] for key in order} | {"licenses": [{"id": 1}]}
     split = coco.read(write(tmp_path, data)).splits["train"]
     assert split.labels.ids.tolist() == ["10", "9"]
@@ -311,7 +354,7 @@ def test_many_annotations_against_a_few_loops(
         ],
         "annotations": [
             {
-                "segmentation": [[1.25] * int(random.integers(1, 30))],
+                "segmentation": [[1.25] * 2 * int(random.integers(1, 30))],
                 "id": number,
                 "image_id": keys[int(random.integers(0, 50))],
                 "category_id": int(random.integers(1, 9)) * 10,

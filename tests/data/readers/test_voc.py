@@ -73,6 +73,50 @@ def test_boxes_are_unit_boxes_of_positive_classes(root: Path) -> None:
     np.testing.assert_allclose(marks.sizes, np.array([[1, 1], [0.5, 0.5], [11 / 200, 0.5]]), atol=1e-6)
 
 
+def draw_objects(root: Path, name: str, parts: dict[int, tuple[int, int, int, int]]) -> None:
+    """An object mask of 20 × 10 pixels: numbers, and their left, top, right and bottom."""
+    pixels = np.zeros((10, 20), np.uint8)
+    for number, (left, top, right, bottom) in parts.items():
+        pixels[top:bottom, left:right] = number
+    image = Image.fromarray(pixels)
+    image.putpalette([*range(256)] * 3)
+    (root / "SegmentationObject").mkdir(exist_ok=True)
+    image.save(root / "SegmentationObject" / f"{name}.png")
+
+
+def test_masks_are_those_of_the_objects_in_their_order(root: Path) -> None:
+    parts = {1: (0, 0, 20, 10), 2: (6, 3, 14, 7), 3: (19, 0, 20, 4), 255: (0, 0, 1, 1)}
+    draw_objects(root, "2008_000001", parts)
+    train = voc.read(root).splits["train"]
+    assert train.masks is not None
+    assert train.masks.there.tolist() == [True] * 3
+    assert [int(train.masks.decode(mark).sum()) for mark in range(3)] == [200 - 1 - 32 - 4, 32, 4]
+    assert train.masks.decode(1)[3:7, 6:14].all()
+    assert voc.read(root).splits["test"].masks is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "rule"),
+    [
+        ({1: (0, 0, 20, 10), 3: (6, 3, 14, 7)}, r"2008_000001.png \(0% of object 3 in its box\)"),
+        ({5: (0, 0, 2, 2)}, r"2008_000001.png \(object 5, but the XML file has 4\)"),
+    ],
+)
+def test_masks_of_other_objects_are_refused(
+    root: Path, parts: dict[int, tuple[int, int, int, int]], rule: str
+) -> None:
+    draw_objects(root, "2008_000001", parts)
+    with pytest.raises(DataError, match=rf"masks of 1 of 1 pictures are not those .*{rule}"):
+        voc.read(root)
+
+
+def test_a_mask_in_colours_is_refused(root: Path) -> None:
+    (root / "SegmentationObject").mkdir()
+    Image.new("RGB", (20, 10)).save(root / "SegmentationObject/2008_000001.png")
+    with pytest.raises(DataError, match=r"2008_000001.png: object masks have a palette .* not of mode RGB"):
+        voc.read(root)
+
+
 @pytest.mark.parametrize("up", [0, 1, 2])
 def test_the_devkit_is_found_from_folders_above(root: Path, up: int) -> None:
     assert voc.read([root, *root.parents][up]).root.resolve() == root.resolve()
@@ -151,6 +195,9 @@ def test_the_real_data_is_that_of_the_papers() -> None:
     assert round(float(train.labels.per_picture().mean()), 2) == 1.46
     assert train.labels.complete
     assert (len(train.marks), len(test.marks)) == (15002, 15092)
+    assert train.masks is not None
+    assert test.masks is not None
+    assert (int(train.masks.there.sum()), int(test.masks.there.sum())) == (2491, 2386)
     # Every positive has a box, and no box is of anything else.
     marked = np.zeros_like(train.labels.values)
     marked[train.marks.rows, train.marks.classes] = POSITIVE

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
 from sparselabel.data.marks import Marks
+from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_annotations import Annotations
 from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
 from sparselabel.data.readers.common import Listing, naming, refuse_empty, require_folder
@@ -36,6 +37,7 @@ class Instances:
     labels: LabelTable
     names: npt.NDArray[np.bytes_]
     marks: Marks
+    masks: Masks | None
 
 
 def read(
@@ -52,6 +54,7 @@ def read(
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
     the order of the image ids as strings. A box without extent is a point if it has keypoints, else no mark.
+    Masks are those of the marks; crowd regions are neither.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ def read(
     """
 
     def split(file: Path, files: Listing, below: str) -> Split:
-        return _with_pictures(file, read_instances(file, keep_empty), files, below, skip_missing)
+        return _with_pictures(file, read_instances(file, keep_empty, masks=True), files, below, skip_missing)
 
     if not source.is_dir():
         root = require_folder(images or source.parent)
@@ -116,8 +119,11 @@ def _year(source: Path, root: Path) -> str:
     return years[0]
 
 
-def read_instances(file: Path, keep_empty: bool = False) -> Instances:
-    """Read a file's lists, in whatever order they come, in memory for their numbers and no more."""
+def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) -> Instances:
+    """Read a file's lists, in whatever order they come, in memory for their numbers and no more.
+
+    ``masks``: read outlines too; it takes a few times as long.
+    """
     if not file.is_file():
         raise DataError(f"{file} is not there: give a COCO-style JSON file, or a folder laid out like COCO")
     expected = f"an object with the lists {', '.join(LISTS)}"
@@ -136,27 +142,27 @@ def read_instances(file: Path, keep_empty: bool = False) -> Instances:
                 found[key] = [category for block in blocks.elements() for category in block]
             else:  # read now if the images are known, else passed over now and read when they are
                 ready = "images" in found
-                found[key] = Annotations(blocks, found["images"], codes) if ready else blocks.position
+                found[key] = Annotations(blocks, found["images"], codes, masks) if ready else blocks.position
         if len(found) < len(LISTS):
             raise DataError(f"{file}: must be {expected}; found {listing([*found, *others]) or 'nothing'}")
         images, annotations = found["images"], found["annotations"]
         if not isinstance(annotations, Annotations):
             blocks.go_to(annotations)
-            annotations = Annotations(blocks, images, codes)
+            annotations = Annotations(blocks, images, codes, masks)
     categories = read_categories(file, found["categories"])
     kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}
-    values, marks = annotations.build(class_of, kept)
+    values, marks, found_masks = annotations.build(class_of, kept)
     names = tuple(name for _, name in categories.values())
     # Ids and names were checked to be unique, and the values are what they are.
     table = LabelTable(images.ids[kept], names, values, check=False)
     refuse_empty(table, f"{file}: no image has an annotation")
-    return Instances(table, images.names[kept], marks)
+    return Instances(table, images.names[kept], marks, found_masks)
 
 
 def _with_pictures(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
     """The instances with their pictures' paths, and without those of no picture if that is wanted."""
-    labels, marks = instances.labels, instances.marks
+    labels = instances.labels
     paths, there = _pictures(file, instances, files, below)
     if not there.all():
         missing = [
@@ -174,11 +180,12 @@ def _with_pictures(file: Path, instances: Instances, files: Listing, below: str,
                 f"{said}; name the pictures' folder with --images, or leave them out with --skip-missing"
             )
         warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
-        rows = np.flatnonzero(there)
-        labels, paths, marks = labels.take(rows), paths[rows], marks.take(rows)
+    split = Split(labels, paths, instances.marks, masks=instances.masks)
+    if not there.all():
+        split = split.take(np.flatnonzero(there))
     with naming(file):
-        refuse_duplicates("picture file", paths)
-    return Split(labels, paths, marks)
+        refuse_duplicates("picture file", split.paths)
+    return split
 
 
 def _pictures(

@@ -5,6 +5,7 @@ COCO_train2014_000000191249.jpg,49 60     a picture, and the positions of its cl
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,7 @@ def with_observed(split: Split, file: Path) -> Split:
             stacklevel=2,
         )
     rows = np.flatnonzero(np.isin(np.arange(len(observed)), [*seen]))
-    return Split(split.labels, split.paths, split.marks, observed, split.real).take(rows)
+    return replace(split, observed=observed).take(rows)
 
 
 def _row(file: Path, line: int, text: str, row_of: Mapping[str, int]) -> int:

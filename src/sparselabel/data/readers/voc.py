@@ -1,8 +1,9 @@
-"""Pascal VOC: labels from ``ImageSets/Main``, boxes from the XML files.
+"""Pascal VOC: labels from ``ImageSets/Main``, boxes from the XML files, masks where there are some.
 
 VOC2012/ImageSets/Main/<class>_train.txt, <class>_val.txt   "2008_000008 -1" a line
        /Annotations/<picture>.xml
        /JPEGImages/<picture>.jpg
+       /SegmentationObject/<picture>.png
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
 from sparselabel.data.marks import Marks
+from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty
 from sparselabel.data.readers.published import warn_of_another_size
+from sparselabel.data.readers.voc_masks import Object, ObjectMasks
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, listing
 
@@ -30,7 +33,7 @@ def read(source: Path) -> Source:
 
     "train" is VOC's train set and "test" its val set. Rows are the pictures with at least one positive
     class, sorted by name; 1 is POSITIVE, -1 and 0 ("difficult") are NEGATIVE. Marks are the boxes of all
-    objects whose class is positive on the picture.
+    objects whose class is positive on the picture, and masks those of the pictures that have them.
     """
     root = _locate(source)
     main = root / "ImageSets" / "Main"
@@ -44,7 +47,8 @@ def read(source: Path) -> Source:
     for name in (name for name in PARTS if found[name]):
         table = _read_labels(main, classes, PARTS[name])
         paths = _pictures(files, table, main, PARTS[name])
-        splits[name] = Split(table, paths, _read_boxes(root, files, table))
+        marks, masks = _read_marks(root, files, table)
+        splits[name] = Split(table, paths, marks, masks=masks)
     warn_of_another_size("voc", splits)
     return Source(root.resolve().name, root, splits)
 
@@ -111,22 +115,29 @@ def _pictures(files: Listing, table: LabelTable, main: Path, part: str) -> Texts
     return np.asarray(paths, dtype=np.str_)
 
 
-def _read_boxes(root: Path, files: Listing, table: LabelTable) -> Marks:
+def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, Masks | None]:
     index_of = {name: index for index, name in enumerate(table.classes)}
-    marks = MarkColumns()
+    marks, masks, pictures = MarkColumns(), MaskColumns(), ObjectMasks()
     for row, name in enumerate(table.ids):
-        path = f"Annotations/{name}.xml"
+        path, drawn = f"Annotations/{name}.xml", f"SegmentationObject/{name}.png"
         if path not in files:
             continue
-        for label, box in _boxes(root / path):
-            index = index_of.get(label)
+        objects, numbered = _objects(root / path)
+        found = pictures.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
+        for item, mask in zip(objects, found, strict=True):
+            index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
-                marks.add(row, index, box)
-    return marks.build()
+                marks.add(row, index, item.box)
+                masks.add(mask)
+    pictures.finish(root)
+    return marks.build(), masks.build()
 
 
-def _boxes(file: Path) -> list[tuple[str, Box]]:
-    """The objects of a picture, not their parts; a file counts pixels from 1 and includes the last one."""
+def _objects(file: Path) -> tuple[list[Object], int]:
+    """The objects of a picture that have a box in it, not their parts, and how many the file has.
+
+    It counts pixels from 1 and includes the last one.
+    """
     try:
         annotation = Xml.parse(file).getroot()
     except Xml.ParseError as error:
@@ -134,8 +145,8 @@ def _boxes(file: Path) -> list[tuple[str, Box]]:
     width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
     if width <= 0 or height <= 0:
         raise DataError(f"{file}: a picture's size must be positive, not {width:g} × {height:g}")
-    boxes = []
-    for item in annotation.findall("object"):
+    objects, found = [], annotation.findall("object")
+    for number, item in enumerate(found, 1):
         edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")))
         if edges.right < edges.left or edges.bottom < edges.top:
             raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
@@ -144,8 +155,8 @@ def _boxes(file: Path) -> list[tuple[str, Box]]:
         )
         inside = box.clipped()
         if inside is not None:
-            boxes.append((item.findtext("name", "").strip(), inside))
-    return boxes
+            objects.append(Object(number, item.findtext("name", "").strip(), inside))
+    return objects, len(found)
 
 
 def _number(file: Path, item: Xml.Element, path: str) -> float:

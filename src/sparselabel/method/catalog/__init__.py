@@ -17,6 +17,7 @@ from sparselabel.method.catalog.combined import (
     CONSISTENCY,
     ELEMENTS,
     METHODS,
+    UNLABELLED,
     Combination,
     combinations,
     factories,
@@ -25,6 +26,7 @@ from sparselabel.method.catalog.combined import (
     settings_of,
     with_consistency,
     with_elements,
+    with_unlabelled,
 )
 from sparselabel.method.catalog.reweighted import PRESETS
 from sparselabel.method.layout import Layout
@@ -34,6 +36,7 @@ __all__ = [
     "ELEMENTS",
     "METHODS",
     "PRESETS",
+    "UNLABELLED",
     "Combination",
     "build_method",
     "combinations",
@@ -43,6 +46,7 @@ __all__ = [
     "settings_of",
     "with_consistency",
     "with_elements",
+    "with_unlabelled",
 ]
 
 

@@ -1,22 +1,24 @@
-"""Methods by name, and what can be combined: READING[+ELEMENT][+CONSISTENCY], as in en+asl+scl.
+"""Methods by name, and what can be combined: READING[+ELEMENT][+UNLABELLED][+CONSISTENCY], as in en+asl+scl.
 
-The element is that of focal, asl or hill and takes the place of cross-entropy. Consistency is a term beside
-the label loss. Whatever is combined is on the scale of the mean over entries (asl, hill and splc alone are
-sums), so that the weight of consistency means the same everywhere.
+The element is that of focal, asl or hill and takes the place of cross-entropy. What puts pictures without
+labels to use (cluster, fixmatch) and consistency are terms beside the label loss. Whatever is combined is on
+the scale of the mean over entries (asl, hill, splc and csl-i alone are sums), so that the weights of terms
+mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
-only) are the exceptions: they are losses for full labels, whose negatives are on their negative side. As an
-element, as in an+asl, they follow the rule: what they weigh is the unknown.
+only) and the methods of P2 are the exceptions: they have an exponent for negatives too. As an element, as in
+an+asl, focal and asl follow the rule: what they weigh is the unknown.
 """
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
-from sparselabel.method.catalog import expected, reweighted, single_positive
+from sparselabel.method.catalog import expected, patches, reweighted, single_positive
 from sparselabel.method.elements import Asymmetric, Focal
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -42,10 +44,21 @@ METHODS: dict[str, Callable[..., Method]] = {
     "em": reweighted.em,
     "em+apl": reweighted.em_apl,
     "gr": reweighted.gr,
+    "csl-i": patches.csl_i,
+    "patchml": patches.patchml,
+    "csl-p": patches.csl_p,
+    "fixmatch": patches.fixmatch,
 }
 
 ELEMENTS = ("focal", "asl", "hill")
+UNLABELLED: dict[str, Callable[..., Method]] = {
+    "cluster": patches.cluster,
+    "fixmatch": patches.with_fixmatch,
+}
 CONSISTENCY: dict[str, Callable[..., Method]] = {"cl": expected.cl, "scl": expected.scl}
+
+LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
+"""Methods that can leave unknown labels out: others have a use of their own for pictures without labels."""
 
 CHOOSES = "it chooses labels by the size of their cross-entropy"
 OWN_LOSS = {
@@ -60,10 +73,14 @@ OWN_LOSS = {
     "em": "an unknown label costs its entropy there",
     "em+apl": "an unknown label costs its entropy there",
     "gr": "it brings an element of its own",
+    "csl-i": "it brings an element of its own",
+    "patchml": "it brings an element of its own",
+    "csl-p": "it brings an element of its own",
+    "fixmatch": "it brings an element of its own",
 }
 OWN_PAST = {"role": "its label estimates already follow what the model said before"}
 
-SHARED = ("momentum",)  # a setting that all parts take; any other one goes to the last part that has it
+SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
 
 
 class Combination(NamedTuple):
@@ -71,6 +88,7 @@ class Combination(NamedTuple):
 
     base: str
     element: str | None = None
+    unlabelled: str | None = None
     consistency: str | None = None
 
     @property
@@ -81,31 +99,45 @@ class Combination(NamedTuple):
 
 def parsed(name: str) -> Combination:
     """The parts of a name; one that cannot be is refused with the reason."""
-    base, element, consistency = name, None, None
+    base, element, unlabelled, consistency = name, None, None, None
     rest, _, last = base.rpartition("+")
     if rest and last in CONSISTENCY:
         base, consistency = rest, last
+    rest, _, last = base.rpartition("+")
+    if rest and last in UNLABELLED:
+        base, unlabelled = rest, last
     rest, _, last = base.rpartition("+")
     if rest and last in ELEMENTS:
         base, element = rest, last
     if base not in METHODS:
         raise ConfigError(
             f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; "
-            "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl (`sparselabel methods`)"
+            "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELLED, as "
+            "patchml+cluster (`sparselabel methods`)"
         )
     if element is not None and base in OWN_LOSS:
         raise ConfigError(
             f"{name}: {base} does not combine with the element {element}, as {OWN_LOSS[base]}; these do: "
             + ", ".join(with_elements())
         )
+    if unlabelled is not None and base not in LEAVES_OUT:
+        raise ConfigError(
+            f"{name}: {base} does not combine with {unlabelled}, which is for pictures and labels that a "
+            f"method leaves out, as {', '.join(LEAVES_OUT)} can"
+        )
     if consistency is not None and base in OWN_PAST:
         raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
-    return Combination(base, element, consistency)
+    return Combination(base, element, unlabelled, consistency)
 
 
 def with_elements() -> list[str]:
     """The methods whose element can be exchanged."""
     return [name for name in METHODS if name not in OWN_LOSS]
+
+
+def with_unlabelled() -> list[str]:
+    """The methods to which something for pictures without labels can be added."""
+    return [*LEAVES_OUT]
 
 
 def with_consistency() -> list[str]:
@@ -116,18 +148,22 @@ def with_consistency() -> list[str]:
 def combinations() -> Iterator[str]:
     """The names of all combinations."""
     for base in METHODS:
-        for element in (None, *(ELEMENTS if base not in OWN_LOSS else ())):
-            for consistency in (None, *(CONSISTENCY if base not in OWN_PAST else ())):
-                if element or consistency:
-                    yield Combination(base, element, consistency).name
+        elements = (None, *(ELEMENTS if base not in OWN_LOSS else ()))
+        unlabelled = (None, *(UNLABELLED if base in LEAVES_OUT else ()))
+        consistency = (None, *(CONSISTENCY if base not in OWN_PAST else ()))
+        for added in itertools.product(elements, unlabelled, consistency):
+            if any(added):
+                yield Combination(base, *added).name
 
 
 def factories(name: str) -> list[Callable[..., Method]]:
     """What makes the parts of a method; their signatures are its settings, their docstrings explain it."""
-    base, element, consistency = parsed(name)
+    base, element, unlabelled, consistency = parsed(name)
     found = [METHODS[base]]
     if element is not None:
         found.append(METHODS[element])
+    if unlabelled is not None:
+        found.append(UNLABELLED[unlabelled])
     if consistency is not None:
         found.append(CONSISTENCY[consistency])
     return found
@@ -146,7 +182,7 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def make_method(name: str, **settings: Any) -> Method:
     """A method by its name, not yet told about any labels."""
-    base, element, consistency = parsed(name)
+    base, element, unlabelled, consistency = parsed(name)
     known = settings_of(name)
     for key in settings:
         if key not in known:
@@ -161,6 +197,8 @@ def make_method(name: str, **settings: Any) -> Method:
             exchanged = replace(exchanged, plain_negatives=True)
         terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
         method = Method(method.reading, exchanged, terms)
+    if unlabelled is not None:
+        method = UNLABELLED[unlabelled](method, **own.pop(0))
     if consistency is not None:
         method = CONSISTENCY[consistency](method, **own.pop(0))
     return method

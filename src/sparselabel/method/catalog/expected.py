@@ -3,7 +3,8 @@
 P1s is its supplement. ``cl`` and ``scl`` add a term to a method.
 """
 
-from sparselabel.method.base import Method, Part, batch_mean
+from sparselabel.method.base import Method
+from sparselabel.method.catalog.adding import with_term
 from sparselabel.method.consistency import Consistency, SpatialConsistency
 from sparselabel.method.elements import cross_entropy
 from sparselabel.method.expected import ExpectedLabels
@@ -52,7 +53,7 @@ def cl(method: Method, momentum: float = 0.8, weight: float = 1.0, distance: str
     here it is the mean over the B·L entries (ours). ``distance``: l1, l2 (squared, ours) or jsd; ``weight``
     is γ, which P1 chooses from .1 and 1 by validation.
     """
-    return _with_term(method, Consistency(_running_scores(method, momentum), weight, distance))
+    return with_term(method, "consistency", Consistency(_running_scores(method, momentum), weight, distance))
 
 
 def scl(
@@ -70,17 +71,11 @@ def scl(
     one. Means over the entries instead of norms, and stochastic rounding, are ours.
     """
     scores = None if top_maps is None else _running_scores(method, momentum)
-    return _with_term(
-        method, SpatialConsistency(HeatMaps(momentum, map_scale, top_maps, scores), weight, distance)
-    )
+    maps = HeatMaps(momentum, map_scale, top_maps, scores)
+    return with_term(method, "consistency", SpatialConsistency(maps, weight, distance))
 
 
 def _running_scores(method: Method, momentum: float) -> RunningScores:
     """The method's own running scores, so that a picture's are kept once, or new ones."""
     own = [part for part in method.parts() if isinstance(part, RunningScores)]
     return own[0] if own else RunningScores(momentum)
-
-
-def _with_term(method: Method, term: Part) -> Method:
-    terms = {name: part for name, part in method.terms.items() if isinstance(part, Part)}
-    return Method(method.reading, method.element, terms | {"consistency": term}, batch_mean)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.config import TrainConfig
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError, listing
-from sparselabel.evaluate.saved import split_of
+from sparselabel.evaluate.saved import data_of, split_of
 from sparselabel.report.page import names_of
 from sparselabel.run_folder import RunFolder, saw_hidden_labels
 
@@ -83,7 +83,7 @@ def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | Non
     for run in runs:
         _refuse_other_data(runs[0], run, chosen)
         split_of(run.folder, chosen or "train", moved)  # refuses data that is gone or has changed
-    data = open_prepared(moved or Path(runs[0].about["data"]))
+    data = data_of(runs[0].folder, moved or Path(runs[0].about["data"]))
     return Reported(runs, data, chosen, moved)
 
 

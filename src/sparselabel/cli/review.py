@@ -1,0 +1,156 @@
+"""``sparselabel review``: a page on which people confirm or reject suggested labels."""
+
+import shlex
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.config import Machine
+from sparselabel.errors import ConfigError, counted
+from sparselabel.place import require_folder_to_write
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import PreparedSplit
+    from sparselabel.evaluate.training_scores import TrainingScores
+    from sparselabel.review.answer_file import AnswerFile
+    from sparselabel.run_folder import RunFolder
+
+
+def review(
+    run: Path,
+    /,
+    *,
+    answers: Path | None = None,
+    reviewer: str | None = None,
+    complete: bool = False,
+    data: Path | None = None,
+    port: int = 8765,
+    no_browser: bool = False,
+    workers: int = Machine().workers,
+) -> None:
+    """Confirm or reject labels that a run suggests, in your browser, the most useful first.
+
+    Keys: y yes, n no, s skip, u undo, arrows next and back, m heat map. Every answer is on the disk before
+    the next question comes; Ctrl-C ends, and the same command goes on. `sparselabel train --answers FILE`
+    learns from them.
+
+    Example: `sparselabel review runs/first`
+
+    Parameters
+    ----------
+    run
+        Folder of a finished run.
+    answers
+        File that answers are added to; default: answers.csv in the run (complete.csv with --complete).
+    reviewer
+        Name that is kept with the answers; default: the name you are logged in with.
+    complete
+        Ask for all labels of random pictures instead, to count in (`sparselabel expect --how counted`).
+    data
+        The run's prepared data, if it is no longer where it was.
+    port
+        Port of the page; if it is taken, another one.
+    no_browser
+        Only print the address.
+    workers
+        Processes that load pictures, when they are scored the first time.
+    """
+    from sparselabel.evaluate.looking import Looking
+    from sparselabel.evaluate.saved import split_of
+    from sparselabel.review.answer_file import AnswerFile
+    from sparselabel.review.pictures import Pictures
+    from sparselabel.review.server import ReviewServer
+    from sparselabel.review.session import Review
+    from sparselabel.review.whole import WholePictures
+    from sparselabel.run_folder import RunFolder
+
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port must be a number from 0 to 65535, not {port}")
+    console, folder = plain_console(), RunFolder(run)
+    folder.result()  # refuses what is no run, or not finished
+    part = split_of(folder, "train", data)
+    file = answers or (folder.complete_file if complete else folder.answers_file)
+    with AnswerFile(file, reviewer or _login()) as kept:
+        if kept.mended:
+            console.print(kept.mended)
+        scores = _scored(folder, part, workers)
+        looking = Looking(folder, part)
+        session = WholePictures(part, scores, kept) if complete else Review(part, scores, kept)
+        if session.strangers:
+            console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
+        about: dict[str, Any] = {
+            "run": str(run),
+            "file": str(file),
+            "reviewer": kept.reviewer,
+            "classes": list(session.classes),
+            "mode": "whole" if complete else "suggested",
+        }
+        pictures = Pictures(part, looking.view, looking.maps)
+        with ReviewServer(session, pictures, about, port) as server:
+            if port not in (0, server.port):
+                console.print(f"port {port} is taken: this is {server.port}")
+            console.print(f"review: {server.address}\nCtrl-C ends; every answer is saved at once in {file}")
+            if not no_browser:
+                webbrowser.open(server.address)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                console.print()
+        _tell_next(folder, data or Path(folder.about()["data"]), kept, complete)
+
+
+def _scored(run: "RunFolder", part: "PreparedSplit", workers: int) -> "TrainingScores":
+    """Scores of the training pictures: those that were kept, or new ones."""
+    from sparselabel.evaluate.training_scores import training_scores, write_training_scores
+
+    kept = training_scores(run, part)
+    if kept is not None:
+        return kept
+    require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
+    with progress(len(part), "scoring the training pictures") as advance:
+        features = _stored_features(run, part)
+        return write_training_scores(run, part, features=features, workers=workers, report=advance)
+
+
+def _stored_features(run: "RunFolder", part: "PreparedSplit") -> Any:
+    """The features that the run was trained on, if it was trained on nothing else and they are there."""
+    import numpy as np
+
+    from sparselabel.data.augment import views_of
+    from sparselabel.train.features import features_file
+
+    config = run.config()
+    of_file = config.weights not in ("pretrained", "none")
+    if not config.frozen or config.full.epochs or (of_file and not Path(config.weights).is_file()):
+        return None
+    folder = Path(run.about()["data"]) / "features"
+    file = features_file(part, folder, config, views_of(config.views)[1])
+    return np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _tell_next(run: "RunFolder", data: Path, kept: "AnswerFile", complete: bool) -> None:
+    """How many answers there are, and what to do with them."""
+    console, said = plain_console(), kept.last_words()
+    if not said:
+        console.print(f"no answers yet: go on with `sparselabel review {shlex.quote(str(run.path))}`")
+        return
+    if complete:
+        pictures = len({image for image, _ in said})
+        console.print(f"{counted(pictures, 'picture')} with all labels in {kept.path}")
+        words = ["expect", data, "--how", "counted", "--labels", kept.path, "--out", "expected.json"]
+    else:
+        console.print(f"{counted(len(said), 'answer')} in {kept.path}")
+        given = [run.given_answers_file] if run.given_answers_file.is_file() else []
+        out = run.path.with_name(f"{run.path.name}-reviewed")
+        words = ["train", data, "--config", run.config_file, "--answers", *given, kept.path, "--out", out]
+    console.print(f"next: {shlex.join(['sparselabel', *map(str, words)])}")

@@ -1,0 +1,214 @@
+"""What people answered about single labels: a CSV file that only grows, and how it adds to observed labels.
+
+    image,label,value,time,reviewer
+    a.jpg,cat,1,2026-03-01T09:12:44+00:00,ann      1 it is there, 0 it is not, ? nobody could tell
+    a.jpg,cat,,2026-03-01T09:12:51+00:00,ann       nothing: the last answer about it is taken back
+
+Of several answers to one question the last counts. Only ``observed`` gets these labels, never ``truth``.
+"""
+
+import codecs
+import csv
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
+from sparselabel.errors import DataError, listing, nearest
+
+COLUMNS = ("image", "label", "value", "time", "reviewer")
+SKIPPED = -2
+"""Looked at, and nobody could tell: unknown for training, and not asked again."""
+TAKEN_BACK = ""
+WORDS = {"1": POSITIVE, "0": NEGATIVE, "?": SKIPPED}
+WORD_OF = {value: word for word, value in WORDS.items()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line: a picture and a class by name; the value is None where the last answer is taken back."""
+
+    image: str
+    label: str
+    value: int | None
+    time: str = ""
+    reviewer: str = ""
+
+    def line(self) -> bytes:
+        """As it stands in the file."""
+        word = TAKEN_BACK if self.value is None else WORD_OF[self.value]
+        return as_line([self.image, self.label, word, self.time, self.reviewer])
+
+
+def as_line(cells: Sequence[str]) -> bytes:
+    """A line of the file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
+
+
+HEADER = as_line(COLUMNS)
+
+
+def file_of(answers: Sequence[Answer]) -> bytes:
+    """A file of these answers; nothing if there are none."""
+    return HEADER + b"".join(answer.line() for answer in answers) if answers else b""
+
+
+def read_answers(file: Path) -> list[Answer]:
+    """All lines of a file of answers, in their order; an unfinished last line, as a crash leaves, is no line.
+
+    ``review/answer_file.py`` mends such a file before it adds to it.
+    """
+    try:
+        content = file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(
+            f"{file} is not there: give a file of answers, as `sparselabel review` writes it"
+        ) from None
+    end = finished_length(content) if has_our_columns(content) else len(content)  # then its header is refused
+    return list(_lines_of(file, content[:end]))
+
+
+def has_our_columns(content: bytes) -> bool:
+    """Whether a file begins as one of answers, be it that not even the header is finished."""
+    first, line_break, _ = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
+    return first.rstrip(b"\r") == HEADER.rstrip() if line_break else HEADER.startswith(first)
+
+
+def finished_length(content: bytes) -> int:
+    """Bytes up to the end of the last finished line; a line break inside quotes ends none."""
+    end, start, quotes = 0, 0, 0
+    while (stop := content.find(b"\n", start)) >= 0:
+        quotes += content.count(b'"', start, stop)
+        start = stop + 1
+        if quotes % 2 == 0:
+            end = start
+    return end
+
+
+def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
+    way_out = "mend the line, or move the file away and begin a new one"
+    try:
+        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        header = next(reader, None)
+        if header is None:
+            return
+        if tuple(header) != COLUMNS:
+            raise DataError(
+                f"{file} is not a file of answers: its columns must be {', '.join(COLUMNS)}, not "
+                f"{listing(header)}; give what `sparselabel review` wrote"
+            )
+        for cells in reader:
+            place = f"{file}, line {reader.line_num:,}"
+            if not any(cells):
+                continue
+            if len(cells) != len(COLUMNS) or not cells[0] or not cells[1]:
+                raise DataError(
+                    f"{place}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}: {way_out}"
+                )
+            image, label, word, time, reviewer = cells
+            if word != TAKEN_BACK and word not in WORDS:
+                raise DataError(
+                    f"{place}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
+                    f"back), not {word!r}: {way_out}"
+                )
+            yield Answer(image, label, WORDS.get(word), time, reviewer)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not text in UTF-8 ({error.reason}): {way_out}") from error
+    except csv.Error as error:
+        raise DataError(f"{file} is not a CSV file ({error}): {way_out}") from error
+
+
+def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
+    """What counts in the end: for each picture and class the last answer that was not taken back."""
+    said: dict[tuple[str, str], list[int]] = {}
+    for answer in answers:
+        before = said.setdefault((answer.image, answer.label), [])
+        if answer.value is not None:
+            before.append(answer.value)
+        elif before:
+            before.pop()
+    return {key: values[-1] for key, values in said.items() if values}
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """Labels with answers laid over them, and what the answers did."""
+
+    values: Labels
+    known: list[tuple[int, int, int]]  # row, class and label, in order of rows and classes
+    changed: int  # labels that were observed, and said otherwise
+    elsewhere: list[str]  # pictures that are not among these, but in another split
+
+
+def lay_over(
+    words: dict[tuple[str, str], int],
+    observed: Labels,
+    pictures: Sequence[Texts],
+    classes: Sequence[str],
+    where: str,
+    elsewhere: Iterable[str] = (),
+) -> Overlay:
+    """A copy of ``observed`` (N, L) with these answers in it; ``pictures`` are names of the rows, each (N,).
+
+    A picture or class that is not there is an error, unless the picture is one of ``elsewhere``.
+    """
+    asked = {image for image, _ in words}
+    row_of = {name: row for names in pictures for row, name in enumerate(names.tolist()) if name in asked}
+    other = sorted(asked.intersection(elsewhere) - set(row_of))
+    strange = sorted(asked - set(row_of) - set(other))
+    if strange:
+        raise DataError(
+            f"{where}: {len(strange):,} of {len(asked):,} pictures are not in the data: {listing(strange)}; "
+            "give the answers that belong to this data"
+        )
+    column_of = {name: column for column, name in enumerate(classes)}
+    unknown = sorted({label for _, label in words if label not in column_of})
+    if unknown:
+        raise DataError(
+            f"{where}: the data has no class {unknown[0]!r} ({nearest(unknown[0], column_of)}); "
+            f"{len(unknown):,} such in all; give the answers that belong to this data"
+        )
+    values = np.array(observed)
+    known, changed = [], 0
+    for (image, label), value in words.items():
+        if value == SKIPPED or image not in row_of:
+            continue
+        row, column = row_of[image], column_of[label]
+        changed += int(values[row, column] not in (UNKNOWN, value))
+        values[row, column] = value
+        known.append((row, column, value))
+    return Overlay(values, sorted(known), changed, other)
+
+
+def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepared:
+    """The data with answers in the training split's observed labels; its digest is another one then.
+
+    ``where`` is what the answers are called in messages: their files.
+    """
+    train = data.train
+    others = (
+        str(name)
+        for split in data.splits.values()
+        if split is not train
+        for names in (split.paths, split.truth.ids)
+        for name in names
+    )
+    names = train.truth.ids, train.paths
+    laid = lay_over(last_words(answers), train.observed.values, names, data.classes, where, others)
+    if laid.elsewhere:
+        raise DataError(
+            f"{where}: {len(laid.elsewhere):,} pictures are not in training, but in another split: "
+            f"{listing(laid.elsewhere)}; give the answers that belong to this data"
+        )
+    digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
+    digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
+    observed = replace(train.observed, values=laid.values, check=False)
+    seen = replace(train, observed=observed, digest=digest.hexdigest() if laid.known else train.digest)
+    return replace(data, splits=data.splits | {"train": seen}, answers=tuple(answers))

@@ -1,0 +1,44 @@
+"""The configuration's method, and what it and the classifier want of a frozen backbone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sparselabel.config import TrainConfig
+from sparselabel.method.base import Method
+from sparselabel.method.catalog import make_method, parsed, settings_of
+from sparselabel.method.class_counts import ClassCounts
+
+PER_CLASS = ("en", "ep")  # methods that take a number for each class; the others take K
+
+
+def method_of(
+    config: TrainConfig, counts: ClassCounts | None = None, prior: Sequence[float] | None = None
+) -> Method:
+    """The configuration's method; without counts and prior that it will have, with something like them."""
+    settings = config.settings.given()
+    has = settings_of(config.method)
+    if isinstance(settings.get("expected_positives"), str) and "expected_positives" in has:
+        per_class = parsed(config.method).base in PER_CLASS
+        if counts is None:
+            settings["expected_positives"] = 1.0
+        else:
+            settings["expected_positives"] = (
+                tuple(counts.expected.tolist()) if per_class else counts.per_picture
+            )
+    if "prior" in settings and "prior" in has:
+        settings["prior"] = prior
+    return make_method(config.method, **settings)
+
+
+def stores_cells(config: TrainConfig) -> bool:
+    """Whether a frozen backbone's features are kept for every cell: if method or head look at them."""
+    if not config.frozen or not pools_first(config):
+        return config.frozen
+    if "expected_positives" in settings_of(config.method):  # it may still have to be found out
+        config = replace(config, settings=replace(config.settings, expected_positives=1.0))
+    return method_of(config).needs.maps
+
+
+def pools_first(config: TrainConfig) -> bool:
+    """Whether pooled features give the same logits as those of cells."""
+    return config.classifier == "linear" and config.boost is None

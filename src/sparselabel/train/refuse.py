@@ -1,0 +1,82 @@
+"""What cannot work, found before anything slow begins."""
+
+from pathlib import Path
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.errors import ConfigError, DataError, ModelError
+from sparselabel.method.base import Needs
+from sparselabel.method.readings import no_negatives
+from sparselabel.model.backbone import NONE, PRETRAINED
+
+
+def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
+    """Raise where the method, the data and the model do not go together."""
+    name = config.method
+    if needs.truth and not data.train.truth.complete:
+        raise ConfigError(
+            f"{name} is an oracle and needs all labels of all training pictures; this data has not: "
+            "use an, an-ls or role"
+        )
+    if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
+        raise no_negatives(name)
+    if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
+        raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
+    if needs.marks and not len(data.train.seen):
+        raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_marks(data)}")
+    _refuse_frozen(config, needs)
+    _refuse_classifier(config, needs)
+    for phase in config.phases.values():
+        if phase.patience and "val" not in data.splits:
+            raise ConfigError("patience waits for a better validation, but the data has no validation split")
+    if not (data.train.observed.values == POSITIVE).any():
+        raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
+
+
+def _why_no_marks(data: Prepared) -> str:
+    """Where they are, or could come from."""
+    if len(data.train.marks):
+        return (
+            f" that training may see: its {len(data.train.marks):,} are for judging, as labels were hidden. "
+            "Buy some (`sparselabel prepare ... --sparsify budget`), or hide none"
+        )
+    return (
+        ": prepare data whose annotations have them (VOC, COCO, a table with columns x and y), or take a "
+        "method for labels alone, as csl-i"
+    )
+
+
+def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
+    if not config.frozen:
+        return
+    if needs.views > 1:
+        raise ConfigError(
+            f"{config.method} compares two fresh views of a picture, and stored features are of one that "
+            "never changes: leave --frozen out"
+        )
+    if config.classifier == "token":
+        raise ConfigError(
+            "--frozen stores features of cells, but --classifier token reads the class token: leave --frozen "
+            "out, or take --classifier tscam"
+        )
+    if needs.maps and config.views.geometry == "imagenet":
+        raise ConfigError(
+            f"{config.method} needs to know where cells are in a picture; stored features are of pictures "
+            "seen whole, and --views.geometry imagenet shows their middle: take squashed, or leave --frozen "
+            "out"
+        )
+
+
+def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
+    if needs.maps and config.classifier == "query2label":
+        raise ConfigError(
+            f"{config.method} needs logits of cells, and query2label has none: its attention says where a "
+            "class was looked for, not how likely it is there. Take a method without maps, or another "
+            "--classifier"
+        )
+    if config.boost is not None and config.classifier in ("token", "query2label"):
+        raise ConfigError(
+            f"--boost multiplies logits of cells, and --classifier {config.classifier} adds none up: leave "
+            "one out"
+        )

@@ -1,0 +1,73 @@
+"""What a run takes: time, memory and disk, as a dry run has measured them."""
+
+from dataclasses import dataclass
+
+CHECKPOINTS = 3  # the newest, the best, and the one that is being written
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """What a phase takes: ``seconds`` a step, bytes of a process at its peak, bytes of a checkpoint.
+
+    ``scored`` pictures are scored after (or before) every epoch, at ``scoring`` seconds each.
+    """
+
+    name: str
+    epochs: int
+    steps: int
+    batch: int
+    seconds: float
+    scored: int
+    scoring: float
+    ram: int
+    gpu: int
+    checkpoint: int
+
+    @property
+    def time(self) -> float:
+        """Seconds of all its epochs."""
+        return self.epochs * (self.steps * self.seconds + self.scored * self.scoring)
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run would take, phase by phase; ``scored`` pictures are scored at its end.
+
+    ``features`` are bytes that --frozen keeps beside the data, ``features_in_ram`` those of them in RAM too,
+    ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
+    ``model`` the final model.
+    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free).
+    """
+
+    phases: tuple[PhaseCost, ...]
+    scored: int
+    features: int
+    features_in_ram: int
+    features_time: float
+    files: int
+    model: int
+    gpu_there: int
+    ram_there: int
+    disk_there: int
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run: features, training and scoring."""
+        end = self.scored * self.phases[-1].scoring
+        return self.features_time + sum(phase.time for phase in self.phases) + end
+
+    @property
+    def ram(self) -> int:
+        """Bytes of RAM at the peak, of one process without its loaders."""
+        return max(phase.ram for phase in self.phases) + self.features_in_ram
+
+    @property
+    def gpu(self) -> int:
+        """Bytes of the GPU at the peak."""
+        return max(phase.gpu for phase in self.phases)
+
+    @property
+    def disk(self) -> int:
+        """Bytes in the run's folder at the most."""
+        largest = max(phase.checkpoint for phase in self.phases)
+        return CHECKPOINTS * largest + self.model + self.files

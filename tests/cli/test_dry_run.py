@@ -1,0 +1,33 @@
+import pytest
+
+from sparselabel.cli.dry_run import duration, show
+from sparselabel.train.run_cost import PhaseCost, RunCost
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "0 s"),
+        (99, "99 s"),
+        (120, "2 min"),
+        (5_940, "99 min"),
+        (12_000, "3 h 20 min"),
+        (190_800, "2 days 5 h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    phase = PhaseCost("full", 80, 10_000, 8, 0.5, 0, 0.0, 2 * 10**9, 9 * 10**9, 10**9)
+    show(RunCost((phase,), 0, 10**9, 10**9, 600.0, 8 * 10**9, 3 * 10**8, 12 * 10**9, 64 * 10**9, 10**11))
+    said = capsys.readouterr().out
+    for words in (
+        "time: about 4 days 15 h, of which 10 min for features",
+        "GPU: 9.00 GB of 12.00 GB",
+        "RAM: 3.00 GB a process, without its loaders, 1.00 GB of them stored features; 64.00 GB more",
+        "disk: 11.30 GB, 8.00 GB of them what the method remembers; 100.00 GB are free at --out",
+        "features to be kept beside the data: 1.00 GB",
+    ):
+        assert words in said

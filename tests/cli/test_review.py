@@ -1,0 +1,217 @@
+"""``sparselabel review`` of a real run, and ``train`` with its answers."""
+
+import json
+import shutil
+import webbrowser
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.data.answers import HEADER, Answer, read_answers
+from sparselabel.data.dataset import open_prepared
+from sparselabel.evaluate.saved import split_of
+from sparselabel.review.server import ReviewServer
+from sparselabel.run_folder import RunFolder
+from sparselabel.train.run import train_run
+from tests.cli.conftest import Command
+from tests.train.conftest import small_scenes, tiny
+
+HERE = Machine(accelerator="cpu", workers=0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and a run."""
+    folder = tmp_path_factory.mktemp("trained")
+    data = small_scenes(folder / "data", 40, 12, Preparation("single-positive"))
+    config = tiny(frozen=True, head=HeadPhase(epochs=2, learning_rate=0.1), full=FullPhase(epochs=0))
+    train_run(data, config, folder / "run", HERE, Handling(quiet=True))
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands in for the browser and who is before it: answers so many questions, then presses Ctrl-C."""
+
+    original = ReviewServer.serve_forever
+
+    def sits_down(*answers: str, whole: int = 0) -> list[str]:
+        opened: list[str] = []
+
+        def serve(server: ReviewServer, *_: object) -> None:
+            import threading
+
+            loop = threading.Thread(target=original, args=(server, 0.02), daemon=True)
+            loop.start()
+
+            def ask(path: str, body: Any) -> Any:
+                origin = server.address.rsplit("/", 2)[0]
+                headers = {"Content-Type": "application/json", "Origin": origin}
+                request = Request(server.address + path, json.dumps(body).encode(), headers)
+                with urlopen(request) as reply:
+                    return json.load(reply)
+
+            for word in answers:
+                (question,) = ask("next", {"count": 1})["questions"]
+                with urlopen(f"{server.address}map/{question['row']}/{question['class']}") as reply:
+                    assert reply.read(4) == b"\x89PNG"
+                ask("answer", {"row": question["row"], "class": question["class"], "answer": word})
+            for _number in range(whole):
+                (question,) = ask("next", {"count": 1})["questions"]
+                ask("answer", {"row": question["row"], "present": [0]})
+            server.shutdown()
+            loop.join()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ReviewServer, "serve_forever", serve)
+        monkeypatch.setattr(webbrowser, "open", opened.append)
+        return opened
+
+    return sits_down
+
+
+def test_a_review_and_training_with_it(command: Command, run: Path, trained: Path, person: Any) -> None:
+    opened = person("yes", "no", "skip")
+    done = command("review", run, "--reviewer", "ann", "--workers", 0)
+    assert done == 0
+    assert done.err == "scoring the training pictures ...\n"
+    lines = done.out.splitlines()
+    assert lines[0].startswith("review: http://127.0.0.1:") or lines[0].startswith("port 8765 is taken")
+    assert opened == [lines[-5].removeprefix("review: ")]
+    assert lines[-2] == f"3 answers in {run}/answers.csv"
+    said = [(answer.value, answer.reviewer) for answer in read_answers(run / "answers.csv")]
+    assert said == [(1, "ann"), (0, "ann"), (-2, "ann")]
+    # The command to type next is there, and works.
+    words = lines[-1].removeprefix("next: sparselabel ").split()
+    assert words == [
+        "train", str(trained / "data"), "--config", f"{run}/config.toml", "--answers", f"{run}/answers.csv",
+        "--out", f"{run}-reviewed",
+    ]  # fmt: skip
+    done = command(*words, "--workers", 0, "--quiet")
+    assert (done, done.err) == (0, "")
+    second = RunFolder(Path(f"{run}-reviewed"))
+    before, after = split_of(RunFolder(run), "train"), split_of(second, "train")
+    changed = before.observed.values != after.observed.values
+    assert sorted(after.observed.values[changed].tolist()) == [0, 1]
+    assert np.array_equal(before.truth.values, after.truth.values)
+    assert second.about()["answers"] == 3
+    assert read_answers(second.given_answers_file) == read_answers(run / "answers.csv")
+    # A review of that run goes on from there, with the answers it was given.
+    person("yes")
+    done = command("review", second.path, "--workers", 0, "--no-browser", "--port", 0)
+    assert done.out.splitlines()[-1].endswith(
+        f"--answers {second.given_answers_file} {second.answers_file} --out {second.path}-reviewed"
+    )
+    assert command("report", second.path, "--workers", 0) == 0  # its data is found again, answers and all
+
+
+def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
+    person()
+    assert "scoring" in command("review", run, "--workers", 0, "--no-browser").err
+    done = command("review", run, "--workers", 0, "--no-browser")
+    assert (done.err, "no answers yet: go on with" in done.out) == ("", True)
+    kept = np.load(run / "review-scores.npy")
+    assert (kept.dtype, kept.shape[0]) == (np.float16, 32)
+    (run / "review-scores.npy").write_bytes(b"damaged")
+    assert "scoring" in command("review", run, "--workers", 0, "--no-browser").err
+
+
+def test_stored_features_and_pictures_give_the_same_scores(run: Path, trained: Path) -> None:
+    from sparselabel.cli.review import _stored_features
+    from sparselabel.evaluate.training_scores import write_training_scores
+
+    folder = RunFolder(run)
+    part = split_of(folder, "train")
+    features = _stored_features(folder, part)
+    assert features is not None
+    by_features = np.array(write_training_scores(folder, part, features=features))
+    by_pictures = np.array(write_training_scores(folder, part))
+    assert np.abs(by_features.astype(np.float32) - by_pictures).max() < 2e-3  # float16
+
+
+@pytest.mark.filterwarnings("always::sparselabel.errors.DataWarning")
+def test_pictures_that_are_gone_are_not_asked_about(
+    command: Command, trained: Path, tmp_path: Path, person: Any
+) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    shutil.copytree(trained / "data", tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "features")
+    data = open_prepared(tmp_path / "data")
+    data.train.path(3).unlink()
+    data.train.path(4).write_bytes(b"broken")
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about | {"data": str(tmp_path / "data")}))
+    person("yes")
+    done = command("review", "run", "--workers", 0, "--no-browser")
+    assert done == 0
+    assert "warning: 2 pictures cannot be read and will not be asked about" in done.err
+    scores = np.load(tmp_path / "run" / "review-scores.npy")
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [3, 4]
+
+
+def test_whole_pictures_can_be_counted_in(command: Command, run: Path, trained: Path, person: Any) -> None:
+    person(whole=5)
+    done = command("review", run, "--complete", "--workers", 0, "--no-browser")
+    words = done.out.splitlines()[-1].removeprefix("next: sparselabel ").split()
+    assert done.out.splitlines()[-2] == f"5 pictures with all labels in {run}/complete.csv"
+    assert words[:1] + words[2:] == [
+        "expect", "--how", "counted", "--labels", f"{run}/complete.csv", "--out", "expected.json"
+    ]  # fmt: skip
+    done = command(*words)
+    assert (done, "K, classes a picture: 1.0" in done.out) == (0, True)
+    part = split_of(RunFolder(run), "train")
+    few = run / "few.csv"
+    few.write_bytes(HEADER + Answer(str(part.paths[0]), part.truth.classes[0], 1).line())
+    done = command("expect", trained / "data", "--how", "counted", "--labels", few, "--out", "other.json")
+    assert (done, "has no picture of which every class was answered" in done.err) == (1, True)
+
+
+def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp_path: Path) -> None:
+    part = split_of(RunFolder(run), "train")
+    unknown = np.argwhere(part.observed.values == -1)[:2]
+    lines = [Answer(str(part.paths[row]), part.truth.classes[column], 0).line() for row, column in unknown]
+    (tmp_path / "a.csv").write_bytes(HEADER + lines[0])
+    begin = ("train", trained / "data", "--config", run / "config.toml", "--workers", 0, "--quiet")
+    assert command(*begin, "--answers", "a.csv", "--out", "second") == 0
+    (tmp_path / "a.csv").write_bytes(HEADER + lines[0] + lines[1])
+    done = command(*begin, "--answers", "a.csv", "--out", "second", "--resume")
+    assert done == 1
+    assert done.err == (
+        "sparselabel: error: second was begun with other answers (1 answer) than these (2 answers), or on "
+        "other data: resume it with those it was begun with (--answers second/given-answers.csv), replace it "
+        "(--force), or choose another --out\n"
+    )
+    assert "(1 answer) than these (none)" in command(*begin, "--out", "second", "--resume").err
+    assert command(*begin, "--answers", "second/given-answers.csv", "--out", "second", "--resume") == 0
+    assert (
+        "with other answers (none) than these (2 answers)"
+        in command(*begin, "--answers", "a.csv", "--out", run, "--resume").err
+    )
+    # What people answered survives --force, and several files are one after the other.
+    (tmp_path / "second" / "answers.csv").write_bytes(HEADER + lines[1])
+    files = ("--answers", "second/given-answers.csv", "second/answers.csv")
+    assert command(*begin, *files, "--out", "second", "--force") == 0
+    assert RunFolder(tmp_path / "second").about()["answers"] == 2
+    assert (tmp_path / "second" / "answers.csv").read_bytes() == HEADER + lines[1]
+
+
+def test_what_cannot_be_reviewed(command: Command, run: Path, tmp_path: Path) -> None:
+    assert command("review", "nothing").err.startswith("sparselabel: error: nothing is not a run")
+    done = command("review", run, "--port", 99999)
+    assert (done, done.err) == (
+        2, "sparselabel: error: port must be a number from 0 to 65535, not 99999\n"
+    )  # fmt: skip
+    (tmp_path / "mine.csv").write_text("image,label\na,b\n")
+    assert "mine.csv is not a file of answers" in command("review", run, "--answers", "mine.csv").err
+    (run / "result.json").unlink()
+    assert "is not finished" in command("review", run).err

@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from sparselabel.data.colours import OPERATIONS, recoloured
+
+VIEW = np.random.default_rng(0).integers(0, 256, (3, 16, 16)).astype(np.uint8)
+
+
+def test_a_view_depends_on_its_key_alone() -> None:
+    first = recoloured(VIEW, (0, 3, 5, 1))
+    assert first.shape == VIEW.shape
+    assert first.dtype == np.uint8
+    assert np.array_equal(first, recoloured(VIEW, (0, 3, 5, 1)))
+    others = [recoloured(VIEW, (0, 3, row, 1)) for row in range(20)]
+    assert len({other.tobytes() for other in others}) > 15
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_nothing_moves(name: str) -> None:
+    """Pixels of one colour stay alike wherever they are; only sharpness looks at neighbours."""
+    from PIL import Image
+
+    flat = np.zeros((8, 8, 3), np.uint8)
+    flat[:, :4], flat[:, 4:] = (200, 30, 60), (10, 120, 240)
+    changed = np.asarray(OPERATIONS[name](Image.fromarray(flat), 0.8, True))
+    assert changed.shape == flat.shape
+    assert (changed[2:6, :3] == changed[2, 0]).all()
+    assert (changed[2:6, 5:] == changed[2, 7]).all()
+    assert not np.array_equal(changed[2, 0], changed[2, 7])

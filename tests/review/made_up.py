@@ -1,0 +1,87 @@
+"""A review of made-up pictures and scores, with names that must be escaped; as a program, it serves one."""
+
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparselabel.config import Preparation
+from sparselabel.data.augment import squashed
+from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.labels import LabelTable
+from sparselabel.data.marks import Marks
+from sparselabel.data.prepare import prepare
+from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataWarning
+from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.pictures import Pictures
+from sparselabel.review.server import ReviewServer
+from sparselabel.review.session import Review
+from sparselabel.review.whole import WholePictures
+from tests.data.pictures import paint
+
+HOSTILE = "<img src=x onerror=document.title='stolen'>"
+CLASSES = ("cat", HOSTILE, 'dog\'s & "bone"')
+COUNT = 12
+TRUTH = np.zeros((COUNT, 3), np.int8)
+TRUTH[np.arange(COUNT), np.arange(COUNT) % 3] = 1
+TRUTH[::2, 0] = 1
+SCORES = np.linspace(0.99, 0.02, COUNT * 3, dtype=np.float32).reshape(COUNT, 3)
+"""The highest of every class is in the first row, and falls from row to row."""
+
+
+def make_data(folder: Path) -> Prepared:
+    """Twelve training pictures, of each of which one label is observed; names that are no addresses."""
+    names = [f"a b{row}?&#'<.png" for row in range(COUNT)]
+    for row, name in enumerate(names):
+        paint(folder / "pictures" / name, row, 90, 60)
+    values = np.where(np.arange(3) == (np.arange(COUNT) % 3)[:, None], 1, -1).astype(np.int8)
+    labels = LabelTable(np.asarray(names), CLASSES, TRUTH)
+    split = Split(labels, np.asarray(names), Marks.none(), observed=values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        source = Source("made <up>", folder / "pictures", {"train": split})
+        return prepare(source, folder / "data", Preparation(validation=0))
+
+
+def maps(row: int) -> Any:
+    """The left half is warm."""
+    return np.stack([np.array([[4.0, -4.0], [4.0, -4.0]])] * 3)
+
+
+def make_server(data: Prepared, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
+    answers = AnswerFile(file, "ann <b>")
+    review = (WholePictures if whole else Review)(data.train, SCORES, answers)
+    about = {
+        "run": "runs/<i>first</i>",
+        "file": str(file),
+        "reviewer": answers.reviewer,
+        "classes": list(CLASSES),
+        "mode": "whole" if whole else "suggested",
+    }
+    return ReviewServer(review, Pictures(data.train, squashed(32), maps), about, port)
+
+
+@contextmanager
+def served(data: Prepared, file: Path, whole: bool = False) -> Iterator[ReviewServer]:
+    with make_server(data, file, whole) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+            server.review.answers.close()
+
+
+if __name__ == "__main__":
+    with make_server(open_prepared(Path(sys.argv[1])), Path(sys.argv[2])) as opened:
+        sys.stdout.write(f"{opened.address}\n")
+        sys.stdout.flush()
+        opened.serve_forever()

@@ -1,0 +1,307 @@
+"""A person's whole session in a browser."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparselabel
+from sparselabel.data.answers import last_words, read_answers
+from sparselabel.data.dataset import Prepared
+from tests.report.html.test_browser import CHROMIUM, FLAGS, numbers
+from tests.review.made_up import CLASSES, HOSTILE, make_data, served
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+TREE = Path(sparselabel.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine")
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return make_data(tmp_path_factory.mktemp("made-up"))
+
+
+class Window:
+    """The page in a window of this kind, and what went wrong in it."""
+
+    def __init__(self, browser: Any, address: str, **window: Any) -> None:
+        self.context = browser.new_context(**window)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(address)
+        api.expect(self.page.locator("#details")).not_to_be_empty()  # the page's rules forbid other waiting
+
+    def __enter__(self) -> "Window":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def sees(self, **texts: str) -> None:
+        """Wait until these parts of the page contain these texts."""
+        for name, text in texts.items():
+            api.expect(self.page.locator(f"#{name}")).to_contain_text(text)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            api.expect(self.page.locator("body[aria-busy]")).to_have_count(0)
+
+    def picture(self) -> str:
+        """The name of the picture that is shown."""
+        text: str = self.page.locator("#details").inner_text()
+        return text[text.index("a b") : text.index(".png") + 4]
+
+
+def words(file: Path) -> list[int]:
+    return list(last_words(read_answers(file)).values())
+
+
+def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    with served(data, file) as server, Window(browser, server.address) as window:
+        # Known positives: four of each class. The first row has cat observed; its second class comes first.
+        window.sees(question=f"Is there {HOSTILE} in this picture?", counts="0 answered: 0 yes")
+        window.sees(details="Score 0.96, about", gain="training knows 12 positive labels; each yes adds one")
+        window.sees(run="runs/<i>first</i>", kept="by ann <b>, in")
+        assert window.page.title() == "Review of runs/<i>first</i>"
+        for image in ("#picture", "#map"):
+            api.expect(window.page.locator(image)).to_have_js_property("naturalWidth", 90)
+        assert window.page.locator("#map").get_attribute("alt") == f"Heat map: where the model sees {HOSTILE}"
+        first = window.picture()
+        window.press("y")
+        window.sees(
+            counts="1 answered: 1 yes, 0 no, 0 skipped", gain="you have found 1 missing label of 1 class"
+        )
+        window.sees(announce=f"Yes: {HOSTILE}. Is there")
+        assert words(file) == [1]
+        window.press("n", "s")
+        window.sees(counts="3 answered: 1 yes, 1 no, 1 skipped")
+        assert words(file) == [1, 0, -2]
+        fourth = window.page.locator("#question").inner_text()
+        window.press("u", "u")
+        window.sees(counts="1 answered: 1 yes, 0 no, 0 skipped", announce="Taken back. Is there")
+        assert words(file) == [1]
+        assert [answer.value for answer in read_answers(file)] == [1, 0, -2, None, None]
+        window.press("n", "s")
+        window.sees(question=fourth, counts="3 answered: 1 yes, 1 no, 1 skipped")
+        # Arrows move without answering, and back to what was answered, which can be changed.
+        window.press("ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowLeft")
+        window.sees(details="You said yes.")
+        assert window.picture() == first
+        assert window.page.locator("#yes").get_attribute("class") == "said"
+        window.press("ArrowLeft")  # there is nothing before it
+        window.press("n")
+        window.sees(counts="3 answered: 0 yes, 2 no, 1 skipped")
+        window.press("m")
+        assert window.page.locator("#map").is_hidden()
+        assert window.page.locator("#heat").get_attribute("aria-pressed") == "false"
+        window.press("m")
+        assert window.page.locator("#map").is_visible()
+        # The mouse does it too; a filter by class; what was skipped.
+        window.page.get_by_role("combobox", name="Ask about").select_option(label="cat")
+        window.sees(question="Is there cat in this picture?")
+        window.page.get_by_role("button", name="Yes").click()
+        window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there cat in this picture?")
+        window.page.get_by_label("Ask about").select_option(label="what was skipped")
+        window.sees(question="in this picture?")
+        window.page.get_by_role("button", name="No", exact=True).click()
+        window.sees(question="No skipped question is left.", counts="4 answered: 1 yes, 3 no, 0 skipped")
+        assert window.said == []
+        assert window.page.title() == "Review of runs/<i>first</i>"
+        assert [url for url in window.asked if not url.startswith(server.address)] == []
+        ahead = {url for url in window.asked if "/picture/" in url}
+        assert len(ahead) > 6  # pictures are loaded before they are asked about
+    assert sorted(words(file)) == [0, 0, 0, 1]
+
+
+def test_going_on_until_nothing_is_left(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    with served(data, file) as server, Window(browser, server.address) as window:
+        for number in range(24):  # twelve pictures, two unknown labels each
+            window.sees(counts=f"{number} answered")
+            window.press("y")
+        window.sees(question="Nothing is left to ask about.", counts="24 answered: 24 yes")
+        window.press("y", "ArrowRight")
+        window.press("u")
+        window.sees(counts="23 answered", question="Is there")
+    with served(data, file) as server, Window(browser, server.address) as window:
+        window.sees(counts="23 answered: 23 yes")
+        window.press("n")
+        window.sees(question="Nothing is left to ask about.")
+
+
+def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    run = [sys.executable, "-m", "tests.review.made_up", str(data.folder), str(file)]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TREE), str(root)])}
+
+    def start() -> "tuple[subprocess.Popen[str], str]":
+        process = subprocess.Popen(run, stdout=subprocess.PIPE, text=True, cwd=root, env=environment)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    process, address = start()
+    try:
+        with Window(browser, address) as window:
+            window.press("y", "n", "s", "y")
+            window.sees(counts="4 answered: 2 yes, 1 no, 1 skipped")
+            asked = window.page.locator("#question").inner_text(), window.picture()
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            window.press("y")
+            window.sees(problem="The program does not answer any more. Start it again", counts="4 answered")
+            assert (window.page.locator("#question").inner_text(), window.picture()) == asked
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    assert words(file) == [1, 0, -2, 1]
+    process, address = start()
+    try:
+        with Window(browser, address) as window:
+            window.sees(counts="4 answered: 2 yes, 1 no, 1 skipped")
+            assert (window.page.locator("#question").inner_text(), window.picture()) == asked
+            window.press("u")
+            window.sees(counts="3 answered: 1 yes, 1 no, 1 skipped")
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_a_picture_that_cannot_be_shown(browser: Any, tmp_path: Path) -> None:
+    data = make_data(tmp_path)
+    data.train.path(0).write_bytes(b"no picture")
+    data.train.path(1).unlink()
+    with served(data, tmp_path / "answers.csv") as server, Window(browser, server.address) as window:
+        window.sees(problem="a b1?&#'<.png cannot be shown and was passed over.")
+        window.sees(question="Is there", counts="0 answered")
+        assert window.picture() not in ("a b0?&#'<.png", "a b1?&#'<.png")
+        window.press("y")
+        window.sees(counts="1 answered: 1 yes")
+        assert window.page.locator("#problem").is_hidden()
+
+
+def test_the_keyboard_alone_reaches_everything(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    with served(data, tmp_path / "answers.csv") as server, Window(browser, server.address) as window:
+        reached = []
+        for _ in range(8):
+            window.page.keyboard.press("Tab")
+            reached.append(window.page.evaluate("document.activeElement.id"))
+            assert window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        assert reached == ["no", "skip", "yes", "back", "undo", "heat", "next", "only"]
+        window.page.keyboard.press("y")  # in the list it is a letter
+        window.sees(counts="0 answered")
+        window.page.locator("#no").focus()
+        window.press("Enter")
+        window.sees(counts="1 answered: 0 yes, 1 no")
+        assert window.page.evaluate("document.activeElement.id") == "no"  # it keeps the focus
+        names = window.page.eval_on_selector_all(
+            "button, select, input, img", "all => all.filter(one => one.offsetParent).map(one => "
+            "one.textContent || one.alt || one.labels[0].textContent)"
+        )  # fmt: skip
+        assert all(name.strip() for name in names)
+        assert window.said == []
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen(browser: Any, data: Prepared, tmp_path: Path, width: int, scheme: str) -> None:
+    look = {"viewport": {"width": width, "height": 760}, "color_scheme": scheme}
+    with served(data, tmp_path / "a.csv") as server, Window(browser, server.address, **look) as window:
+        assert window.page.evaluate("document.documentElement.scrollWidth") == width
+        ratios = window.page.evaluate(CONTRASTS)
+        assert len(ratios) >= 14
+        assert {name: ratio for name, ratio in ratios if ratio < 4.5} == {}
+        for name in ("no", "skip", "yes"):
+            box = window.page.locator(f"#{name}").bounding_box()
+            assert box["height"] >= 44
+            assert box["y"] + box["height"] <= 760  # seen without scrolling
+        paper = numbers(window.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert (sum(paper) > 380) == (scheme == "light")
+        if "REVIEW_SHOTS" in os.environ:
+            api.expect(window.page.locator("#map")).to_have_js_property("naturalWidth", 90)
+            window.page.screenshot(path=Path(os.environ["REVIEW_SHOTS"]) / f"made-up-{width}-{scheme}.png")
+
+
+CONTRASTS = """() => {
+  const parts = (colour) => colour.match(/[0-9.]+/g).map(Number);
+  const light = (colour) => parts(colour).slice(0, 3).map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
+  const paper = (one) => {
+    const colour = getComputedStyle(one).backgroundColor;
+    return parts(colour)[3] === 0 ? paper(one.parentElement) : colour;
+  };
+  return [...document.querySelectorAll("p, h1, button, select, label")]
+    .filter((one) => one.offsetParent && one.textContent.trim())
+    .filter((one) => one.getAttribute("aria-disabled") !== "true")
+    .map((one) => {
+      const [a, b] = [light(getComputedStyle(one).color), light(paper(one))];
+      return [one.id || one.textContent, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+    });
+}"""
+
+
+def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    with (
+        served(data, tmp_path / "a.csv") as server,
+        Window(browser, server.address, reduced_motion="reduce") as window,
+    ):
+        duration = "getComputedStyle(document.querySelector('#map')).transitionProperty"
+        assert window.page.evaluate(duration) in ("none", "all")
+        assert window.page.evaluate(duration.replace("Property", "Duration")) == "0s"
+
+
+def test_whole_pictures(browser: Any, data: Prepared, tmp_path: Path) -> None:
+    file = tmp_path / "complete.csv"
+    look = {"viewport": {"width": 360, "height": 760}}
+    with served(data, file, whole=True) as server, Window(browser, server.address, **look) as window:
+        window.sees(question="What is in this picture?", counts="0 pictures done")
+        boxes = window.page.get_by_role("checkbox")
+        assert [box.is_checked() for box in boxes.all()] == [True, False, False]  # what is observed
+        window.page.get_by_label("Find a class").fill("IMG SRC")
+        assert window.page.locator(".choice:visible").all_inner_texts() == [HOSTILE]
+        window.page.get_by_label("Find a class").fill("")
+        for name in CLASSES:
+            window.page.get_by_label(name, exact=True).set_checked(name != "cat")
+        window.page.get_by_role("button", name="Done: nothing else is there").click()
+        window.sees(counts="1 picture done", gain="so far a picture has 2.00 classes")
+        assert sorted(words(file)) == [0, 1, 1]
+        window.page.get_by_role("button", name="Done: nothing else is there").click()
+        window.sees(counts="2 pictures done", gain="1.50 ± 0.50 (standard error) classes")
+        window.page.get_by_role("button", name="Undo").click()
+        window.sees(counts="1 picture done", announce="Taken back.")
+        assert len(words(file)) == 3
+        assert window.page.evaluate("document.documentElement.scrollWidth") == 360
+        assert window.said == []
+    with served(data, file, whole=True) as server, Window(browser, server.address) as window:
+        window.sees(counts="1 picture done")
+
+
+def test_the_browser_is_debians() -> None:
+    if CHROMIUM is not None:
+        assert shutil.which("chromium") == CHROMIUM

@@ -1,0 +1,178 @@
+"""What is asked next, and what a review says of itself."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError
+from sparselabel.review import session
+from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.order import Pool
+from sparselabel.review.session import Review
+from sparselabel.review.whole import WholePictures
+from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return make_data(tmp_path_factory.mktemp("made-up"))
+
+
+def entries(review: Review, count: int, column: int | None = None, **more: object) -> list[tuple[int, int]]:
+    return [(q["row"], q["class"]) for q in review.next(count, column, **more)]  # type: ignore[arg-type]
+
+
+def test_the_most_useful_come_first_and_answers_change_them(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        first = entries(review, 3)
+        assert first == [(0, 1), (0, 2), (1, 0)]  # (0, 0) is known; every class has four known positives
+        for row, column in ((0, 1), (1, 2)):
+            review.answer(row, column, "yes")
+        assert entries(review, 2) == [(1, 0), (0, 2)]  # class 0 has the fewest known positives now
+        assert entries(review, 2, without=[(1, 0)]) == [(2, 0), (0, 2)]
+
+
+def test_one_class_and_what_was_skipped(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        unknown = [row for row in range(COUNT) if row % 3 != 1]
+        assert entries(review, 99, 1) == [(row, 1) for row in unknown]
+        review.answer(0, 1, "skip")
+        review.answer(5, 2, "skip")
+        assert entries(review, 9, skipped=True) == [(0, 1), (5, 2)]
+        assert entries(review, 1, 1) == [(2, 1)]
+        review.answer(0, 1, "no")
+        assert entries(review, 9, skipped=True) == [(5, 2)]
+
+
+def test_a_summary_counts_and_expects(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        start = review.summary()
+        unknown = data.train.observed.values == -1
+        assert (start["known"], start["ahead"]) == (12, 24)
+        assert start["expected"] == pytest.approx(SCORES[unknown].sum(), abs=0.01)
+        for row, column, word in ((0, 1, "no"), (0, 2, "no"), (1, 0, "no"), (1, 2, "yes"), (2, 1, "skip")):
+            review.answer(row, column, word)
+        done = review.summary()
+        counts = {name: done[name] for name in ("yes", "no", "skip", "answered", "found", "classes", "ahead")}
+        assert counts == {
+            "yes": 1, "no": 3, "skip": 1, "answered": 5, "found": 1, "classes": 1, "ahead": 19
+        }  # fmt: skip
+        left = unknown.copy()
+        left[[0, 0, 1, 1, 2], [1, 2, 0, 2, 1]] = False
+        assert (
+            done["expected"] < SCORES[left].sum() - 2
+        )  # scores of 0.9 that are wrong say something of others
+
+
+def test_it_goes_on_where_it_was(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv", "ann") as file:
+        review = Review(data.train, SCORES, file)
+        for word in ("yes", "no", "skip"):
+            question = review.next(1)[0]
+            review.answer(question["row"], question["class"], word)
+        review.answer(0, 1, "no")  # somebody changed their mind
+        before, coming = review.summary(), entries(review, 24)
+    with AnswerFile(tmp_path / "a.csv", "bob") as file:
+        review = Review(data.train, SCORES, file)
+        assert (review.summary(), entries(review, 24)) == (before, coming)
+        undone = [review.take_back() for _ in range(4)]
+        assert undone[0] is not None
+        assert [undone[0][key] for key in ("row", "class", "answer")] == [0, 1, "yes"]
+        assert review.take_back() is None
+        assert review.summary()["answered"] == 0
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        assert (review.summary()["answered"], review.take_back()) == (0, None)
+
+
+def test_answers_about_other_data_are_counted_and_kept(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv") as file:
+        file.add([("elsewhere.jpg", "cat", 1), (str(data.train.paths[0]), "cow", 1)])
+        review = Review(data.train, SCORES, file)
+        assert (review.strangers, review.summary()["answered"]) == (2, 0)
+
+
+def test_wrong_answers_are_refused(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        with pytest.raises(ConfigError, match="an answer is yes, no, skip, not 'perhaps'"):
+            review.answer(0, 0, "perhaps")
+        with pytest.raises(ConfigError, match="picture 12 and class 0 are not there: rows go to 11"):
+            review.answer(12, 0, "yes")
+        assert file.answers == []
+
+
+def test_more_questions_are_fetched_when_they_run_out(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "FEWEST", 1)
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, SCORES, file)
+        asked = set()
+        while found := review.next(1):
+            asked.add((found[0]["row"], found[0]["class"]))
+            review.answer(found[0]["row"], found[0]["class"], "no")
+        assert len(asked) == 24
+
+
+def test_whole_pictures_are_random_and_complete(data: Prepared, tmp_path: Path) -> None:
+    with AnswerFile(tmp_path / "c.csv") as file:
+        review = WholePictures(data.train, SCORES, file)
+        rows = [question["row"] for question in review.next(99)]
+        assert sorted(rows) == list(range(COUNT))
+        assert rows != list(range(COUNT))
+        review.take({"row": rows[0], "present": [0, 2]})
+        review.take({"row": rows[1], "present": []})
+        assert review.next(1)[0]["row"] == rows[2]
+        assert review.summary() == {"answered": 2, "mean": 1.0, "error": 1.0, "can_undo": True}
+        said = {
+            label: value
+            for (image, label), value in file.last_words().items()
+            if image == review.name_of(rows[0])
+        }
+        assert said == {CLASSES[0]: 1, CLASSES[1]: 0, CLASSES[2]: 1}
+    with AnswerFile(tmp_path / "c.csv") as file:
+        review = WholePictures(data.train, SCORES, file)
+        assert review.summary()["answered"] == 2
+        undone = review.take_back()
+        assert undone is not None
+        assert undone["row"] == rows[1]
+        assert [index for index, ticked in undone["classes"] if ticked] == [rows[1] % 3]
+        with pytest.raises(ConfigError, match="class 9 are not there"):
+            review.take({"row": 0, "present": [9]})
+
+
+def test_a_thousand_classes_and_many_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page asks for is found in a pool of a few questions a class; the scores are read once."""
+    scores = np.random.default_rng(0).random((400, 1000), dtype=np.float32).astype(np.float16)
+    observed = np.full(scores.shape, -1, np.int8)
+    made: list[int] = []
+    original = Pool.of
+
+    def of(*given: Any, **more: Any) -> Pool:
+        made.append(1)
+        return original(*given, **more)
+
+    monkeypatch.setattr(Pool, "of", of)
+    names = np.array([f"{row}.jpg" for row in range(400)])
+    part = SimpleNamespace(
+        truth=SimpleNamespace(classes=tuple(map(str, range(1000)))),
+        observed=SimpleNamespace(values=observed),
+        paths=names,
+        __len__=lambda: 400,
+    )
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(part, scores, file)  # type: ignore[arg-type]
+        review.refuse_unknown = lambda row, column: None  # type: ignore[method-assign]
+        for _ in range(20):
+            question = review.next(6)[0]
+            review.answer(question["row"], question["class"], "yes")
+            assert review.summary()["ahead"] == 50
+        assert made == [1]

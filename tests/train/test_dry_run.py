@@ -1,0 +1,120 @@
+"""What a run would cost, measured on a few steps; nothing is left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, ResourceError, RunError
+from sparselabel.train.dry_run import dry_run
+from sparselabel.train.run import train_run
+from sparselabel.train.run_cost import PhaseCost, RunCost
+from tests.train.conftest import small_scenes, tiny
+
+HERE = Machine(accelerator="cpu", workers=0)
+QUIET = Handling(quiet=True, dry_run=True)
+
+
+def everything_under(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("method", ["an", "role", "en+scl", "em+apl", "ll-cp"])
+def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path: Path, method: str) -> None:
+    before = everything_under(small.folder)
+    settings = Settings(warm_up=1) if method == "em+apl" else Settings()
+    full = FullPhase(epochs=2, learning_rate=1e-3, batch=8, accumulate=2)
+    config = tiny(method, full=full, settings=settings)
+    cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert everything_under(tmp_path) == set()
+    assert everything_under(small.folder) == before
+    assert [(phase.name, phase.epochs, phase.steps, phase.batch) for phase in cost.phases] == [
+        ("head", 2, 4, 16),
+        ("full", 2, 8, 8),
+    ]
+    assert all(0 < phase.ram < 2**36 and phase.seconds > 0 for phase in cost.phases)
+    assert [phase.scored for phase in cost.phases] == [15 + 61 * (method == "em+apl")] * 2
+    assert cost.scored == 15 + 20 + 61
+    assert cost.gpu == cost.features == cost.files == 0
+
+
+def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("en+scl", full=FullPhase(epochs=1, batch=16, optimiser="adamw", weight_average=0.9))
+    cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
+    newest = tmp_path / "run" / "checkpoints" / "0003"
+    on_disk = sum(file.stat().st_size for file in newest.iterdir())
+    assert cost.phases[-1].checkpoint == pytest.approx(on_disk, rel=0.1)  # files have headers
+    assert cost.model == pytest.approx((tmp_path / "run" / "model.safetensors").stat().st_size, rel=0.05)
+
+
+def test_memories_in_files_are_not_made(small: Prepared, tmp_path: Path) -> None:
+    machine = Machine(accelerator="cpu", workers=0, memories="file")
+    cost = dry_run(small, tiny("en+scl"), tmp_path / "run", machine, QUIET)
+    # Two slots of heat maps (12 classes, 2 × 2 cells, a byte each) and of float16 running scores.
+    assert cost.files == 2 * 4096 + 2 * 61 * 12 * (4 + 2)
+    assert cost.disk >= cost.files
+    assert everything_under(tmp_path) == set()
+
+
+def test_features_are_estimated(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
+    cost = dry_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    assert cost.features == 50 * 256 * 4  # train, validation and test, of test_efficientnet's width
+    assert cost.features_time > 0
+    assert not (data.folder / "features").exists()
+
+
+def test_features_of_cells_stay_on_the_disk(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
+    cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
+    cost = dry_run(data, tiny("en+scl", **cells), tmp_path / "run", HERE, QUIET)
+    # Only training needs cells, 2 × 2 of them in float16: validation and test are 8 and 10 pictures.
+    assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4
+    assert cost.features - 32 * 256 * 4 * 2 == 18 * 256 * 4
+
+
+def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="observed negatives"):
+        dry_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
+    train_run(
+        small, tiny(full=FullPhase(), head=HeadPhase(epochs=1)), tmp_path / "run", HERE, Handling(quiet=True)
+    )
+    with pytest.raises(RunError, match="holds a run already"):
+        dry_run(small, tiny(), tmp_path / "run", HERE, QUIET)
+    dry_run(small, tiny(), tmp_path / "run", HERE, Handling(quiet=True, force=True, dry_run=True))
+    assert (tmp_path / "run" / "result.json").is_file()
+
+
+def test_a_step_that_does_not_fit_names_the_ways_out(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.train.session import Session
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 12 GiB")
+
+    monkeypatch.setattr(Session, "outputs", full)
+    said = (
+        r"a step of phase full \(16 pictures of 32 pixels, test_efficientnet\) does not fit: Tried to "
+        r"allocate 2\.00 GiB\. Ways out: --full\.recompute, --full\.accumulate 2 \(parts of the batch\), "
+        r"--precision bf16-mixed, or a smaller --full\.batch or --views\.size; --dry-run measures each"
+    )
+    with pytest.raises(ResourceError, match=said):
+        dry_run(small, tiny(head=HeadPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+
+
+def test_the_sum() -> None:
+    head = PhaseCost("head", 5, 100, 8, 0.1, 50, 0.02, 2_000, 0, 10)
+    full = PhaseCost("full", 2, 100, 8, 1.0, 50, 0.04, 3_000, 0, 1_000)
+    cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
+    assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
+    assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
+
+
+def test_settings_that_are_estimated_need_no_features(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("en", settings=Settings(expected_positives="auto"))
+    assert dry_run(small, config, tmp_path / "run", HERE, QUIET).features == 0
