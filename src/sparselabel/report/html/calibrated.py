@@ -62,8 +62,17 @@ def reliability_charts(about: Reported) -> list[Drawn]:
         middles = [5.0 + 10 * place for place in range(10)]
         perfect = Line("perfect", PERFECT, middles)
         names = [f"{middle / 100:.2f}" for middle in middles]
-        drawn = Chart(title, "score", "% really there", names, [perfect, *lines], from_zero=True, ticks=TICKS)
-        charts.append(draw(drawn))
+        chart = Chart(
+            title,
+            "score",
+            "% really there",
+            names,
+            [perfect, *lines],
+            from_zero=True,
+            ticks=TICKS,
+            slots=True,
+        )
+        charts.append(draw(chart))
     return charts
 
 
