@@ -4,5 +4,9 @@ import importlib
 
 from benchmarks.common import show
 
-for name in ("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "coco", "report", "location"):
+NAMES = (
+    *("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "patches"),
+    *("coco", "report", "location"),
+)
+for name in NAMES:
     show(name, importlib.import_module(f"benchmarks.{name}").main())

@@ -74,7 +74,7 @@ def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Pa
         return state
 
     with (
-        patch.object(Inputs, "features", lambda self, split: features[split]),
+        patch.object(Inputs, "_features_of", lambda self, split, cells: features[split]),
         patch.object(Inputs, "check", lambda self: None),
         patch("sparselabel.train.run.train", timed),
         patch("sparselabel.train.run.finish", lambda session, state: {}),

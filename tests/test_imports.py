@@ -13,9 +13,9 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
-    "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report", "compare",
-    "vary", "recipes", "run_folder", "run_files", "json_file", "bar", "place", "config", "errors", "review",
-    "doctor",
+    "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report",
+    "compare", "vary", "recipes", "run_folder", "run_files", "json_file", "bar", "place", "config",
+    "errors", "review", "doctor",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -56,10 +56,10 @@ MAY_SEE = {
         "config",
         "errors",
     },
-    "export": {"data", "model", "evaluate", "run_folder", "place", "config", "errors"},
-    "export_check": {"export"},
     "review": {"data", "evaluate", "report", "review", "run_folder", "config", "errors"},
     "doctor": {"method", "config", "errors"},
+    "export": {"data", "model", "evaluate", "run_folder", "place", "config", "errors"},
+    "export_check": {"export"},
     "vary": {"config", "errors"},
     "compare": EVERYTHING - {"report", "review", "doctor"},
     "cli": {*EVERYTHING, "cli", ""},

@@ -34,6 +34,13 @@ def test_the_loop_of_your_own_runs() -> None:
     assert (estimates[names["observed"] == 1] > 0.9).all()
 
 
+def test_the_reviews_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("python", PAGES["review.md"])
+    exec(compile(example, "review.md", "exec"), {})
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 21
+
+
 COMMANDS = [
     line
     for page in (README, *PAGES.values())

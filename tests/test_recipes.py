@@ -207,6 +207,15 @@ def test_backbones_exist() -> None:
         ("p1/coco-75", "test mAP", "en+scl", 79.3),
         ("p1/coco-40", "test mAP", "en+cl", 75.8),
         ("p1/coco-single", "test mAP, reported by Zhang et al.", "pseudo", 69.77),
+        ("p2/coco", "test mAP, SP, 0.25 %", "patchml", 43.19),
+        ("p2/coco", "test mAP-loc, SB, 4 %", "patchml", 37.21),
+        ("p2/coco", "test mAP, I, 1 %", "csl-i", 55.53),
+        ("p2/coco-all", "test mAP, AB, 1 %", "patchml", 54.75),
+        ("p2/coco-unlabelled", "test mAP, SP, 0.5 %", "patchml+cluster", 56.04),
+        ("p2/coco-unlabelled", "test mAP, I, 4 %", "csl-i+cluster", 67.29),
+        ("p2/coco-unlabelled", "test mAP, I, 0.5 %, selective", "csl-i", 49.85),
+        ("p2/coco-token", "test mAP, I, 2 %", "csl-i", 58.82),
+        ("p2/coco-384", "test mAP, SP, 2 %", "patchml", 68.16),
         ("p3/voc-linear", "test mAP", "role", 86.5),
         ("p3/voc-linear", "all training labels, mAP", "role", 90.3),
         ("p3/coco-linear", "test mAP", "iu", 60.8),
@@ -265,7 +274,7 @@ def test_our_values_are_those_of_the_results() -> None:
 
 
 def test_files_are_found_by_name() -> None:
-    assert len(NAMES) == 32
+    assert len(NAMES) == 37
     assert text_of("p1/voc") == file_of("p1/voc").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="there is no recipe 'p1/vocc': did you mean 'p1/voc'"):
         text_of("p1/vocc")
@@ -283,6 +292,8 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     assert len(list((ROOT / "src/sparselabel").glob(pattern))) == len(NAMES)
     page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
     listed = [
-        line.split("`")[1] for line in page.splitlines() if line.startswith(("| `p1/", "| `p3/", "| `other/"))
+        line.split("`")[1]
+        for line in page.splitlines()
+        if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `other/"))
     ]
     assert sorted(listed) == NAMES

@@ -14,7 +14,7 @@ from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
     "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
-    "figure", "report", "review", "demo",
+    "figure", "report", "review", "demo", "doctor",
 )  # fmt: skip
 
 EXPORTS = ("label-studio", "cvat", "fiftyone")
@@ -47,7 +47,7 @@ def test_every_reader_has_help(command: Command, reader: str) -> None:
 
 
 def test_train_has_a_flag_for_everything(command: Command) -> None:
-    out = command("train", "--help").out
+    out = command("train", "--help-all").out
     for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.learning-rate"):
         assert flag in out
     for flag in ("--full.weight-average", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
@@ -60,7 +60,8 @@ def test_version(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["prepare", "coco", "--help"], ["--version"]]
+    "arguments",
+    [["--help"], ["train", "--help"], ["train", "--help-all"], ["prepare", "coco", "--help"], ["--version"]],
 )
 def test_help_is_quick(arguments: list[str], tmp_path: Path) -> None:
     code = (
@@ -106,7 +107,10 @@ def test_methods_explains_one(command: Command) -> None:
 
 def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
-    assert "METHOD+ELEMENT+CONSISTENCY" in done.out
+    assert "METHOD+ELEMENT+UNLABELLED+CONSISTENCY" in done.out
+    assert (
+        "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
+    )
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     done = command("methods", "em+apl+scl")
     assert done == 0

@@ -13,7 +13,7 @@ from tests.report.made_up import constant_maps, make_data, make_run, score, watc
 from tests.train.conftest import small_scenes, tiny
 
 LABELS = np.eye(5, dtype=np.int8)[[0, 1, 2, 3, 4, 0, 1, 2]]
-FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep")
+FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep", "localisation", "budgets")
 
 
 @pytest.mark.parametrize("name", FIGURES)

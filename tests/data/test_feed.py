@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparselabel.config import Preparation
 from sparselabel.data.augment import draw, load, p1_train, render, squashed
+from sparselabel.data.changes import Changes
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import Batch, FeatureFeed, Feed, PictureFeed, in_order
 from sparselabel.data.frame import Frame
@@ -197,3 +198,18 @@ def test_in_order_gives_each_row_once(count: int, size: int, shards: int) -> Non
         assert [row for batch in batches for row in batch.tolist()] == own.tolist()
         assert all(len(batch) == size for batch in batches[:-1])
         assert all(len(batch) for batch in batches)
+
+
+def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
+    changes = Changes(operations=2, moves=False, hole=0.5)
+    batches = rows([0, 1], [2, 3])
+    plain = list(PictureFeed(split, VIEW)(batches, epoch=1))
+    here = list(PictureFeed(split, VIEW, changes=changes)(batches, epoch=1))
+    other = list(PictureFeed(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
+    for one, two, three in zip(plain, here, other, strict=True):
+        assert torch.equal(one.frames[0].box, two.frames[0].box)
+        assert not torch.equal(one.inputs[0], two.inputs[0])
+        assert torch.equal(two.inputs[0], three.inputs[0])
+        assert two.frames[0].hidden is not None
+        assert bool((two.frames[0].hidden[:, 2:] >= 0.25).all())
+    assert plain[0].frames[0].hidden is None

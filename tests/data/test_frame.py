@@ -306,3 +306,27 @@ def test_things_of_another_batch_are_refused() -> None:
         frame.cut(torch.ones(1, 3, 4, 4), (2, 2))
     with pytest.raises(DataError, match="must be floating-point"):
         frame.paste(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
+
+
+def test_what_is_hidden_is_not_visible_in_the_picture() -> None:
+    """The left half of a view of the picture's right half, mirrored: the picture's last quarter."""
+    box = torch.tensor([[0.5, 0.0, 0.5, 1.0]] * 2)
+    frame = Frame(box, torch.tensor([False, True]), torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
+    _, visible = frame.paste(torch.ones(2, 1, 4, 4), (8, 8))
+    assert visible[0].all(dim=0).tolist() == [False] * 6 + [True] * 2
+    assert visible[1].all(dim=0).tolist() == [False] * 4 + [True] * 2 + [False] * 2
+    assert frame[1:].to(dtype=torch.float64).hides(torch.tensor([[[0.2, 0.5], [0.6, 0.5]]])).tolist() == [
+        [True, False]
+    ]
+
+
+def test_hidden_rows_are_read_with_their_frames() -> None:
+    rows = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 0.1, 0.2, 0.3, 0.4]])
+    frame = Frame.of(rows)
+    assert frame.hidden is not None
+    assert frame.hidden.tolist() == rows[:, 5:].tolist()
+    assert Frame.of(rows[:, :5]).hidden is None
+    with pytest.raises(DataError, match=r"\(B, 5\) numbers .* or \(B, 9\), .*\(1, 7\)"):
+        Frame.of(rows[:, :7])
+    with pytest.raises(DataError, match=r"a frame's hidden must be \(1, 4\), not \(1, 3\)"):
+        Frame(rows[:, :4], torch.tensor([True]), rows[:, 5:8])

@@ -111,3 +111,9 @@ def test_equals_counting_pixels(rule: str, data: st.DataObject) -> None:
     )
     labels = cell_labels(OBSERVED, box, seen, (cells, cells), rule)  # type: ignore[arg-type]
     assert np.array_equal((labels[0, 0] == POSITIVE).numpy(), expected)
+
+
+def test_a_mark_under_a_hole_makes_no_cell_positive() -> None:
+    covered = Frame(WHOLE.box, WHOLE.flip, torch.tensor([[0.5, 0.0, 0.5, 0.5]]))
+    both = marks((0, 0, 0.6, 0.1, 0, 0), (0, 0, 0.1, 0.1, 0, 0))
+    assert positives(cell_labels(OBSERVED, both, covered, (4, 4))) == [[0, 0]]

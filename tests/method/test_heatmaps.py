@@ -289,3 +289,24 @@ def test_ties_go_to_the_lower_class_and_observed_negatives_come_last() -> None:
     maps = torch.zeros(1, 6, 2, 2)
     learn(method, step_of(maps, observed, Frame.whole(1), torch.tensor([0])))
     assert heat_maps.classes.read(torch.tensor([0])).tolist() == [[4, 2, 3]]
+
+
+def test_cells_under_a_hole_stay_byte_for_byte() -> None:
+    observed = torch.tensor([[1, -1, -1]] * 2, dtype=torch.int8)
+    whole = Frame.whole(2)
+    method, heat_maps = make(observed, map_scale=2)
+    rows = torch.tensor([0, 1])
+    generator = torch.Generator().manual_seed(3)
+    learn(method, step_of(torch.randn(2, 3, 4, 4, generator=generator), observed, whole, rows, 1))
+    before = heat_maps.remembered(rows)["heat_maps"].clone()
+    # Of the second picture a hole hides the view's top left quarter; it was mirrored: the top right.
+    hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    frame = Frame(whole.box, torch.tensor([False, True]), hidden)
+    learn(method, step_of(torch.full((2, 3, 4, 4), -9.0), observed, frame, rows, 2))
+    after = heat_maps.remembered(rows)["heat_maps"]
+    moved = (after != before).any(dim=1)
+    quarter = torch.zeros(8, 8, dtype=torch.bool)
+    quarter[:4, 4:] = True
+    assert torch.equal(after[1, :, :4, 4:], before[1, :, :4, 4:])
+    assert moved[0].all()
+    assert torch.equal(moved[1], ~quarter)

@@ -416,7 +416,7 @@ def test_wrong_settings_are_refused() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
-    assert set(PRESETS[name]) == {"voc", "coco", "nus", "cub"}
+    assert set(PRESETS[name]) == ({"q2l"} if name == "asl" else {"voc", "coco", "nus", "cub"})
     for values in PRESETS[name].values():
         assert set(values) <= set(settings_of(name))
         make_method(name, **values)
@@ -426,3 +426,20 @@ def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
     kept = make_method("em+apl", preset="cub").reading
     assert isinstance(kept, PseudoLabelled)
     assert (kept.unknown.entropy_weight, kept.soft_weight, kept.soft.warm_up) == (0.01, 0.4, 3)
+
+
+def test_query2labels_scale_of_asl() -> None:
+    """The sum times 1000 / (B·L), with γ 0 and 2 and no margin (the authors' program)."""
+    logits, observed = (
+        torch.tensor([[0.3, -1.0], [2.0, 0.5]]),
+        torch.tensor([[1, -1], [-1, 1]]).to(torch.int8),
+    )
+    method = build_method("asl", observed, preset="q2l")
+    losses, _ = method(make_step(logits, observed))
+    p = torch.sigmoid(logits.double())
+    entries = torch.where(observed == 1, -p.log(), -(p**2) * (1 - p).log())
+    assert float(losses["labels"]) == pytest.approx(1000 * float(entries.mean()), rel=1e-6)
+    with pytest.raises(ConfigError, match="method 'en\\+asl' has no setting 'scale'"):
+        make_method("en+asl", scale=1000.0, expected_positives=1.0)
+    with pytest.raises(ConfigError, match="scale must be a number above 0, not 0"):
+        make_method("asl", scale=0.0)

@@ -66,6 +66,10 @@ class Window:
             self.page.keyboard.press(key)
             api.expect(self.page.locator("body[aria-busy]")).to_have_count(0)
 
+    def choose(self, label: str) -> None:
+        self.page.get_by_role("combobox", name="Ask about").select_option(label=label)
+        api.expect(self.page.locator("body[aria-busy]")).to_have_count(0)
+
     def picture(self) -> str:
         """The name of the picture that is shown."""
         text: str = self.page.locator("#details").inner_text()
@@ -118,11 +122,11 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
         window.press("m")
         assert window.page.locator("#map").is_visible()
         # The mouse does it too; a filter by class; what was skipped.
-        window.page.get_by_role("combobox", name="Ask about").select_option(label="cat")
+        window.choose("cat")
         window.sees(question="Is there cat in this picture?")
         window.page.get_by_role("button", name="Yes").click()
         window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there cat in this picture?")
-        window.page.get_by_label("Ask about").select_option(label="what was skipped")
+        window.choose("what was skipped")
         window.sees(question="in this picture?")
         window.page.get_by_role("button", name="No", exact=True).click()
         window.sees(question="No skipped question is left.", counts="4 answered: 1 yes, 3 no, 0 skipped")

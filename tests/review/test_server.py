@@ -127,7 +127,7 @@ def test_pictures_and_maps(server: ReviewServer) -> None:
     assert reply.headers.get_content_type() == "image/png"
     opacity = np.asarray(Image.open(io.BytesIO(reply.content)))[..., 3]
     assert opacity.shape == (60, 90)
-    assert opacity[:, :20].min() > 150
+    assert opacity[:, :20].min() > 140
     assert opacity[:, -20:].max() < 10
 
 

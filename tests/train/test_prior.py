@@ -11,9 +11,11 @@ from safetensors.torch import load_file
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
+from sparselabel.method.base import Method
 from sparselabel.method.selective import SelectiveUnknown
 from sparselabel.run_folder import RunFolder
 from sparselabel.train import prior, run
+from sparselabel.train.methods import method_of
 from sparselabel.train.prior import read_prior, run_before
 from sparselabel.train.run import train_run
 from tests.train.conftest import tiny
@@ -98,8 +100,12 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(
     alone = train_run(marked, run_before(given), tmp_path / "alone", HERE, QUIET)
     assert alone["epochs"] == 1
     told: list[Any] = []
-    original = run.method_of
-    monkeypatch.setattr(run, "method_of", lambda *a: told.append(a[2:]) or original(*a))
+
+    def listening(*given: Any) -> Method:
+        told.append(given[2:])
+        return method_of(*given)
+
+    monkeypatch.setattr(run, "method_of", listening)
     train_run(marked, given, tmp_path / "run", HERE, QUIET)
     monkeypatch.undo()
     kept = json.loads((tmp_path / "run" / "prior.json").read_text())

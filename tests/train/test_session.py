@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, HeadPhase
+from sparselabel.config import FullPhase, HeadPhase, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import Batch
 from sparselabel.data.frame import Frame
@@ -102,3 +102,25 @@ def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Pa
     session.fabric = cast("Fabric", OfTwo(session.fabric))
     next(session.survey(stage, PROGRESS))
     assert not any(bool(buffer.any()) for buffer in stage.judged.buffers())
+
+
+@pytest.mark.parametrize(("method", "colours"), [("an", False), ("an+scl", True)])
+def test_operations_that_move_pixels_are_for_methods_without_places(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colours: bool
+) -> None:
+    views = Views(size=32, rand_augment=2, cutout=0.5)
+    session = make_session(small, tiny(method, views=views), tmp_path)
+    said: list[str] = []
+    monkeypatch.setattr(session.log, "say", said.append)
+    stage = session.stage("full", 2, None)
+    _, batch = next(stage.batches(2, expect=lambda rows: None))
+    assert said == ["RandAugment only changes colours: an+scl needs to know where things are"] * colours
+    hidden = batch.frames[0].hidden
+    assert hidden is not None
+    # The hole is there: one colour, which operations that move pixels would have moved.
+    if colours:
+        for view, (left, top, width, height) in zip(
+            batch.inputs[0], (32 * hidden).round().int(), strict=True
+        ):
+            hole = view[:, top : top + height, left : left + width][:, 2:-2, 2:-2]
+            assert (hole == hole[:, :1, :1]).all()

@@ -16,6 +16,7 @@ from sparselabel.cli import (
     data,
     demo,
     differ,
+    doctor,
     evaluate,
     expect,
     export,
@@ -29,7 +30,8 @@ from sparselabel.cli import (
     review,
     train,
 )
-from sparselabel.cli.given import refuse_fractions, take_file
+from sparselabel.cli.given import note_flags, refuse_fractions, take_file
+from sparselabel.cli.help import EVERYTHING, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
@@ -40,10 +42,14 @@ app = App(
     Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.
     """,
     version_flags=["--version"],
+    help_flags=["--help", "-h", EVERYTHING],
+    help_formatter=ShortHelp(),
     default_parameter=Parameter(negative=()),
-    config=(take_file, refuse_fractions),
+    config=(take_file, refuse_fractions, note_flags),
     error_formatter=explained,
 )
+for flag in ("--help", "--version"):
+    app[flag].group = "Flags"
 app.suppress_keyboard_interrupt = False  # main says how to go on
 app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
@@ -61,6 +67,7 @@ app.command(figure.app)
 app.command(report.report)
 app.command(review.review)
 app.command(demo.demo)
+app.command(doctor.doctor)
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ def expect(
     out: Path,
     how: Literal["auto", "counted"] = "auto",
     labels: Path | None = None,
+    answers: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     backbone: str = CONFIG.backbone,
     weights: str = CONFIG.weights,
     views: Views = VIEWS,
@@ -51,8 +52,11 @@ def expect(
     how
         auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
     labels
-        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it;
-        pictures are named as in the prepared data, relative to the folder that its pictures are in.
+        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it, or
+        `sparselabel review --complete` wrote it; pictures are named as in the prepared data, relative to the
+        folder that its pictures are in.
+    answers
+        Reviewers' answers that add to the observed labels, if training is to have them too.
     backbone
         Any timm network.
     weights
@@ -62,12 +66,13 @@ def expect(
     workers
         Processes that load pictures.
     """
+    from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
     from sparselabel.train.expected import expected_positives
 
     require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)
-    prepared = open_prepared(data)
+    prepared = with_files(open_prepared(data), answers or ())
     found = expected_positives(prepared, config, how, labels, Machine(workers=workers))
     if not first_process():
         return

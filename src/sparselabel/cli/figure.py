@@ -1,7 +1,7 @@
 """``sparselabel figure``: the analyses of the papers, each a picture and a table of the numbers in it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -188,6 +188,8 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
 def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     """How the test mAP grows with the number of labels: points from comparisons on more and more data.
 
+    Example: `sparselabel figure labels tenth/table.csv half/table.csv --out labels.png`
+
     Parameters
     ----------
     tables
@@ -199,6 +201,74 @@ def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     from sparselabel.report.page import checked_out
 
     _written(out, draw_label_numbers(tables, checked_out(out, tables)))
+
+
+@app.command
+def localisation(
+    *runs: Path, count: int = 4, split: str = "test", out: Path = Path("localisation.png")
+) -> None:
+    """Good and failed localisations: where runs see a class, beside the outlines of its things.
+
+    Reads what `sparselabel evaluate RUN` wrote of data with boxes or masks. Shown are maps of the last run
+    that are right at every cut, first those that gain most over the first run's, and maps that are right at
+    none, first those of the highest score.
+
+    Example: `sparselabel figure localisation runs/image runs/points --count 4 --out localisation.png`
+
+    Parameters
+    ----------
+    runs
+        Folders of evaluated runs on the same data; one or more.
+    count
+        How many good and how many failed examples.
+    split
+        Which split of the data: test, val or train.
+    out
+        PNG file to write; its numbers become a CSV beside it.
+    """
+    from sparselabel.report.localisation import choose, draw_localisation, judged
+    from sparselabel.report.page import checked_out
+
+    checked_out(out)
+    found = judged(runs, split)
+    examples = choose(found, count)
+    from sparselabel.evaluate.maps import write_maps
+
+    for one in found:
+        run = one.saved.run
+        write_maps(run.path, split, examples.rows, examples.classes, file=run.located_maps_file(split))
+    _written(out, draw_localisation(found, examples, split, out))
+
+
+@app.command
+def budgets(
+    *runs: Path,
+    measure: Literal["mAP", "mAP-loc"] = "mAP",
+    split: str = "test",
+    out: Path = Path("budgets.png"),
+) -> None:
+    """What annotation budgets bring: a curve for each kind of annotation, over the share of the full cost.
+
+    For runs on data prepared with `--sparsify budget`. Runs of the same method, kind and budget (draws of the
+    annotations, seeds) become one point with its spread.
+
+    Example: `sparselabel figure budgets runs/i-1 runs/i-2 runs/sp-1 runs/sp-2 --out budgets.png`
+
+    Parameters
+    ----------
+    runs
+        Folders of finished runs.
+    measure
+        mAP, or mAP-loc, for which runs must be evaluated.
+    split
+        Whose: test, val or train; for others than test, runs must be evaluated.
+    out
+        PNG file to write; its numbers become a CSV beside it.
+    """
+    from sparselabel.report.budgets import draw_budgets
+    from sparselabel.report.page import checked_out
+
+    _written(out, draw_budgets(runs, measure, split, checked_out(out)))
 
 
 def _written(figure: Path, numbers: Path) -> None:

@@ -44,6 +44,8 @@ class FromFileOrRecipe(FromFile):
 
 
 FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
+TOLD_FLAGS: set[str] = set()
+"""The flags that the command at hand was told, by their long names."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollect
 
     values, _, source = found
     Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
+
+
+def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
+    """Note which flags somebody has set, be it in a file: others may be chosen for them."""
+    TOLD_FLAGS.clear()
+    TOLD_FLAGS.update(name for argument in arguments if argument.tokens for name in argument.names)
 
 
 def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

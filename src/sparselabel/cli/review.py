@@ -76,6 +76,8 @@ def review(
             console.print(kept.mended)
         scores = _scored(folder, part, workers)
         looking = Looking(folder, part)
+        if not complete:
+            looking.load_ahead()
         session = WholePictures(part, scores, kept) if complete else Review(part, scores, kept)
         if session.strangers:
             console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
@@ -142,7 +144,8 @@ def _tell_next(run: "RunFolder", data: Path, kept: "AnswerFile", complete: bool)
     """How many answers there are, and what to do with them."""
     console, said = plain_console(), kept.last_words()
     if not said:
-        console.print(f"no answers yet: go on with `sparselabel review {shlex.quote(str(run.path))}`")
+        again = shlex.join(["sparselabel", "review", str(run.path), *(["--complete"] if complete else [])])
+        console.print(f"no answers yet: go on with `{again}`")
         return
     if complete:
         pictures = len({image for image, _ in said})

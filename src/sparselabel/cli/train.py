@@ -7,10 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe
+from sparselabel.cli import photos
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import listing
+from sparselabel.errors import ConfigError
 
 Flat = Parameter(name="*")
 Several = Parameter(consume_multiple=True)
@@ -21,44 +23,63 @@ def train(
     data: Path,
     /,
     *,
-    out: Path,
+    labels: Path | None = None,
+    out: Path | None = None,
     answers: Annotated[list[Path] | None, Several] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
     handling: Annotated[Handling, Flat] = HANDLING,
     given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
-    """Train a classifier on prepared data.
+    """Train a classifier on a folder of pictures, or on prepared data.
 
-    Example: `sparselabel train prepared --method an-ls --frozen --out runs/first`
+    Example: `sparselabel train photos --labels labels.csv`
+
+    Of a folder of pictures all is chosen that no flag tells: how unknown labels are read, the network, and
+    whether all of it is trained. With prepared data nothing is: see the defaults.
 
     Parameters
     ----------
     data
-        Prepared data, as `sparselabel prepare` wrote it.
+        A folder of pictures, with --labels or in class folders; or what `sparselabel prepare` wrote.
+    labels
+        Table of the pictures' labels: columns image and label, or a column for each class (1, 0, empty).
     out
-        Folder of the run.
+        Folder of the run; default: runs/NAME of the data.
     answers
         What reviewers answered, in one or more files of `sparselabel review`; of two answers to the same
         question the last counts. They add to the observed labels.
     """
-    from sparselabel.data.answers import read_answers, with_answers
+    from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
 
+    own = photos.is_photos(data)
+    out = out or photos.default_out(data)
+    if own:
+        photos.refuse_many_processes()
+        photos.refuse_run(out, handling)
+        say = (lambda text: None) if handling.quiet else plain_console().print
+        config = photos.with_choices(config, TOLD_FLAGS, machine, say)
+        photos.check_weights(config)
+        prepared = photos.prepare_photos(data, labels, out, handling)
+    elif labels is not None:
+        raise ConfigError(
+            f"--labels {labels} is for a folder of pictures, and {data} is not: give the folder, or leave "
+            "--labels out"
+        )
+    else:
+        prepared = open_prepared(data)
+    prepared = with_files(prepared, answers or ())
     if handling.dry_run:
         from sparselabel.cli.dry_run import show
         from sparselabel.train.dry_run import dry_run
 
-        cost = dry_run(open_prepared(data), config, out, machine, handling, sys.argv)
+        cost = dry_run(prepared, config, out, machine, handling, sys.argv)
         if first_process():
             show(cost)
         return
     from sparselabel.train.run import train_run
 
-    prepared = open_prepared(data)
-    if answers:
-        said = [answer for file in answers for answer in read_answers(file)]
-        prepared = with_answers(prepared, said, listing(answers))
     result = train_run(prepared, config, out, machine, handling, sys.argv)
     if handling.quiet or not first_process():
         return
@@ -74,4 +95,12 @@ def train(
         if recovered["estimates"] is not None:
             found += f", estimates (they contain the observed ones) {100 * recovered['estimates']:.2f}"
         console.print(f"all training labels, mAP (P3 table 2): {found}")
-    console.print(f"next: sparselabel report {shlex.quote(str(out))}")
+    run = shlex.quote(str(out))
+    if not own:
+        console.print(f"next: sparselabel report {run}")
+        return
+    report(out, out=out / "report.html", workers=machine.workers, force=True)
+    console.print(
+        f"next: sparselabel predict {run} MORE-PICTURES --out tags.csv  # what is in other pictures"
+    )
+    console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")

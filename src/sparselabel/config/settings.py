@@ -17,7 +17,7 @@ class Settings:
     sampled_negatives
         One random pseudo-negative a picture and step instead of a weight (wan*).
     expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*): a number; a file that `sparselabel
+        K, the mean number of classes in a picture (role, en*, ep*, pu*): a number; a file that `sparselabel
         expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
         labelled validation data.
     momentum
@@ -44,11 +44,15 @@ class Settings:
         Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
-        *+asl*, *+hill*).
+        *+asl*, *+hill*); in pu* times log 1/u, for the chance u that an unknown label is present.
+    scale
+        So many times the mean over the entries instead of their sum (asl); Query2Label takes 1000.
     share
         Δ, the share of a batch's entries that count as large losses (ll-*), for each epoch in ll-r and ll-ct.
     entropy_weight
-        α of the entropy of unknown labels (em*).
+        α of the entropy of unknown labels (em*, pu*).
+    unknown_weight
+        Weight of unknown labels (pu*).
     soft_weight
         β of soft labels (em+apl*).
     warm_up
@@ -96,7 +100,8 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set (ll-*, em*, gr*); what else is given beats them.
+        The settings of the method's paper for a data set, or of Query2Label: q2l (ll-*, em*, gr*, asl*); what
+        else is given beats them.
     """
 
     smoothing: float | None = None
@@ -113,8 +118,10 @@ class Settings:
     positive_focus: float | None = None
     negative_focus: float | None = None
     margin: float | None = None
+    scale: float | None = None
     share: float | None = None
     entropy_weight: float | None = None
+    unknown_weight: float | None = None
     soft_weight: float | None = None
     warm_up: int | None = None
     belief_slope: float | None = None
@@ -137,7 +144,7 @@ class Settings:
     sure_positive: float | None = None
     sure_negative: float | None = None
     strong_weight: float | None = None
-    preset: Literal["voc", "coco", "nus", "cub"] | None = None
+    preset: Literal["voc", "coco", "nus", "cub", "q2l"] | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that were given."""

@@ -12,6 +12,10 @@ CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
 
 
+DEFAULT_METHOD = "pu"
+"""What somebody who knows nothing should take: the best over all data and kinds of labels we measured."""
+
+
 @dataclass(frozen=True)
 class Views:
     """How pictures become the model's input.
@@ -27,12 +31,23 @@ class Views:
         Smallest share of the area that a random crop in training keeps; 1: no crop.
     flip
         Chance of a mirrored view in training.
+    rand_augment
+        Operations of RandAugment on a training view (Query2Label takes 2). For a method that needs to know
+        where things are, those that move pixels are left out.
+    magnitude
+        Strength of these operations, from 0 to 30.
+    cutout
+        Side of a square that is covered in a training view, as a share of the view's (Query2Label takes .5);
+        0: none. Heat maps are not written there.
     """
 
     size: int = 224
     geometry: Literal["squashed", "imagenet"] = "squashed"
     smallest_crop: float = 0.25
     flip: float = 0.5
+    rand_augment: int = 0
+    magnitude: int = 9
+    cutout: float = 0.0
 
     def __post_init__(self) -> None:
         refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
@@ -41,6 +56,10 @@ class Views:
             f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
         )
         refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
+        operations, strength = self.rand_augment, self.magnitude
+        refuse(operations < 0, f"views.rand-augment must not be negative, but is {operations}")
+        refuse(not 0 <= strength <= 30, f"views.magnitude must be from 0 to 30, not {strength}")
+        refuse(not 0 <= self.cutout < 1, f"views.cutout must be in [0, 1), not {self.cutout}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods` lists all).
+        How unknown labels are read (`sparselabel methods` lists all); auto is pu.
     backbone
         Any timm network.
     weights
@@ -76,7 +95,7 @@ class TrainConfig:
         How many training pictures to follow: their scores (and maps) are kept for every epoch.
     """
 
-    method: str = "an"
+    method: str = "auto"
     settings: Settings = field(default_factory=Settings)
     backbone: str = "resnet50"
     weights: str = "pretrained"
@@ -93,6 +112,8 @@ class TrainConfig:
     watch: int = 8
 
     def __post_init__(self) -> None:
+        if self.method == "auto":  # at once, so that nobody else has to know the word
+            object.__setattr__(self, "method", DEFAULT_METHOD)
         refuse(
             self.head.epochs + self.full.epochs == 0,
             "there is nothing to train: --head.epochs and --full.epochs are both 0",

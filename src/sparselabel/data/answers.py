@@ -212,3 +212,10 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     observed = replace(train.observed, values=laid.values, check=False)
     seen = replace(train, observed=observed, digest=digest.hexdigest() if laid.known else train.digest)
     return replace(data, splits=data.splits | {"train": seen}, answers=tuple(answers))
+
+
+def with_files(data: Prepared, files: Sequence[Path]) -> Prepared:
+    """The data with the answers of some files, one after the other; as it is without any."""
+    if not files:
+        return data
+    return with_answers(data, [answer for file in files for answer in read_answers(file)], listing(files))

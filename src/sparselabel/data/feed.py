@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.augment import View, draw, load, render
+from sparselabel.data.changes import Changes
 from sparselabel.data.colours import recoloured
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.frame import Frame
@@ -57,7 +58,7 @@ class PictureFeed:
     """Views (B, 3, S, S) uint8 of pictures, rendered by worker processes ahead of the training step.
 
     A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
-    the ``views`` have their colours changed as well.
+    the ``views`` have their colours changed as well. All are changed by ``changes``, if there are any.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class PictureFeed:
         views: int = 1,
         workers: int = 0,
         strong_views: int = 0,
+        changes: Changes | None = None,
     ) -> None:
         self._keys = _Keys()
         self._loader: DataLoader[Any] = DataLoader(
-            _Pictures(split, view, seed, views, strong_views),
+            _Pictures(split, view, seed, views, strong_views, changes),
             batch_sampler=self._keys,
             collate_fn=_as_is,
             num_workers=workers,
@@ -111,12 +113,21 @@ class _Keys:
 class _Pictures(Dataset[Any]):
     """Loads and renders a whole batch at a time."""
 
-    def __init__(self, split: PreparedSplit, view: View, seed: int, views: int, strong_views: int) -> None:
+    def __init__(
+        self,
+        split: PreparedSplit,
+        view: View,
+        seed: int,
+        views: int,
+        strong_views: int,
+        changes: Changes | None,
+    ) -> None:
         self.split = split
         self.view = view
         self.seed = seed
         self.views = views
         self.first_strong = views - strong_views
+        self.changes = changes
 
     def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | str:
         """Rows, pixels and frames of a batch, or the message of a ``DataError``, which the feed raises.
@@ -131,7 +142,8 @@ class _Pictures(Dataset[Any]):
     def _load(self, epoch: int, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         size = self.view.size
         pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
-        frames: npt.NDArray[np.float32] = np.empty((len(rows), self.views, 5), np.float32)
+        known = 5 if self.changes is None or not self.changes.hole else 9  # of a frame, with what is hidden
+        frames: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, known), np.float32)
         for position, row in enumerate(rows.tolist()):
             shown = 0 if row == PADDING else row  # padding shows some picture, and counts for nothing
             image = load(self.split.path(shown), self.view.at_least)
@@ -141,7 +153,10 @@ class _Pictures(Dataset[Any]):
                 pixels[position, number] = render(image, frame, size)
                 if number >= self.first_strong:
                     pixels[position, number] = recoloured(pixels[position, number], key_of_view)
-                frames[position, number] = frame
+                if self.changes is not None:
+                    pixels[position, number], hidden = self.changes(pixels[position, number], key_of_view)
+                    frames[position, number, 5:] = hidden[: known - 5]
+                frames[position, number, :5] = frame
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(frames)
 
 

@@ -44,11 +44,13 @@ class Frame:
     """The crop and flip of one view of each of B pictures.
 
     ``box`` (B, 4) float32 or float64: left, top, width and height of the crop in unit image coordinates;
-    ``flip`` (B,) bool: whether the view was mirrored horizontally after the crop.
+    ``flip`` (B,) bool: whether the view was mirrored horizontally after the crop; ``hidden`` (B, 4), if there
+    are any: left, top, width and height of what was covered in each view, in the view's unit coordinates.
     """
 
     box: Tensor
     flip: Tensor
+    hidden: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.box.ndim != 2 or self.box.shape[1] != 4 or self.flip.shape != self.box.shape[:1]:
@@ -60,6 +62,10 @@ class Frame:
             raise DataError(
                 "a frame's box must be float32 or float64 and its flip bool, "
                 f"not {self.box.dtype} and {self.flip.dtype}"
+            )
+        if self.hidden is not None and self.hidden.shape != self.box.shape:
+            raise DataError(
+                f"a frame's hidden must be {tuple(self.box.shape)}, not {tuple(self.hidden.shape)}"
             )
         if self.box.device.type == "cpu":  # elsewhere looking at values would wait for the device
             corner, size = self.box[:, :2], self.box[:, 2:]
@@ -82,25 +88,30 @@ class Frame:
 
     @staticmethod
     def of(rows: Tensor | npt.NDArray[np.floating]) -> "Frame":
-        """Frames from (B, 5) numbers, rows of ``augment.draw``: left, top, width, height, flip (0 or 1)."""
+        """Frames from (B, 5) numbers, rows of ``augment.draw``: left, top, width, height, flip (0 or 1).
+
+        Of (B, 9) numbers the last four are what is hidden in the view.
+        """
         rows = torch.as_tensor(rows)
-        if rows.ndim != 2 or rows.shape[1] != 5:
+        if rows.ndim != 2 or rows.shape[1] not in (5, 9):
             raise DataError(
-                "frames are made of (B, 5) numbers (left, top, width, height, flip), "
-                f"not of shape {tuple(rows.shape)}"
+                "frames are made of (B, 5) numbers (left, top, width, height, flip) or (B, 9), with what is "
+                f"hidden, not of shape {tuple(rows.shape)}"
             )
-        return Frame(rows[:, :4], rows[:, 4] != 0)
+        return Frame(rows[:, :4], rows[:, 4] != 0, rows[:, 5:] if rows.shape[1] == 9 else None)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Frame":
         """The same frames on another device, or with boxes of another precision."""
-        return Frame(self.box.to(device=device, dtype=dtype), self.flip.to(device=device))
+        hidden = None if self.hidden is None else self.hidden.to(device=device, dtype=dtype)
+        return Frame(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), hidden)
 
     def __len__(self) -> int:
         return len(self.box)
 
     def __getitem__(self, pictures: Tensor | slice) -> "Frame":
         """The frames of some pictures, chosen by a slice, a mask or indices (which may repeat)."""
-        return Frame(self.box[pictures], self.flip[pictures])
+        hidden = None if self.hidden is None else self.hidden[pictures]
+        return Frame(self.box[pictures], self.flip[pictures], hidden)
 
     def to_view(self, points: Tensor) -> Tensor:
         """Where points (B, ..., 2) of the pictures lie in the views: within 0..1 if the view shows them."""
@@ -130,13 +141,25 @@ class Frame:
     def paste(self, maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
 
-        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centres lie in the crop.
-        Other cells are 0. Bilinear, or area-averaged along an axis where a cell receives more than one.
+        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centres lie in the crop
+        and are not hidden. Cells outside the crop are 0. Bilinear, or area-averaged along an axis where a
+        cell receives more than one.
         """
         self._refuse_other_grids(maps)
         down, across = self._bags(Axis.writing, size, (maps.shape[2], maps.shape[3]))
         visible = down.filled[:, :, None] & across.filled[:, None, :]
-        return resampled(down, maps, across), torch.from_numpy(visible).to(maps.device)
+        shown = torch.from_numpy(visible)
+        if self.hidden is not None:
+            shown &= ~self.hides(self.to_view(_centres(size).expand(len(self), -1, -1, -1).to(self.box)))
+        return resampled(down, maps, across), shown.to(maps.device)
+
+    def hides(self, points: Tensor) -> Tensor:
+        """(B, ...) Which points (B, ..., 2) of the views are hidden."""
+        if self.hidden is None:
+            return torch.zeros(points.shape[:-1], dtype=torch.bool, device=points.device)
+        rectangle = self.hidden.reshape(len(self), *[1] * (points.ndim - 2), 4)
+        low, high = rectangle[..., :2], rectangle[..., :2] + rectangle[..., 2:]
+        return ((points >= low) & (points < high)).all(dim=-1)
 
     def _map(self, points: Tensor) -> "_Map":
         """The map of both coordinates, shaped to meet points (B, ..., 2)."""
@@ -177,6 +200,12 @@ class Frame:
                 f"grids of {len(self)} frames must be floating-point ({len(self)}, L, height, width), "
                 f"not {grids.dtype} {tuple(grids.shape)}"
             )
+
+
+def _centres(size: tuple[int, int]) -> Tensor:
+    """(H, W, 2) The centres of a grid's cells, across and down."""
+    down, across = ((torch.arange(cells, dtype=torch.float64) + 0.5) / cells for cells in size)
+    return torch.stack(torch.meshgrid(across, down, indexing="xy"), dim=-1)
 
 
 class _Map(NamedTuple):

@@ -39,6 +39,7 @@ class Located:
                 f"split {part.name!r} has no {places} of classes that are there: leave --places {places} out"
             )
         self.shares = np.zeros((self.pairs, len(CUTS)), np.float32)
+        self.areas = np.zeros(self.pairs, np.float32)
 
     def _find_pairs(self, places: Places) -> None:
         marks, classes = self.part.marks, len(self._labels.classes)
@@ -71,7 +72,9 @@ class Located:
         position = np.repeat(np.arange(len(wanted)), counts)
         shown = maps[position, self.classes[chosen]].float().cpu().numpy()
         boxes = np.concatenate([frame.box.numpy(), frame.flip.numpy()[:, None]], axis=1)
-        self.shares[chosen] = on_things(shown, self.covered(chosen, boxes[position], shown.shape[1:]))
+        covered = self.covered(chosen, boxes[position], shown.shape[1:])
+        self.shares[chosen] = on_things(shown, covered)
+        self.areas[chosen] = covered.mean(axis=(1, 2))
 
     def covered(
         self, pairs: npt.NDArray[np.int64], frames: npt.NDArray[np.floating], grid: tuple[int, ...]
@@ -108,6 +111,7 @@ class Located:
         }
 
     def keep(self, file: Path) -> None:
-        """Write rows, classes, whether by masks, and IoA-P at each cut (P, C) of all pairs."""
+        """Write all pairs: rows, classes, whether by masks, IoA-P at each cut, and the things' area."""
         if self.pairs:
-            np.savez(file, rows=self.rows, classes=self.classes, masked=self.masked, shares=self.shares)
+            names = ("rows", "classes", "masked", "shares", "areas")
+            np.savez(file, **{name: getattr(self, name) for name in names})

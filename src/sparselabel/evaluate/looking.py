@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ import torch
 
 from sparselabel.data.augment import View, draw, load, render, views_of
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.errors import SparselabelError
 from sparselabel.evaluate.run import load_classifier
 from sparselabel.model.classifier import Classifier
 from sparselabel.run_folder import RunFolder
@@ -25,6 +27,14 @@ class Looking:
         self._model: Classifier | None = None
         self._kept: OrderedDict[int, npt.NDArray[np.float16]] = OrderedDict()
         self.view: View = views_of(run.config().views)[1]
+
+    def load_ahead(self) -> None:
+        """Read the model now, in a thread of its own, instead of when the first map is asked for."""
+        threading.Thread(target=self._loaded, daemon=True).start()
+
+    def _loaded(self) -> None:
+        with self._lock, suppress(SparselabelError):  # said when a map is asked for
+            self._model = self._model or load_classifier(self._run).eval()
 
     @torch.no_grad()
     def maps(self, row: int) -> npt.NDArray[np.float16]:

@@ -21,17 +21,24 @@ BATCH = 16
 
 @torch.no_grad()
 def write_maps(
-    path: Path, split: str, rows: Sequence[int], classes: Sequence[int], data: Path | None = None
+    path: Path,
+    split: str,
+    rows: Sequence[int] | npt.NDArray[np.int64],
+    classes: Sequence[int] | npt.NDArray[np.int64],
+    data: Path | None = None,
+    file: Path | None = None,
 ) -> None:
     """Write, for n pairs of a picture and a class, ``scores`` (n,) and ``cells`` (n, h, w), their logits.
 
-    Beside them ``rows`` (n,) and ``classes`` (n,). A file of the same pairs is left as it is.
+    Beside them ``rows`` (n,) and ``classes`` (n,). A file of the same pairs is left as it is; its name may
+    be given.
     """
     run = RunFolder(path)
     run.result()  # refuses a run that is not finished
     part = split_of(run, split, data)
     wanted, indices = np.asarray(rows, np.int64), np.asarray(classes, np.int64)
-    if not len(wanted) or _there(run.maps_file(split), wanted, indices):
+    file = file or run.maps_file(split)
+    if not len(wanted) or _there(file, wanted, indices):
         return
     model = load_classifier(run).eval()
     feed = PictureFeed(part, views_of(run.config().views)[1])
@@ -44,7 +51,7 @@ def write_maps(
         cells.append(cells_of(output)[places, chosen].float().numpy())
         scores.append(torch.sigmoid(output.logits)[places, chosen].float().numpy())
     np.savez(
-        run.maps_file(split),
+        file,
         rows=wanted,
         classes=indices,
         scores=np.concatenate(scores),

@@ -23,9 +23,12 @@ from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier
+from sparselabel.model.classifier import Classifier, Head
 from sparselabel.model.heads import make_head
+from sparselabel.model.query2label import head_like
 from sparselabel.run_folder import RunFolder
+
+HEAD = "head."  # what the names of a head's weights begin with in a classifier
 
 
 def evaluate_run(
@@ -76,13 +79,19 @@ def load_classifier(run: RunFolder) -> Classifier:
     backbone = make_backbone(
         config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
     )
-    head = make_head(config.classifier, backbone.width, len(run.about()["classes"]), config.boost)
-    classifier = Classifier(backbone, head)
+    classes = len(run.about()["classes"])
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors: train it (again)")
     try:
-        classifier.load_state_dict(load_file(run.model_file))
-    except (SafetensorError, RuntimeError) as error:
+        weights = load_file(run.model_file)
+        if config.classifier == "query2label":  # its widths may be those of the checkpoint it began with
+            own = {name.removeprefix(HEAD): value for name, value in weights.items() if name.startswith(HEAD)}
+            head: Head = head_like(own, backbone.width, classes)
+        else:
+            head = make_head(config.classifier, backbone.width, classes, config.boost)
+        classifier = Classifier(backbone, head)
+        classifier.load_state_dict(weights)
+    except (SafetensorError, RuntimeError, KeyError) as error:
         raise RunError(f"{run.model_file} is damaged ({error}): train it again with --force") from error
     return classifier
 

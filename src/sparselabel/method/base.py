@@ -12,6 +12,7 @@ one ``Method``, made of small ``Part``s; ``catalog/`` names the combinations tha
 Parts never see the data set, the model, the optimiser or the configuration: a ``Step`` is all they get.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -166,6 +167,21 @@ def batch_sum(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
 def counted_mean(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
     """Sum over the entries divided by how many are not left out (weight 0), over all processes."""
     return total(losses.sum()) / total(((weight != 0) & valid[:, None]).sum()).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class ScaledMean:
+    """So many times the mean over the entries."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ConfigError(f"scale must be a number above 0, not {self.scale}")
+
+    def __call__(self, losses: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The mean over all processes, times the scale."""
+        return self.scale * batch_mean(losses, valid)
 
 
 @final

@@ -48,6 +48,7 @@ def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: fl
     centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
     centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
     chosen = torch.where(enough.flatten(1).any(dim=1)[:, None, None], enough, centre > 0)
+    chosen &= ~seen.hides(centres[:, None])[:, :, None]  # nobody sees there what the mark is on
     number, down, across = chosen.nonzero(as_tuple=True)
     return torch.stack([pictures[number], torch.from_numpy(marks.classes).long()[number], down, across])
 

@@ -112,7 +112,7 @@ class SoftLabels(Part):
         if step.progress.epoch >= self.warm_up and self._surveyed != step.progress.epoch:
             raise ConfigError(
                 "em+apl looks at all training pictures before every epoch: call method.begin_epoch(progress) "
-                "and method.survey(steps), where steps(rows) makes Steps of rows (None: all) in evaluation"
+                "and method.survey(steps), where steps(rows) makes Steps of rows, in evaluation mode"
             )
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept

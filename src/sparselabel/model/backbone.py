@@ -1,4 +1,4 @@
-"""Any timm network as a backbone: uint8 views in, cell features out."""
+"""Any timm network, or CvT, as a backbone: uint8 views in, cell features out."""
 
 import warnings
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.errors import ConfigError, ModelError, listing
+from sparselabel.model import cvt
 from sparselabel.model.weights import load_weights
 
 PRETRAINED = "pretrained"
@@ -96,6 +97,8 @@ def make_backbone(
     """
     import timm
 
+    if name == cvt.NAME:
+        return _cvt(weights, output_stride, partial_weights, own_head)
     about = known_network(name)
     extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
     if output_stride is not None:
@@ -118,16 +121,41 @@ def make_backbone(
     except Exception as error:  # whatever the hub's client raises
         if weights != PRETRAINED:
             raise
-        raise ModelError(
-            f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
-            "Without a network: give a file (--weights FILE, safetensors or torch), "
-            "or start from random weights (--weights none)"
-        ) from error
+        raise _not_to_be_had(name, error) from error
     config: Any = network.pretrained_cfg
     backbone = Backbone(network, config["mean"], config["std"])
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
     return backbone
+
+
+def _cvt(weights: str, output_stride: int | None, partial_weights: bool, own_head: bool) -> Backbone:
+    """CvT-w24, the one backbone that is not timm's."""
+    if output_stride is not None or own_head:
+        raise ConfigError(
+            f"backbone {cvt.NAME!r} comes as it is: it has cells of 16 pixels and no classifier of its own"
+        )
+    network = _pretrained_cvt() if weights == PRETRAINED else cvt.CvtNetwork(**cvt.W24)
+    if weights not in (PRETRAINED, NONE):
+        load_weights(network, Path(weights), partial=partial_weights)
+    return Backbone(network, cvt.MEAN, cvt.DEVIATION)
+
+
+def _pretrained_cvt() -> nn.Module:
+    try:
+        return cvt.pretrained_cvt()
+    except ModelError:
+        raise
+    except Exception as error:  # whatever the hub's client raises
+        raise _not_to_be_had(cvt.NAME, error) from error
+
+
+def _not_to_be_had(name: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
+        "Without a network: give a file (--weights FILE, safetensors or torch), "
+        "or start from random weights (--weights none)"
+    )
 
 
 def _ask_hub(about: Any) -> None:
@@ -140,6 +168,14 @@ def _ask_hub(about: Any) -> None:
         return
     with suppress(HfHubHTTPError):  # an answer, even if it is no: timm knows where else to look
         get_hf_file_metadata(hf_hub_url(repository, HUB_FILES[0]))
+
+
+def own_size(name: str) -> int:
+    """The side of views that a network was made for."""
+    if name == cvt.NAME:
+        return cvt.SIZE
+    about = known_network(name)
+    return int((about.test_input_size or about.input_size)[-1]) if about is not None else 224
 
 
 def known_network(name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from sparselabel.errors import ConfigError
-from sparselabel.model.backbone import PRETRAINED, Backbone, known_network, make_backbone
+from sparselabel.model.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
 from sparselabel.model.output import Output
 
 
@@ -33,8 +33,7 @@ class PublishedClassifier(nn.Module):
 
 def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
     """A classifier by timm's name, with downloaded weights or those of a file."""
-    about = known_network(name)
-    size = (about.test_input_size or about.input_size)[-1] if about is not None else 224
+    about, size = known_network(name), own_size(name)
     centre = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
     model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, centre)
     if not model.classes:

@@ -7,6 +7,7 @@ the queries of the decoder; the authors' program removes it by default, and so d
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -178,3 +179,35 @@ def from_released(names: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             ours[key] = value
     return ours
+
+
+def released_head(tensors: dict[str, Tensor], features: int, classes: int) -> tuple[QueryHead, bool]:
+    """The head of a released model, for so many classes, and whether it has their queries too.
+
+    If the file is of another number of classes, queries and last layers start anew, and the rest is kept.
+    """
+    found = from_released(tensors)
+    same = len(found["query_embed.weight"]) == classes
+    head = head_like(found, features, classes)
+    if not same:
+        for name in ("query_embed.weight", "weight", "bias"):
+            del found[name]
+    head.load_state_dict(found, strict=same)
+    return head, same
+
+
+def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> QueryHead:
+    """A head with the layers and widths that these weights (named as here) have."""
+
+    def layers(kind: str) -> int:
+        return len({name.split(".")[1] for name in weights if name.startswith(f"{kind}.")})
+
+    return QueryHead(
+        features,
+        classes,
+        weights["query_embed.weight"].shape[1] if "input_proj.weight" in weights else None,
+        inner=weights["decoder.0.linear1.weight"].shape[0],
+        encoder_layers=layers("encoder"),
+        decoder_layers=layers("decoder"),
+        self_attention=any(name.startswith("decoder.1.self_attn") for name in weights),
+    )

@@ -4,12 +4,23 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sparselabel.errors import DataWarning, ModelError, listing
+from sparselabel.model.released import is_released, released_backbone
 
 WRAPPERS = ("state_dict", "model", "model_ema", "state_dict_ema")  # where training programs keep weights
+_scalar: Any = np.float64(0).__reduce__()[0]  # what makes one of bytes again
+# Numpy's numbers, which training programs keep beside weights (a best mAP): plain data, and nothing else.
+NUMBERS: list[Any] = [
+    (_scalar, "numpy.core.multiarray.scalar"),
+    _scalar,
+    np.dtype,
+    np.dtypes.Float64DType,
+    np.dtypes.Float32DType,
+]
 PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 
 
@@ -19,8 +30,12 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
     A file that fits less than the whole network is refused, with the entries that did not match, unless
     ``partial``.
     """
-    found = _stripped(read_tensors(path), set(network.state_dict()))
-    wanted = network.state_dict()
+    wanted, tensors = network.state_dict(), read_tensors(path)
+    if is_released(tensors):
+        found = released_backbone(tensors, network)
+    else:
+        tensors = network.renamed(tensors) if hasattr(network, "renamed") else tensors  # type: ignore[operator]
+        found = _stripped(tensors, set(wanted))
     fitting = {
         key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape
     }
@@ -52,7 +67,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(NUMBERS):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ModelError(
             f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "

@@ -13,7 +13,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.report.html.pictures import palette, stretched
 
 SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
-STRONG = 215  # opacity, of 255, of the highest logit of a map; the picture is seen through lower ones
+STRONG = 150  # opacity, of 255, of the highest logit of a map; the picture is seen through lower ones
 
 
 class Pictures:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import Machine, TrainConfig
+from sparselabel.config import DEFAULT_METHOD, Machine, TrainConfig
 from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
@@ -15,7 +15,7 @@ from sparselabel.data.readers import table
 from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.data.readers.table_shapes import label_code
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
-from sparselabel.method.catalog import settings_of
+from sparselabel.method.catalog import parsed, settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.method.expected_count import estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
@@ -54,6 +54,8 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         return config
     val = data.splits.get("val")
     if val is None or not val.observed.complete:
+        if parsed(config.method).base == DEFAULT_METHOD:  # it must work for who knows nothing
+            return replace(config, settings=replace(config.settings, expected_positives=AUTO))
         raise ConfigError(
             f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "
             "validation data to count it in: give --settings.expected-positives: a number, auto, or a file "

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.augment import View, views_of
+from sparselabel.data.changes import Changes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
 from sparselabel.errors import counted
@@ -128,13 +129,32 @@ class Inputs:
             self._features[split, cells] = torch.from_numpy(np.load(file, mmap_mode="c" if cells else None))
         return self._features[split, cells]
 
-    def training(self, phase: str, views: int, strong_views: int = 0) -> Feed:
-        """Inputs to train on: drawn anew in every epoch, unless they are stored."""
+    def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Feed:
+        """Inputs to train on: drawn anew in every epoch, unless they are stored.
+
+        With ``places`` it must be known where in the picture everything in a view was.
+        """
         if self.stored(phase):
             return FeatureFeed(self._stored("train"))
         return PictureFeed(
-            self.data.train, self.train_view, self.config.seed, views, self.workers, strong_views
+            self.data.train,
+            self.train_view,
+            self.config.seed,
+            views,
+            self.workers,
+            strong_views,
+            self._changes(places),
         )
+
+    def _changes(self, places: bool) -> Changes | None:
+        views = self.config.views
+        if not views.rand_augment and not views.cutout:
+            return None
+        if views.rand_augment and places:
+            self.log.say(
+                f"RandAugment only changes colours: {self.config.method} needs to know where things are"
+            )
+        return Changes(views.rand_augment, views.magnitude, not places, views.cutout)
 
     def evaluation(self, phase: str, split: str) -> Feed:
         """Inputs to evaluate on: pictures seen whole."""

@@ -1,18 +1,24 @@
 """The model under training: a backbone that is made only when it is needed, and a head."""
 
+import warnings
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from sparselabel.config import TrainConfig
-from sparselabel.model.backbone import Backbone, make_backbone
+from sparselabel.errors import DataWarning
+from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone
 from sparselabel.model.classifier import Classifier, Head
 from sparselabel.model.freezing import frozen_parts, recompute
 from sparselabel.model.heads import check_head, make_head
 from sparselabel.model.output import Output
+from sparselabel.model.query2label import released_head
+from sparselabel.model.released import is_released
+from sparselabel.model.weights import read_tensors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -45,7 +51,22 @@ class Learner:
         """The head; the same at the start of every run with this seed."""
         width = self.width()
         torch.manual_seed(self.config.seed)
+        if self.config.classifier == "query2label" and self.config.weights not in (PRETRAINED, NONE):
+            tensors = read_tensors(Path(self.config.weights))
+            if is_released(tensors):
+                return self._released_head(tensors, width)
         return make_head(self.config.classifier, width, self.classes, self.config.boost)
+
+    def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
+        head, whole = released_head(tensors, width, self.classes)
+        if not whole:
+            warnings.warn(
+                f"{self.config.weights} is of other classes than these {self.classes}: their queries and "
+                "last layers start anew, all else is taken over",
+                DataWarning,
+                stacklevel=2,
+            )
+        return head
 
     @cached_property
     def classifier(self) -> Classifier:

@@ -8,7 +8,7 @@ from sparselabel.method.base import Method
 from sparselabel.method.catalog import make_method, parsed, settings_of
 from sparselabel.method.class_counts import ClassCounts
 
-PER_CLASS = ("en", "ep")  # methods that take a number for each class; the others take K
+PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
 
 
 def method_of(

@@ -166,7 +166,12 @@ class Session:
             self.config.phases[name],
             first_epoch,
             module,
-            self.inputs.training(name, self.needs.views, self.needs.strong_views),
+            self.inputs.training(
+                name,
+                self.needs.views,
+                self.needs.strong_views,
+                places=self.needs.maps or self.needs.marks,
+            ),
             len(self.data.train),
             self.fabric,
             self.config.seed,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
-from sparselabel.method.catalog import expected, patches, reweighted, single_positive
+from sparselabel.method.catalog import annotated, expected, patches, reweighted, single_positive
 from sparselabel.method.elements import Asymmetric, Focal
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -44,6 +44,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "em": reweighted.em,
     "em+apl": reweighted.em_apl,
     "gr": reweighted.gr,
+    "pu": annotated.pu,
     "csl-i": patches.csl_i,
     "patchml": patches.patchml,
     "csl-p": patches.csl_p,
@@ -73,6 +74,7 @@ OWN_LOSS = {
     "em": "an unknown label costs its entropy there",
     "em+apl": "an unknown label costs its entropy there",
     "gr": "it brings an element of its own",
+    "pu": "it brings an element of its own",
     "csl-i": "it brings an element of its own",
     "patchml": "it brings an element of its own",
     "csl-p": "it brings an element of its own",
@@ -175,6 +177,8 @@ def settings_of(name: str) -> dict[str, Any]:
     for factory in factories(name):
         parameters = inspect.signature(factory).parameters
         settings |= {key: p.default for key, p in parameters.items() if key != "method"}
+    if len(factories(name)) > 1:
+        settings.pop("scale", None)  # a combination is on the scale of the mean
     if parsed(name).base in reweighted.PRESETS:
         settings["preset"] = None
     return settings

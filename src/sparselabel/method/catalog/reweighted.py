@@ -6,7 +6,7 @@ docstrings, which ``sparselabel methods NAME`` prints.
 
 from typing import Any
 
-from sparselabel.method.base import Method, batch_sum
+from sparselabel.method.base import Method, ScaledMean, batch_sum
 from sparselabel.method.elements import Asymmetric, Focal, Hill, cross_entropy
 from sparselabel.method.large_loss import LargeLoss, LargeLossForGood
 from sparselabel.method.readings import AssumedNegative, ConfidentNow
@@ -14,6 +14,7 @@ from sparselabel.method.robust import GeneralisedRobust, Line
 from sparselabel.method.unknown import Acknowledged, PseudoLabelled, SoftLabels
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "asl": {"q2l": {"positive_focus": 0.0, "negative_focus": 2.0, "margin": 0.0, "scale": 1000.0}},
     "ll-r": {
         "voc": {"share": 0.002},
         "coco": {"share": 0.004},
@@ -62,15 +63,22 @@ def focal(positive_focus: float = 2.0, negative_focus: float = 2.0) -> Method:
     return Method(AssumedNegative(), Focal(positive_focus, negative_focus))
 
 
-def asl(positive_focus: float = 0.0, negative_focus: float = 4.0, margin: float = 0.05) -> Method:
+def asl(
+    positive_focus: float = 0.0,
+    negative_focus: float = 4.0,
+    margin: float = 0.05,
+    scale: float | None = None,
+) -> Method:
     """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
 
     ``margin`` is taken off the scores of negatives. The sum over the entries; no gradient through the focus,
     as in the authors' program. A loss for full labels: observed negatives are on its negative side too; in
-    combinations, as en+asl, they are −log(1−p). Query2Label (P4) takes 0, 2 and 0, at 1000 times the mean.
+    combinations, as en+asl, they are −log(1−p). With ``scale`` it is so many times the mean over the
+    entries: Query2Label's program takes γ 0 and 2, no margin and 1000 (``preset`` q2l; P4's text says γ₋ 1).
     The program clamps scores at 1e-8, this one computes from logits.
     """
-    return Method(AssumedNegative(), Asymmetric(positive_focus, negative_focus, margin), reduction=batch_sum)
+    reduction = batch_sum if scale is None else ScaledMean(scale)
+    return Method(AssumedNegative(), Asymmetric(positive_focus, negative_focus, margin), reduction=reduction)
 
 
 def hill(positive_focus: float = 2.0, margin: float = 1.0) -> Method:

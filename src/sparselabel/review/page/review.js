@@ -132,16 +132,25 @@ async function fill() {
   if (state.skipped) for (const item of fresh) item.answer = null;
   state.items.push(...fresh);
   showSummary(got.summary);
-  for (const item of state.items.slice(state.at + 1, state.at + 1 + AHEAD)) preload(item);
+  preload();
 }
 
-function preload(item) {
-  if (item.ahead) return;
-  item.ahead = [pictureOf(item)].concat(state.whole ? [] : [mapOf(item)]).map((address) => {
-    const image = new Image();
-    image.src = address;
-    return image;
-  });
+// One after the other: a browser has few connections to a server, and an answer must not wait for pictures.
+let loading = false;
+
+async function preload() {
+  if (loading) return;
+  loading = true;
+  for (let item; (item = state.items.slice(state.at, state.at + 1 + AHEAD).find((one) => !one.ahead));) {
+    item.ahead = [];
+    for (const address of [pictureOf(item)].concat(state.whole ? [] : [mapOf(item)])) {
+      const image = new Image();
+      item.ahead.push(image);
+      image.src = address;
+      try { await image.decode(); } catch { /* it is said when its turn comes */ }
+    }
+  }
+  loading = false;
 }
 
 async function work(task) {

@@ -1,0 +1,77 @@
+"""Help that fits a screen: the flags most used, and all of them with ``--help-all``."""
+
+import copy
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cyclopts.help.formatters import DefaultFormatter
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpEntry, HelpPanel
+    from rich.console import Console, ConsoleOptions
+
+EVERYTHING = "--help-all"
+SCREEN = 50  # lines
+FEWEST = 12  # lines of flags, whatever the rest takes
+OFTEN = (
+    "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
+    "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives",
+    "--head.epochs", "--full.epochs", "--head.learning-rate", "--full.learning-rate", "--views.size",
+    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
+    "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
+)  # fmt: skip
+"""Flags in the order of how often they are wanted; where there is room, others follow as declared."""
+
+
+class ShortHelp(DefaultFormatter):
+    """Shows as many flags as fit, and says where the others are."""
+
+    used = 0
+    """Lines of the screen that are printed already."""
+
+    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
+        """Print how to call it: the first thing on the screen."""
+        self.used = len(console.render_lines(usage, options)) + 3 if usage else 0
+        super().render_usage(console, options, usage)
+
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+        """Print what it does."""
+        self.used += len(console.render_lines(description, options)) if description else 0
+        super().render_description(console, options, description)
+
+    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
+        """Print a panel of the help: commands and arguments whole, flags as far as they fit."""
+        fitting = panel if EVERYTHING in sys.argv else self._fitting(console, options, panel)
+        left = len(panel.entries) - len(fitting.entries)
+        super().__call__(console, options, fitting)
+        if left:
+            console.print(f"{left} more flags: {EVERYTHING} instead of --help shows them.", highlight=False)
+
+    def _fitting(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> "HelpPanel":
+        room = max(FEWEST, SCREEN - self.used - 2)
+        if panel.format != "parameter":
+            return panel
+        ranked = sorted(range(len(panel.entries)), key=lambda place: (_rank(panel.entries[place]), place))
+
+        def first(count: int) -> "HelpPanel":
+            kept = set(ranked[:count])
+            return panel.copy(entries=[entry for place, entry in enumerate(panel.entries) if place in kept])
+
+        def lines(count: int) -> int:
+            with console.capture() as captured:  # of a copy: printing adds defaults to the words
+                super(ShortHelp, self).__call__(console, options, copy.deepcopy(first(count)))
+            return captured.get().count("\n")
+
+        fits, too_many = 1, len(ranked) + 1
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            fits, too_many = (middle, too_many) if lines(middle) <= room else (fits, middle)
+        self.used += lines(fits)
+        return first(fits)
+
+
+def _rank(entry: "HelpEntry") -> int:
+    """Arguments and what must be given first, then what is often wanted, then the rest."""
+    if entry.required or not entry.names:
+        return -1
+    return min((OFTEN.index(name) for name in entry.names if name in OFTEN), default=len(OFTEN))

@@ -1,0 +1,278 @@
+"""What this machine has for sparselabel, and what to do about what is missing.
+
+Nothing here reads or shows tokens: of addresses only the host is told.
+"""
+
+import os
+import platform
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
+from pathlib import Path
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+State = Literal["ok", "missing", "broken"]
+
+OPTIONAL = {
+    "onnx": "export as ONNX: pip install onnx onnxscript",
+    "onnxruntime": "run exported models: pip install onnxruntime",
+    "ray": "runs on a cluster: pip install 'sparselabel[cluster]'",
+    "tensorboard": "curves in TensorBoard: pip install 'sparselabel[tensorboard]'",
+    "pyarrow": "Parquet tables: pip install 'sparselabel[parquet]'",
+    "transformers": "networks and taggers of the hub: pip install transformers",
+}
+"""Packages that only some things need, and what for."""
+WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".onnx", ".ckpt")
+SMALLEST = 2_000_000  # bytes of a file that may hold a network's weights
+SECONDS = 2.0  # that the hub has to answer
+LITTLE_RAM, LITTLE_DISK = 4e9, 5e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing: what there is, and, unless that is fine, what to do.
+
+    ``missing`` is something that can be done without; ``broken`` is not.
+    """
+
+    name: str
+    state: State
+    what: str
+    remedy: str = ""
+
+    def description(self) -> dict[str, str]:
+        """For programs."""
+        return asdict(self)
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """All findings, one after the other; ``folder`` is where data and runs would be written."""
+    yield _python()
+    yield from _needed()
+    yield from _torch()
+    yield _cores()
+    yield _memory()
+    yield _disk(folder)
+    yield from _optional()
+    yield from _weights()
+    yield _hub()
+
+
+def _python() -> Finding:
+    fine = sys.version_info >= (3, 11)
+    remedy = "" if fine else "sparselabel needs Python 3.11 or newer: make an environment with one"
+    return Finding(
+        "Python", "ok" if fine else "broken", f"{platform.python_version()}, {platform.platform()}", remedy
+    )
+
+
+def _needed() -> Iterator[Finding]:
+    """The packages that everything needs, by what sparselabel itself asks for."""
+    try:
+        wanted = requires("sparselabel") or []
+    except PackageNotFoundError:
+        yield Finding(
+            "sparselabel", "broken", "it is not installed, only found", "pip install . in its folder"
+        )
+        return
+    names = [_bare(line) for line in wanted if "extra ==" not in line]
+    absent = [name for name in names if _version(name) is None]
+    yield Finding(
+        "packages",
+        "broken" if absent else "ok",
+        f"missing: {', '.join(absent)}" if absent else f"all {len(names)} that are needed",
+        f"pip install {' '.join(absent)}" if absent else "",
+    )
+
+
+def _bare(requirement: str) -> str:
+    """The name of a package in a requirement such as ``torch>=2.6``."""
+    end = next((place for place, sign in enumerate(requirement) if sign in " ;<>=!~(["), len(requirement))
+    return requirement[:end]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _torch() -> Iterator[Finding]:
+    """Torch's build, and the GPUs that it can use."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        yield Finding(
+            "torch", "broken", f"cannot be imported ({error})", "install torch anew: https://pytorch.org"
+        )
+        return
+    built = torch.version.cuda or getattr(torch.version, "hip", None)
+    yield Finding("torch", "ok", f"{torch.__version__}, built for {f'CUDA {built}' if built else 'CPUs'}")
+    try:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        for number in range(count):
+            about = torch.cuda.get_device_properties(number)
+            free, total = torch.cuda.mem_get_info(number)
+            yield Finding(f"GPU {number}", "ok", f"{about.name}, {_gb(free)} of {_gb(total)} free")
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0]
+        yield Finding("GPU", "missing", f"cannot be used ({said})", "check the driver with nvidia-smi")
+        return
+    if count:
+        return
+    if torch.backends.mps.is_available():
+        yield Finding("GPU", "ok", "Apple's, by --accelerator mps")
+        return
+    driver = Path("/proc/driver/nvidia/version").exists()
+    remedy = (
+        "there is a driver, but torch is built without CUDA or cannot reach it: install a CUDA build of torch"
+        if driver
+        else "on a CPU train the head on stored features (--frozen): minutes instead of hours"
+    )
+    yield Finding("GPU", "missing", "none that torch can use", remedy)
+
+
+def _cores() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = os.cpu_count() or usable
+    return Finding("cores", "ok", f"{usable}" if usable == there else f"{usable} of {there}")
+
+
+def _memory() -> Finding:
+    from sparselabel.method.room import available_memory
+
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = available_memory()  # as the container's control group leaves it
+    little = free < LITTLE_RAM
+    remedy = "end other programs, or take --memories file and small batches" if little else ""
+    return Finding("RAM", "missing" if little else "ok", f"{_gb(free)} free for us, of {_gb(total)}", remedy)
+
+
+def _disk(folder: Path) -> Finding:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(there)
+    writable = os.access(there, os.W_OK)
+    little = usage.free < LITTLE_DISK
+    what = f"{_gb(usage.free)} free, of {_gb(usage.total)}, in {there}"
+    if not writable:
+        return Finding("disk", "missing", f"{what}, where you cannot write", "work in a folder of yours")
+    remedy = "make room, or work on a larger disk: runs and features are kept there" if little else ""
+    return Finding("disk", "missing" if little else "ok", what, remedy)
+
+
+def _optional() -> Iterator[Finding]:
+    for name, remedy in OPTIONAL.items():
+        found = _version(name)
+        what = f"{name} {found}" if found else f"{name} is not installed"
+        yield Finding("extra", "ok" if found else "missing", what, "" if found else f"only for {remedy}")
+
+
+def _weights() -> Iterator[Finding]:
+    """Weights that are on this machine: the hub's and torch's caches, and packages that carry some."""
+    found = {"hub cache": _hub_cache(), "torch cache": _torch_cache(), "packages": _in_packages()}
+    for place, names in found.items():
+        if names:
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            yield Finding("weights", "ok", f"{place}: {', '.join(names[:8])}{more}")
+    if not any(found.values()):
+        yield Finding(
+            "weights",
+            "missing",
+            "none found on this machine",
+            "a backbone's are downloaded when it is first used; without a network: --weights FILE",
+        )
+
+
+def _hub_cache() -> list[str]:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return sorted(
+        folder.name.removeprefix("models--").replace("--", "/")
+        for folder in _entries(Path(HF_HUB_CACHE))
+        if folder.name.startswith("models--") and any(_entries(folder / "snapshots"))
+    )
+
+
+def _torch_cache() -> list[str]:
+    home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "torch"
+    folder = Path(home).expanduser() / "hub" / "checkpoints"
+    return sorted(file.name for file in _entries(folder) if file.suffix in WEIGHTS)
+
+
+def _in_packages() -> list[str]:
+    """Packages of this environment that carry a large file of weights, by the name of the package."""
+    found = set()
+    for package in distributions():
+        for file in package.files or ():
+            if file.suffix in WEIGHTS:
+                path = Path(str(package.locate_file(file)))
+                if path.is_file() and path.stat().st_size >= SMALLEST:
+                    found.add(f"{package.metadata['Name']} ({path})")
+    return sorted(found)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _hub() -> Finding:
+    """Whether the model hub answers; a short time is enough to tell."""
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
+    host = urlsplit(ENDPOINT).hostname or "the hub"
+    without = "give weights as a file (--weights FILE), or start from none (--weights none)"
+    if HF_HUB_OFFLINE:
+        return Finding("model hub", "missing", "switched off by HF_HUB_OFFLINE", f"unset it, or {without}")
+    start = time.monotonic()
+    said = _why_silent(ENDPOINT)
+    if said:
+        return Finding("model hub", "missing", f"{host} cannot be reached ({said})", without)
+    return Finding("model hub", "ok", f"{host} answers in {time.monotonic() - start:.1f} s")
+
+
+def _why_silent(address: str) -> str:
+    """Why there is no answer; empty if there is one, be it a refusal.
+
+    Looking up a name knows no time limit: a thread waits for it, and is left alone if it takes too long.
+    """
+    said = [f"no answer in {SECONDS:g} s"]
+
+    def ask() -> None:
+        try:
+            with urlopen(Request(address, method="HEAD"), timeout=SECONDS):
+                said.append("")
+        except HTTPError:
+            said.append("")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            said.append(str(getattr(reason, "strerror", None) or type(reason).__name__))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return said[-1]
+
+
+def broken(findings: list[Finding]) -> bool:
+    """Whether something that is needed is not there."""
+    return any(finding.state == "broken" for finding in findings)
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """For programs."""
+    return {"ok": not broken(findings), "findings": [finding.description() for finding in findings]}
+
+
+def _gb(number: float) -> str:
+    return f"{number / 1e9:,.1f} GB"

@@ -1,0 +1,77 @@
+"""The likelihood of what was annotated: an unknown label is absent, or present and not annotated.
+
+Ours. If an annotator marks a class that is there with the chance c, a label is annotated with the chance
+c·f and unknown with 1 − c·f, where f is the model's score. c follows from how many pictures show the class.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.errors import ConfigError
+from sparselabel.method.across import total
+from sparselabel.method.base import Part
+from sparselabel.method.expected import positives_of_classes
+from sparselabel.method.layout import Layout
+from sparselabel.method.terms import Expected, checked_counts, refuse_too_many
+
+
+class AnnotationLikelihood(Part):
+    """The costs of entries with score f = σ(x), for a class with count annotated of p expected pictures.
+
+    - annotated: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
+    - unknown:   −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
+    - observed to be absent: −log(1 − f)
+
+    Without a margin, w = 1 and α = 0, it is the likelihood of the annotations if they are a random choice of
+    what is there. κ < 1 keeps it from saying yes everywhere: where all f are near 1, an unknown entry pulls
+    its logit down by c/(1−c)·(1−f), and the u·c/(1−c) annotated ones that come with each push up by
+    (1−f)/u^κ, which is less in total.
+    """
+
+    annotated_share: Tensor
+    margin: Tensor
+
+    def __init__(
+        self, expected: Expected, unknown_weight: float, entropy_weight: float, margin: float
+    ) -> None:
+        super().__init__()
+        self.expected = checked_counts(expected)
+        for name, value in {"unknown_weight": unknown_weight, "entropy_weight": entropy_weight}.items():
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} must be a number that is not negative, not {value}")
+        if not 0 <= margin < 1:
+            raise ConfigError(
+                f"margin of pu must be in [0, 1), not {margin}: from 1 on the best model says yes everywhere"
+            )
+        self.unknown_weight, self.entropy_weight, self.margin_share = unknown_weight, entropy_weight, margin
+
+    def prepare(self, layout: Layout) -> None:
+        """Find every class's chance to be annotated, and its margin."""
+        refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
+        annotated, negatives, unknown = (
+            total((layout.observed == label).sum(dim=0)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
+        )
+        positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
+        # A class that nobody annotated has no positives to learn from: its unknown labels are negative.
+        share = torch.where(annotated > 0, annotated / positives.clamp(min=1), 1.0)
+        # Half a picture more, so that a class that was always annotated has a finite margin.
+        present = (positives - annotated + 0.5) / (unknown + 1.0)
+        device = self.annotated_share.device if hasattr(self, "annotated_share") else layout.observed.device
+        self.register_buffer("annotated_share", share.to(device, torch.float32), persistent=False)
+        margin = self.margin_share * present.clamp(max=1).log().neg()
+        self.register_buffer("margin", margin.to(device, torch.float32), persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+        """(B, L) losses."""
+        share, margin = self.annotated_share.to(logits), self.margin.to(logits)
+        absent = F.softplus(logits)  # −log(1 − f)
+        # −log(1 − c·f) from logits: 1 − c·f = (1 + (1−c)·eˣ) / (1 + eˣ), exact also for c = 1.
+        missed = absent - F.softplus(logits + torch.log1p(-share))
+        entropy = absent - logits * torch.sigmoid(logits)
+        unknown = self.unknown_weight * missed - self.entropy_weight * entropy
+        losses = torch.where(observed == POSITIVE, F.softplus(margin - logits), unknown)
+        return torch.where(observed == NEGATIVE, absent, losses)

@@ -1,0 +1,84 @@
+"""RandAugment's operations as torchvision has them, and the hole."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.autoaugment import RandAugment, _apply_op
+
+from sparselabel.data.changes import MOVES, OPERATIONS, SIGNED, Changes, changed
+
+THEIRS = {
+    "nothing": "Identity",
+    "shear across": "ShearX",
+    "shear down": "ShearY",
+    "shift across": "TranslateX",
+    "shift down": "TranslateY",
+    "rotate": "Rotate",
+    "brightness": "Brightness",
+    "colour": "Color",
+    "contrast": "Contrast",
+    "sharpness": "Sharpness",
+    "posterize": "Posterize",
+    "solarize": "Solarize",
+    "autocontrast": "AutoContrast",
+    "equalize": "Equalize",
+}
+
+
+def noise(size: int = 48) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    smooth = np.random.default_rng(0).integers(0, 256, (3, 6, 6), dtype=np.uint8)
+    return np.ascontiguousarray(smooth.repeat(size // 6, axis=1).repeat(size // 6, axis=2))
+
+
+@pytest.mark.parametrize("magnitude", [0, 9, 30])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_those_of_torchvision(name: str, magnitude: int) -> None:
+    image = Image.fromarray(noise().transpose(1, 2, 0))
+    theirs = RandAugment()._augmentation_space(31, (48, 48))
+    assert {*THEIRS.values()} == {*theirs}
+    strengths, signed = theirs[THEIRS[name]]
+    assert signed == (name in SIGNED)
+    for sign in (1.0, -1.0) if signed else (1.0,):
+        strength = sign * float(strengths[magnitude] if strengths.ndim else strengths)
+        expected = _apply_op(image, THEIRS[name], strength, InterpolationMode.NEAREST, None)
+        assert np.array_equal(np.asarray(changed(image, name, magnitude, sign)), np.asarray(expected))
+
+
+def test_a_change_depends_on_its_key_alone() -> None:
+    changes = Changes(operations=2, hole=0.5)
+    first, hidden = changes(noise(), (0, 3, 7, 0))
+    torch.manual_seed(99)
+    again, same = changes(noise(), (0, 3, 7, 0))
+    assert np.array_equal(first, again)
+    assert np.array_equal(hidden, same)
+    others = [changes(noise(), key)[0] for key in ((1, 3, 7, 0), (0, 4, 7, 0), (0, 3, 8, 0), (0, 3, 7, 1))]
+    assert not any(np.array_equal(first, other) for other in others)
+
+
+def test_without_moves_every_pixel_stays_where_it_is() -> None:
+    """Colour operations but sharpness are functions of a pixel's value: equal pixels stay equal."""
+    picture = np.zeros((3, 48, 48), np.uint8)
+    picture[:, :, 24:] = 200
+    changes = Changes(operations=3, magnitude=30, moves=False)
+    for row in range(40):
+        view, _ = changes(picture, (0, 0, row, 0))
+        for side in (view[:, :, :22], view[:, :, 26:]):
+            assert (side == side[:, :1, :1]).all()
+    assert len(MOVES) == 5
+
+
+def test_the_hole_is_told_and_covered_with_one_colour() -> None:
+    sizes = []
+    for row in range(60):
+        view, (left, top, width, height) = Changes(hole=0.5)(noise(), (0, 0, row, 0))
+        a, b, c, d = (round(48 * number) for number in (left, top, width, height))
+        hole = view[:, b : b + d, a : a + c]
+        assert (hole == hole[:, :1, :1]).all()
+        outside = np.ones((48, 48), bool)
+        outside[b : b + d, a : a + c] = False
+        assert np.array_equal(view[:, outside], noise()[:, outside])
+        sizes.append((c, d))
+    assert max(sizes) == (24, 24)
+    assert min(min(size) for size in sizes) >= 12  # around a point of the view: at least half of the side
