@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow check format bench clean
+.PHONY: demo test test-slow check format docs bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("sparselabel needs Python 3.11 or newer, found " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 demo`") if sys.version_info < (3, 11) else None'
@@ -30,6 +30,9 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python -m sparselabel.cli.method_pages
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

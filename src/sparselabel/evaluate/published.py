@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparselabel.data.augment import imagenet_test
+from sparselabel.data.augment import imagenet_test, squashed
 from sparselabel.data.dataset import open_prepared
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError
@@ -16,8 +16,10 @@ from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import judging_labels
 from sparselabel.evaluate.score import score
-from sparselabel.model.backbone import PRETRAINED
-from sparselabel.model.published import PublishedClassifier, imagenet_synsets, make_published
+from sparselabel.model.backbone import NONE, PRETRAINED
+from sparselabel.model.published import PublishedClassifier, imagenet_synsets, make_published, make_released
+from sparselabel.model.released import is_released
+from sparselabel.model.weights import read_tensors
 
 
 def evaluate_published(
@@ -26,11 +28,15 @@ def evaluate_published(
     split: str,
     *,
     weights: str = PRETRAINED,
+    size: int | None = None,
     threshold: float = 0.5,
     workers: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every picture of a split once by the network's own classes; the scores are softmax probabilities.
+
+    Where ``weights`` is a file of a whole Query2Label model, as its authors released them, it is that model
+    on pictures squashed to ``size``, and the scores are its own.
 
     P1 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's measures by the
     logits themselves, whose top-1 is the same.
@@ -39,9 +45,20 @@ def evaluate_published(
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
     prepared = open_prepared(data)
     part = prepared.split(split)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
+        released, side = make_released(name, Path(weights), size)
+        refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
+        feed = PictureFeed(part, squashed(side), workers=workers)
+        scores = score(released.to(device), feed, len(part), device, report=report).float().numpy()
+        about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
+        return about | measures(scores, judging_labels(part), threshold)
+    if size is not None:
+        raise ConfigError(
+            f"size {size} is for a file of a Query2Label model (--weights FILE): {name} has its own"
+        )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     feed = PictureFeed(part, replace(imagenet_test(model.size), centre=model.centre), workers=workers)
     # Doubles: probabilities next to 1 must not become ties.
     logits = score(model.to(device), feed, len(part), device, report=report, scores_of=Tensor.double)
@@ -53,13 +70,18 @@ def evaluate_published(
     return measured
 
 
-def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequence[str]) -> None:
-    """Raise unless the data's classes are those of the network's head, in its order."""
-    if model.classes != len(classes):
+def refuse_other_number(name: str, outputs: int, classes: int) -> None:
+    """Raise unless a head has as many outputs as the data has classes."""
+    if outputs != classes:
         raise ConfigError(
-            f"{name} has a head for {model.classes:,} classes, the data has {len(classes):,}: they must be "
+            f"{name} has a head for {outputs:,} classes, the data has {classes:,}: they must be "
             "the same; train a classifier for other classes"
         )
+
+
+def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequence[str]) -> None:
+    """Raise unless the data's classes are those of the network's head, in its order."""
+    refuse_other_number(name, model.classes, len(classes))
     synsets = imagenet_synsets()
     if model.classes != len(synsets):
         return

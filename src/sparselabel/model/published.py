@@ -1,12 +1,17 @@
 """A published timm classifier as it is, with its own head: to be measured, not trained."""
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from sparselabel.errors import ConfigError
+from sparselabel.model import cvt
 from sparselabel.model.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
+from sparselabel.model.classifier import Classifier
 from sparselabel.model.output import Output
+from sparselabel.model.query2label import from_released, released_head
+from sparselabel.model.weights import read_tensors
 
 
 class PublishedClassifier(nn.Module):
@@ -41,6 +46,21 @@ def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
             f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"
         )
     return model.requires_grad_(False).eval()
+
+
+def make_released(name: str, file: Path, size: int | None = None) -> tuple[Classifier, int]:
+    """A Query2Label model of its authors on the backbone they had for it, and the side of its views.
+
+    Without ``size`` that is 448, or what the backbone was made for, if it takes no other.
+    """
+    tensors = read_tensors(file)
+    if size is None:
+        about = None if name == cvt.NAME else known_network(name)
+        size = 448 if about is not None and not about.fixed_input_size else own_size(name)
+    backbone = make_backbone(name, str(file), size=size)
+    classes = len(from_released(tensors)["query_embed.weight"])
+    head, _ = released_head(tensors, backbone.width, classes)
+    return Classifier(backbone, head).requires_grad_(False).eval(), size
 
 
 def imagenet_synsets() -> list[str]:
