@@ -43,7 +43,7 @@ def test_computed_again_it_has_the_same_gradients() -> None:
     for plain, again in zip(*found, strict=True):
         torch.testing.assert_close(plain, again, rtol=1e-10, atol=1e-12)
     recompute(backbone, False)
-    assert "forward" not in vars(backbone.network._layers()[0])  # type: ignore[operator, index]
+    assert "forward" not in vars(backbone.network._layers()[0])  # type: ignore[operator]
 
 
 @pytest.mark.usefixtures("small")
