@@ -61,6 +61,7 @@ CHANGED = TrainConfig(
         scale=1000.0,
         share=0.003,
         entropy_weight=0.05,
+        unknown_weight=0.7,
         soft_weight=0.3,
         warm_up=2,
         belief_slope=4.0,

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,27 @@ def test_onnxruntime_gives_the_scores_of_predict(run: Path, onnx: Path, photos: 
 
 def CLASSES(run: Path) -> list[str]:  # noqa: N802
     return [row.name for row in decisions_of(run).classes]
+
+
+def test_the_examples_of_the_page(
+    run: Path, onnx: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from tests.test_readme import PAGES, blocks
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "first").symlink_to(run)
+    (tmp_path / "model.onnx").symlink_to(onnx)
+    with Image.open(photos[0]) as image:
+        image.save("photo.jpg", quality=95)
+    ours, theirs = blocks("python", PAGES["predict.md"])
+    names: dict[str, Any] = {}
+    exec(ours, names)
+    exec(theirs, names)
+    names["picture"].close()
+    (expected,) = load_predictor(run, device="cpu")(["photo.jpg"])
+    assert names["scores"][0] == pytest.approx(expected.scores, abs=1e-4)
+    assert set(names["found"]) == {name for name, _ in expected.labels}
 
 
 def test_any_batch_and_size(onnx: Path) -> None:

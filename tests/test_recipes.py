@@ -17,8 +17,9 @@ from sparselabel.cli.given import told_by
 from sparselabel.compare.plan import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
 from sparselabel.errors import ConfigError
-from sparselabel.method.catalog import METHODS, combinations, make_method
+from sparselabel.method.catalog import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
+from sparselabel.train.methods import method_of
 
 ROOT = Path(__file__).parent.parent
 NAMES = names()
@@ -59,8 +60,7 @@ def recipe(request: pytest.FixtureRequest) -> tuple[str, TrainConfig, Recipe]:
 def test_a_recipe_is_a_configuration_of_its_method(recipe: tuple[str, TrainConfig, Recipe]) -> None:
     name, config, about = recipe
     assert config.method in about.compare.methods
-    if config.settings.expected_positives != "auto":
-        make_method(config.method, **config.settings.given())
+    method_of(config)
     _, arguments = understood(f"sparselabel train data --recipe {name} --out run")
     assert arguments["config"] == config
     assert arguments["out"] == Path("run")
@@ -132,8 +132,7 @@ def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None
     )
     assert planned
     for run in planned:
-        if run.config.settings.expected_positives != "auto":
-            make_method(run.method, **run.config.settings.given())
+        method_of(replace(run.config, method=run.method))
 
 
 @pytest.mark.parametrize(("name", "command"), commands("draw"))
@@ -245,7 +244,7 @@ def test_settings_of_the_papers() -> None:
     expected = {name: config.settings.expected_positives for name, (config, _) in RECIPES.items()}
     assert {name: k for name, k in expected.items() if name.count("-") == 0} == {
         "other/openimages": "auto",
-        "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
+        "p2/coco": None, "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
     }  # fmt: skip
     assert expected["p3/cub-linear"] == 31.4
     coco, scratch, imagenet = (RECIPES[f"p1/{name}"][0] for name in ("coco", "coco-scratch", "imagenet"))

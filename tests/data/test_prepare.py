@@ -162,6 +162,7 @@ def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
 
 def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidden(tmp_path: Path) -> None:
     values = random_labels(20)
+    values[[3, 9], [0, 1]] = POSITIVE
     centres = np.array([[0.5, 0.5], [0.2, 0.3]], np.float32)
     marks = Marks(np.array([3, 9]), np.array([0, 1], np.int32), centres, centres / np.float32(5))
     source = read_table(tmp_path / "photos", values, ["train"] * 20)
@@ -182,6 +183,34 @@ def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidd
         del said["splits"]["train"]["seen"]
         index.write_text(json.dumps(said))
         assert len(open_prepared(made.folder).train.seen) == count
+
+
+def test_a_mark_of_an_absent_class_is_named_before_pictures_are_opened(tmp_path: Path) -> None:
+    values = random_labels(6)
+    values[4, 1] = NEGATIVE
+    source = read_table(tmp_path / "photos", values)
+    centres = np.array([[0.5, 0.25]] * 2, np.float32)
+    marks = Marks(np.array([4, 4]), np.array([1, 1], np.int32), centres, centres * np.float32(0))
+    absent = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
+    (source.root / "000.jpg").unlink()
+    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on picture 004.jpg \(row 4\), where that"
+    with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such mark: remove it"):
+        prepare(absent, tmp_path / "out", Preparation())
+
+
+def test_marks_of_labels_that_nobody_knows_are_not_for_training(tmp_path: Path) -> None:
+    values = random_labels(6)
+    values[[2, 4], [1, 1]] = UNKNOWN, POSITIVE
+    source = read_table(tmp_path / "photos", values)
+    centres = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
+    marks = Marks(np.array([2, 4]), np.array([1, 1], np.int32), centres, centres * np.float32(0))
+    some = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
+    train = prepare(some, tmp_path / "out", Preparation(validation=0)).train
+    assert (len(train.marks), train.seen.rows.tolist(), train.seen.centres.tolist()) == (
+        2,
+        [4],
+        [[0.5, 0.75]],
+    )
 
 
 def test_masks_go_with_their_marks(tmp_path: Path) -> None:

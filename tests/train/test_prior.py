@@ -11,14 +11,13 @@ from safetensors.torch import load_file
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
-from sparselabel.method.base import Method
 from sparselabel.method.selective import SelectiveUnknown
 from sparselabel.run_folder import RunFolder
-from sparselabel.train import prior, run
-from sparselabel.train.methods import method_of
+from sparselabel.train import prior
 from sparselabel.train.prior import read_prior, run_before
 from sparselabel.train.run import train_run
 from tests.train.conftest import tiny
+from tests.train.sessions import make_session
 from tests.train.test_patches import stop_after
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -93,31 +92,18 @@ def test_a_file_is_kept_in_the_run_and_must_stay(marked: Prepared, tmp_path: Pat
         train_run(marked, config(prior=str(file)), out, HERE, Handling(quiet=True, resume=True))
 
 
-def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(
-    marked: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Prepared, tmp_path: Path) -> None:
     given = config(prior="auto", prior_threshold=0.3)
     alone = train_run(marked, run_before(given), tmp_path / "alone", HERE, QUIET)
     assert alone["epochs"] == 1
-    told: list[Any] = []
-
-    def listening(*given: Any) -> Method:
-        told.append(given[2:])
-        return method_of(*given)
-
-    monkeypatch.setattr(run, "method_of", listening)
     train_run(marked, given, tmp_path / "run", HERE, QUIET)
-    monkeypatch.undo()
     kept = json.loads((tmp_path / "run" / "prior.json").read_text())
     weights = load_file(tmp_path / "alone" / "model.safetensors")
-    session = pytest.importorskip("tests.train.sessions").make_session(
-        marked, run_before(given), tmp_path / "s"
-    )
+    session = make_session(marked, run_before(given), tmp_path / "s")
     features = session.inputs.features("train")
     scores = torch.sigmoid(features @ weights["head.linear.weight"].T + weights["head.linear.bias"])
     assert list(kept) == list(marked.classes)
     assert list(kept.values()) == pytest.approx(scores.double().mean(dim=0).tolist(), abs=1e-6)
-    assert told[-1] == (tuple(kept.values()),)
     assert not (tmp_path / "run" / "prior").exists()
 
 

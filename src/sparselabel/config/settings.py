@@ -44,7 +44,7 @@ class Settings:
         Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
-        *+asl*, *+hill*); in pu* times log 1/u, for the chance u that an unknown label is present.
+        *+asl*, *+hill*, pu*); in pu times log 1/u, for the chance u that an unknown label is present.
     scale
         So many times the mean over the entries instead of their sum (asl); Query2Label takes 1000.
     share

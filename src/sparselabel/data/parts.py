@@ -13,9 +13,10 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, MASK_COLUMNS, Seen, hides_labels
 from sparselabel.data.folder import PARTIAL, old_splits
-from sparselabel.data.labels import Indices, Labels, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.marks import Marks
 from sparselabel.data.source import Source, Split
+from sparselabel.errors import DataError, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,30 @@ class Part:
 
 
 def seen_marks(truth: Labels, observed: Labels, marks: Marks) -> Marks:
-    """All marks where no label is hidden; else none: hidden labels leave labels of whole pictures alone."""
-    return Marks.none() if hides_labels(truth, observed) else marks
+    """All marks of observed positives where no label is hidden; else none: only whole labels were given."""
+    if hides_labels(truth, observed):
+        return Marks.none()
+    there = observed[marks.rows, marks.classes] == POSITIVE
+    if there.all():
+        return marks
+    return Marks(**{column: getattr(marks, column)[there] for column in MARK_COLUMNS}, check=False)
+
+
+def refuse_absent(source: Source) -> None:
+    """Raise if a mark is of a class that is marked absent in its picture."""
+    for name, split in source.splits.items():
+        marks, labels = split.marks, split.labels
+        wrong = labels.values[marks.rows, marks.classes] == NEGATIVE
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            row, index = int(marks.rows[first]), int(marks.classes[first])
+            kind = "point" if marks.is_point[first] else "box"
+            place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+            raise DataError(
+                f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on picture "
+                f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
+                f"{counted(int(wrong.sum()) - 1, 'more such mark')}: remove it, or mark the class present"
+            )
 
 
 def write_parts(

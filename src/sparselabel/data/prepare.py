@@ -21,7 +21,7 @@ from sparselabel.data.augment import load
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.folder import refuse_in_the_way, refuse_taken
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.data.parts import Part, seen_marks, write_parts
+from sparselabel.data.parts import Part, refuse_absent, seen_marks, write_parts
 from sparselabel.data.scores import ScoreReport, apply_scores
 from sparselabel.data.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
@@ -42,6 +42,7 @@ def prepare(
             f"{source.name} has no split 'train', only {listing(source.splits)}: "
             "call the one to train on 'train'"
         )
+    refuse_absent(source)
     _refuse_to_hide(source, how)
     if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
         _with_scores(source.splits["train"], source.splits["train"].labels.values, how)

@@ -189,7 +189,9 @@ def _show(
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())
         mark = "✓" if right > len(CUTS) / 2 else "✗"
-        caption = f"{mark} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\nscore {score:.2f}"
+        run = one.saved.run.path.resolve().name
+        named = f"{run if len(run) <= 16 else f'{run[:15]}…'}, " if len(runs) > 1 else ""
+        caption = f"{mark} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
         axes.set_title(caption, fontsize=6.5, pad=3, color="black" if mark == "✓" else GREY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
         found.append([*about, score, *(float(share) for share in shares)])

@@ -68,14 +68,14 @@ class Inputs:
 
     def check(self) -> None:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
-        missing = [name for name in self.data.splits if not self._file(name, self._of_cells(name)).exists()]
+        missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
         if self.config.full.epochs or not self.config.frozen:
             for phase in self.config.phases:
                 if not self.stored(phase):
                     self.learner.classifier_of(phase)
         elif missing:
             _ = self.learner.backbone
-        if self.config.frozen and missing:
+        if missing:
             folder = self.data.folder / "features"
             require_folder_to_write(folder, "features are kept beside the data: copy it to a folder of yours")
             self._refuse_too_large(missing, folder)
@@ -88,6 +88,9 @@ class Inputs:
         if size > (free := free_disk(folder)):
             raise no_room(folder, size, free)
 
+    def _there(self, split: str) -> bool:
+        return self._file(split, self._of_cells(split)).exists()
+
     def _file(self, split: str, cells: bool) -> Path:
         return features_file(
             self.data.split(split), self.data.folder / "features", self.config, self.test_view, cells
@@ -95,9 +98,8 @@ class Inputs:
 
     def grid(self) -> tuple[int, int]:
         """Cells of the model's maps, down and across; stored ones tell without the backbone."""
-        file = self._file("train", cells=True)
-        if self.cells and file.exists():
-            shape = np.load(file, mmap_mode="r").shape
+        if self.cells and self._there("train"):
+            shape = np.load(self._file("train", cells=True), mmap_mode="r").shape
             return shape[2], shape[3]
         return self.learner.backbone.grid(self.config.views.size)
 

@@ -155,3 +155,21 @@ def test_a_misspelt_attribute_does_not_make_negatives_positive(tmp_path: Path) -
     with pytest.raises(DataError, match=r"no label has an attribute 'absnt' .*did you mean 'absent'"):
         cvat.read(file, negative="absnt")
     assert cvat.read(file, negative="absent").splits["train"].labels.values.tolist() == [[-1, 1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "rule"),
+    [
+        (
+            '<points label="cat" points="20,20;210,30"></points>',
+            r"line \d+: a point of 'cat' must lie inside the picture .* not at 1.05, 0.3: move or remove it",
+        ),
+        (
+            '<box label="dog" xtl="50" ytl="20" xbr="50" ybr="60"></box>',
+            r"line \d+: a box of 'dog' must have an area .* bottom are 0.25, 0.2, 0.25, 0.6: redraw",
+        ),
+    ],
+)
+def test_points_outside_and_boxes_of_no_area_are_refused(tmp_path: Path, drawn: str, rule: str) -> None:
+    with pytest.raises(DataError, match=rule):
+        cvat.read(write(tmp_path, image("a.jpg", drawn)))

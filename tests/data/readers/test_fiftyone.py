@@ -101,3 +101,13 @@ def test_two_files_with_one_name(tmp_path: Path) -> None:
     folder = write(tmp_path, {"classes": None, "labels": {"a": "cat"}}, ("data/a.jpg", "data/a.png"))
     with pytest.raises(DataError, match=r"picture 'a': several files have this name: a.jpg, a.png"):
         fiftyone.read(folder)
+
+
+def test_a_box_of_no_area_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.jpg")
+    boxes = [{"label": "dog", "bounding_box": [0.5, 0.25, 0.1, 0]}]
+    (tmp_path / "labels.json").write_text(json.dumps({"classes": None, "labels": {"a.jpg": boxes}}))
+    with pytest.raises(
+        DataError, match=r"picture 'a.jpg': a box of 'dog' must have an area .* 0.5, 0.25, 0.6, 0.25"
+    ):
+        fiftyone.read(tmp_path / "labels.json", images=tmp_path)

@@ -192,9 +192,22 @@ def test_a_misspelt_control_does_not_make_negatives_positive(tmp_path: Path) -> 
         label_studio.read(file, negative="abs")
 
 
-def test_a_point_outside_the_picture_is_not_moved(tmp_path: Path) -> None:
-    file = write(tmp_path, task(1, "a.jpg", [shape("keypointlabels", "eye", x=120, y=20, width=0.5)]))
-    with pytest.warns(DataWarning, match=r"1 point outside the picture .* kept: 1.2, 0.2 \(task 1\)"):
-        train = label_studio.read(file).splits["train"]
-    assert train.labels.values.tolist() == [[POSITIVE]]
-    assert len(train.marks) == 0
+@pytest.mark.parametrize(
+    ("drawn", "rule"),
+    [
+        (
+            ("keypointlabels", {"x": 120, "y": 20, "width": 0.5}),
+            r"task 1: a point of 'eye' must lie inside the picture .* not at 1.2, 0.2",
+        ),
+        (
+            ("rectanglelabels", {"x": 20, "y": 20, "width": 0, "height": 5}),
+            r"task 1: a box of 'eye' must have an area .* right and bottom are 0.2, 0.2, 0.2, 0.25: redraw",
+        ),
+    ],
+)
+def test_points_outside_and_boxes_of_no_area_are_refused(
+    tmp_path: Path, drawn: tuple[str, dict[str, float]], rule: str
+) -> None:
+    file = write(tmp_path, task(1, "a.jpg", [shape(drawn[0], "eye", **drawn[1])]))
+    with pytest.raises(DataError, match=rule):
+        label_studio.read(file)

@@ -193,14 +193,15 @@ WRONG_TABLES = {
     "image,label,split\na.jpg,dog,train\na.jpg,cat,val\n": r"line 3: .* 'val' here and in 'train' on line 2",
     "image,label,x\na.jpg,dog,1\n": r"points need columns x and y.* found only x",
     "image,label,x,y,w\na.jpg,dog,1,1,1\n": r"found only x, y, w",
-    "image,label,x,y\na.jpg,dog,0.5,\n": r"line 2: a point is x, y .* not 0.5, ",
-    "image,label,x,y\na.jpg,dog,120,0.5\n": r"line 2: a point .*shares \(0..1\).* not 120, 0.5",
+    "image,label,x,y\na.jpg,dog,0.5,\n": r"line 2: 'dog': a point is x, y .* not 0.5, ",
+    "image,label,x,y\na.jpg,dog,120,0.5\n": r"line 2: 'dog': a point .*shares \(0..1\).* not 120, 0.5",
     "image,label,x,y\na.jpg,dog,nan,0.5\n": r"not nan, 0.5",
     "image,label,x,y\na.jpg,dog,left,0.5\n": r"not left, 0.5",
     "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,\n": r"not .5, .5, .1, ",
-    "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,0\n": r"not .5, .5, .1, 0",
-    "image,label,x,y\na.jpg,,0.5,0.5\n": r"line 2: a point or box needs one label with value 1, not ''",
-    "image,label,value,x,y\na.jpg,dog,0,0.5,0.5\n": r"line 2: a point or box needs .* value 1, not 'dog'",
+    "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,0\n": r"'dog': .*w, h \(above 0\).* not .5, .5, .1, 0",
+    "image,label,x,y\na.jpg,,0.5,0.5\n": r"line 2: a point or box needs one label, not ''",
+    "image,label,value,x,y\na.jpg,dog,0,0.5,0.5\n": r"line 2: a point or box at 0.5, 0.5 of 'dog', which is "
+    r"marked absent here: give it the value 1, or leave the place empty",
     'image,label\na.jpg,"dog\nb.jpg,cat\n': r"labels.csv, line 2: unexpected end of data",
 }
 

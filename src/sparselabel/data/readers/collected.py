@@ -10,7 +10,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.marks import Marks
 from sparselabel.data.readers.common import SPLITS, Box, Listing, MarkColumns
 from sparselabel.data.source import Source, Split
-from sparselabel.errors import DataError, DataWarning, counted, listing
+from sparselabel.errors import DataError, DataWarning, listing
 
 
 def tails(path: str) -> list[str]:
@@ -40,7 +40,6 @@ class Collected:
         self._contradicted: dict[tuple[int, int], str] = {}
         self._marks = MarkColumns()
         self._missing: list[str] = []
-        self._outside: list[str] = []
 
     def wrong(self, place: str, message: str) -> DataError:
         """The error to raise for something in the file."""
@@ -84,12 +83,27 @@ class Collected:
         for box in boxes:
             self._marks.add(row, index, box)
 
-    def point(self, place: str, x: float, y: float) -> Box | None:
-        """A point, as a box of no size; None for one outside the picture, which is named in a warning."""
+    def point(self, place: str, name: str, x: float, y: float) -> Box:
+        """A point of a class, as a box of no size; raises if it lies outside the picture."""
         if 0 <= x <= 1 and 0 <= y <= 1:
             return Box(x, y, x, y)
-        self._outside.append(f"{x:.3g}, {y:.3g} ({place})")
-        return None
+        raise self.wrong(
+            place,
+            f"a point of {name!r} must lie inside the picture (0 to 1 of its width and height), not at "
+            f"{x:.4g}, {y:.4g}: move or remove it",
+        )
+
+    def box(self, place: str, name: str, box: Box) -> Box:
+        """The part of a class's box inside the picture; raises if that has no area."""
+        inside = box.clipped()
+        if inside is None:
+            edges = ", ".join(f"{edge:.4g}" for edge in box)
+            raise self.wrong(
+                place,
+                f"a box of {name!r} must have an area inside the picture (0 to 1 of its width and height), "
+                f"but its left, top, right and bottom are {edges}: redraw or remove it",
+            )
+        return inside
 
     def pass_over(self, kind: str) -> None:
         """Count something that is not read; it is named in a warning."""
@@ -143,13 +157,6 @@ class Collected:
             warnings.warn(
                 f"{self.file}: {len(self._contradicted):,} labels are said to be there and not to be there, "
                 f"and were left unknown: {listing(self._contradicted.values())}",
-                DataWarning,
-                stacklevel=4,
-            )
-        if self._outside:
-            warnings.warn(
-                f"{self.file}: {counted(len(self._outside), 'point')} outside the picture (0 to 1 is inside) "
-                f"left out and the labels kept: {listing(self._outside)}",
                 DataWarning,
                 stacklevel=4,
             )

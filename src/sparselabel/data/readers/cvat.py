@@ -210,13 +210,13 @@ class _Reader:
             sides = [key[1:] for key in given if key.startswith("x") and key[1:2] in ("t", "b")]
             corners = [(number(f"x{side}"), number(f"y{side}")) for side in sides]
         width, height = self._size
+        label, place = given.get("label", ""), f"line {self._parser.CurrentLineNumber:,}"
         unit = [(x / width, y / height) for x, y in corners]
         if name == "points":
-            place = f"line {self._parser.CurrentLineNumber:,}"
-            points = [self.collected.point(place, x, y) for x, y in unit]
-            return [point for point in points if point is not None]
+            return [self.collected.point(place, label, x, y) for x, y in unit]
         columns, rows = zip(*unit, strict=True)
-        inside = Box(min(columns), min(rows), max(columns), max(rows)).clipped()
+        box = Box(min(columns), min(rows), max(columns), max(rows))
+        inside = self.collected.box(place, label, box) if name == "box" else box.clipped()
         return [] if inside is None else [inside]
 
     def _corners(self, name: str, text: str) -> list[tuple[float, float]]:

@@ -78,8 +78,9 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
             record = label if isinstance(label, dict) else {"label": label}
             scored += record.get("confidence") is not None
             name = _name(file, place, classes, record.get("label"))
-            box = _box(file, place, record["bounding_box"]) if "bounding_box" in record else None
-            collected.add(row, name, value, [box] if box is not None and value == POSITIVE else [])
+            boxes = [_box(file, place, record["bounding_box"])] if "bounding_box" in record else []
+            inside = [collected.box(place, name, box) for box in boxes if value == POSITIVE]
+            collected.add(row, name, value, inside)
     if scored:
         warnings.warn(
             f"{file}: {scored:,} labels have a confidence, as predictions of a model have: they were taken "
@@ -108,7 +109,7 @@ def _name(file: Path, place: str, classes: list[str] | None, label: Any) -> str:
     raise DataError(f"{file}, {place}: a label must be {known}, not {label!r:.200}")
 
 
-def _box(file: Path, place: str, box: Any) -> Box | None:
+def _box(file: Path, place: str, box: Any) -> Box:
     """[left, top, width, height] in shares of the picture's width and height."""
     try:
         x, y, w, h = (float(number) for number in box)
@@ -118,4 +119,4 @@ def _box(file: Path, place: str, box: Any) -> Box | None:
         raise DataError(
             f"{file}, {place}: bounding_box must be [left, top, width, height] in shares, not {box!r:.200}"
         )
-    return Box(x, y, x + w, y + h).clipped()
+    return Box(x, y, x + w, y + h)

@@ -161,7 +161,10 @@ def _box(
         ) from None
     if not all(math.isfinite(edge) for edge in box):
         raise collected.wrong(place, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
-    return collected.point(place, box.left, box.top) if kind == "keypointlabels" else box.clipped()
+    name = ", ".join(value[kind])
+    if kind == "keypointlabels":
+        return collected.point(place, name, box.left, box.top)
+    return collected.box(place, name, box) if kind == "rectanglelabels" else box.clipped()
 
 
 def _turned(value: dict[str, Any], result: dict[str, Any]) -> list[tuple[float, float]]:

@@ -125,9 +125,16 @@ def read_long(cells: Cells, pictures: Pictures, label: str, value: str, separato
             values.append(code)
             lines.append(line)
         if at_mark and any(place := [row[index].strip() for index in at_mark]):
-            if len(names) != 1 or code != POSITIVE:
-                raise cells.wrong(line, f"a point or box needs one label with value 1, not {row[at_label]!r}")
-            marks.add(picture, index_of[names[0]], _box(cells, line, place))
+            if len(names) != 1:
+                raise cells.wrong(line, f"a point or box needs one label, not {row[at_label]!r}")
+            if code != POSITIVE:
+                said = "absent" if code == NEGATIVE else "unknown"
+                raise cells.wrong(
+                    line,
+                    f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here: "
+                    f"give it the {value} 1, or leave the place empty",
+                )
+            marks.add(picture, index_of[names[0]], _box(cells, line, names[0], place))
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
@@ -177,7 +184,7 @@ def _warn_of_unused(cells: Cells, used: set[int | None]) -> None:
         )
 
 
-def _box(cells: Cells, line: int, texts: Sequence[str]) -> Box:
+def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
     """The point x, y, or the box of size w, h around it as far as it lies inside the picture."""
     try:
         numbers = [float(text) for text in texts if text]
@@ -195,8 +202,8 @@ def _box(cells: Cells, line: int, texts: Sequence[str]) -> Box:
     if not right:
         raise cells.wrong(
             line,
-            f"a point is x, y and a box is its centre x, y and its size w, h, all in shares (0..1) of the "
-            f"picture's width and height, not {', '.join(texts)}",
+            f"{name!r}: a point is x, y and a box is its centre x, y and its size w, h (above 0), all in "
+            f"shares (0..1) of the picture's width and height, not {', '.join(texts)}",
         )
     return Box(max(x - w / 2, 0.0), max(y - h / 2, 0.0), min(x + w / 2, 1.0), min(y + h / 2, 1.0))
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.place import require_file_to_write
-from sparselabel.report.html import cards, charts, curves, pictures, tables
+from sparselabel.report.html import calibrated, cards, charts, curves, pictures, tables
 from sparselabel.report.html.cards import Missing
 from sparselabel.report.html.runs import Reported, ShownRun
 from sparselabel.report.html.scored import Scored
@@ -103,6 +103,9 @@ def _content(
         "by_labels": tables.by_labels(about),
         "by_size": tables.by_size(about, scored),
         "distributions": tables.distributions(about, scored),
+        "reliability": calibrated.reliability_charts(about),
+        "calibrated": calibrated.calibrated_runs(about),
+        "thresholds": calibrated.class_thresholds(about),
         "groups": cards.case_cards(about, scored.groups),
         "missing": [] if missing is None else cards.missing_rows(about, missing),
         "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
