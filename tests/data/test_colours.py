@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.colours import OPERATIONS, recoloured
+from sparselabel.data.changes import COLOURS, changed
+from sparselabel.data.colours import recoloured
 
 VIEW = np.random.default_rng(0).integers(0, 256, (3, 16, 16)).astype(np.uint8)
 
@@ -15,15 +16,15 @@ def test_a_view_depends_on_its_key_alone() -> None:
     assert len({other.tobytes() for other in others}) > 15
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", COLOURS)
 def test_nothing_moves(name: str) -> None:
     """Pixels of one colour stay alike wherever they are; only sharpness looks at neighbours."""
     from PIL import Image
 
     flat = np.zeros((8, 8, 3), np.uint8)
     flat[:, :4], flat[:, 4:] = (200, 30, 60), (10, 120, 240)
-    changed = np.asarray(OPERATIONS[name](Image.fromarray(flat), 0.8, True))
-    assert changed.shape == flat.shape
-    assert (changed[2:6, :3] == changed[2, 0]).all()
-    assert (changed[2:6, 5:] == changed[2, 7]).all()
-    assert not np.array_equal(changed[2, 0], changed[2, 7])
+    found = np.asarray(changed(Image.fromarray(flat), name, 0.8, 1.0))
+    assert found.shape == flat.shape
+    assert (found[2:6, :3] == found[2, 0]).all()
+    assert (found[2:6, 5:] == found[2, 7]).all()
+    assert not np.array_equal(found[2, 0], found[2, 7])

@@ -55,3 +55,26 @@ def test_a_group_without_a_mask_covers_nothing() -> None:
         2,
         2,
     )
+
+
+def test_the_union_of_boxes_is_counted_once() -> None:
+    centres, sizes = np.array([[0.25, 0.5], [0.5, 0.5], [0.5, 0.5]]), np.array([[0.5, 1], [0.5, 1], [1, 1]])
+    found = covered.covered_by_boxes(centres, sizes, np.array([0, 0, 1]), FRAMES[[0, 0]], (2, 2))
+    assert found.tolist() == [[[1, 0.5], [1, 0.5]], [[1, 1], [1, 1]]]
+
+
+def test_boxes_in_blocks_are_those_painted_on_a_raster() -> None:
+    random = np.random.default_rng(0)
+    low, sizes = random.uniform(0, 0.7, (300, 2)), random.uniform(0.01, 0.3, (300, 2))
+    centres, groups = low + sizes / 2, np.sort(random.integers(0, 160, 300))
+    frames = np.tile(FRAMES[0], (160, 1))
+    whole = covered.covered_by_boxes(centres, sizes, groups, frames, (7, 5))
+    assert np.array_equal(whole, covered.covered_by_boxes(centres, sizes, groups, frames, (7, 5), block=3))
+    for group in random.choice(160, 20):
+        raster = np.zeros((56, 40))  # eighths of cells
+        for box in np.flatnonzero(groups == group):
+            (x0, y0), (x1, y1) = (
+                np.rint((centres[box] + side * sizes[box] / 2) * [40, 56]).astype(int) for side in (-1, 1)
+            )
+            raster[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] = 1
+        np.testing.assert_allclose(whole[group], raster.reshape(7, 8, 5, 8).mean(axis=(1, 3)), atol=1e-6)

@@ -24,6 +24,7 @@ STREAM = 2  # tells these random numbers from those of the crop, which have the 
 MOVES = ("shear across", "shear down", "shift across", "shift down", "rotate")
 SIGNED = (*MOVES, "brightness", "colour", "contrast", "sharpness")
 OPERATIONS = ("nothing", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
+COLOURS = tuple(name for name in OPERATIONS if name not in MOVES)
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class Changes:
             pixels = pixels.copy()
             hidden = self._cover(pixels, random)
         if self.operations:
-            known = OPERATIONS if self.moves else [name for name in OPERATIONS if name not in MOVES]
+            known = OPERATIONS if self.moves else COLOURS
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
             for name in random.choice(known, self.operations):
                 sign = -1.0 if name in SIGNED and random.random() < 0.5 else 1.0
-                image = changed(image, str(name), self.magnitude, sign)
+                image = changed(image, str(name), self.magnitude / STRENGTHS, sign)
             pixels = np.asarray(image).transpose(2, 0, 1)
         return pixels, hidden
 
@@ -65,11 +66,10 @@ class Changes:
         return np.array([left, top, right - left, bottom - top], dtype=np.float64) / float(size)
 
 
-def changed(image: Image.Image, name: str, magnitude: int, sign: float) -> Image.Image:
-    """An operation by its name, at a strength of ``magnitude`` thirtieths of its largest."""
+def changed(image: Image.Image, name: str, share: float, sign: float) -> Image.Image:
+    """An operation by its name, at a ``share`` (0 to 1) of its largest strength, up or down."""
     from torchvision.transforms import functional as tv
 
-    share = magnitude / STRENGTHS
     shift = int(sign * share * 150 / 331 * image.width)
     turn = math.degrees(math.atan(0.3 * share * sign))
     by = 1 + 0.9 * share * sign

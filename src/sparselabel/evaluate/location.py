@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Marks
 from sparselabel.errors import DataError
-from sparselabel.evaluate.covered import covered_by_boxes
 from sparselabel.evaluate.ranking import precision_of_classes
 
 CUTS = (0.6, 0.7, 0.8, 0.9)
@@ -25,32 +23,6 @@ ENOUGH = 0.5
 ROUNDING = 1e-6
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Where things are: ``covered`` (P, h, w) in 0..1 for P pairs of a picture's row and a class."""
-
-    rows: npt.NDArray[np.int64]
-    classes: npt.NDArray[np.int32]
-    covered: Floats
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def places_of_boxes(marks: Marks, grid: tuple[int, int], block: int = 4096) -> Places:
-    """The share of every cell that the union of a class's boxes covers, in parts of 1/8 of a cell's side."""
-    boxes = ~marks.is_point
-    rows, classes = np.asarray(marks.rows)[boxes], np.asarray(marks.classes)[boxes]
-    key = rows * (int(classes.max(initial=0)) + 1) + classes
-    order = np.argsort(key, kind="stable")
-    pairs, first = np.unique(key[order], return_index=True)
-    groups = np.repeat(np.arange(len(pairs)), np.diff(np.append(first, len(order))))
-    whole = np.tile(np.array([0.0, 0.0, 1.0, 1.0, 0.0]), (len(pairs), 1))
-    centres, sizes = marks.centres[boxes][order], marks.sizes[boxes][order]
-    covered = covered_by_boxes(centres, sizes, groups, whole, grid, block)
-    return Places(rows[order][first], classes[order][first].astype(np.int32), covered)
 
 
 def on_things(maps: Floats, covered: Floats, cuts: Sequence[float] = CUTS) -> Floats:
@@ -71,11 +43,6 @@ def scaled_maps(maps: Floats) -> Floats:
     low, high = maps.min(axis=(1, 2), keepdims=True), maps.max(axis=(1, 2), keepdims=True)
     spread = high - low
     return np.asarray(np.divide(maps - low, spread, out=np.ones_like(maps), where=spread > 0))
-
-
-def well_placed(maps: Floats, covered: Floats, cuts: Sequence[float] = CUTS) -> npt.NDArray[np.bool_]:
-    """(P, C) Whether what is left of each map (P, h, w) at each cut lies on the class by half or more."""
-    return enough(on_things(maps, covered, cuts))
 
 
 def enough(shares: Floats) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import torch
 from sparselabel.data.augment import View, draw, load, render, views_of
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import SparselabelError
+from sparselabel.evaluate.maps import cells_of
 from sparselabel.evaluate.run import load_classifier
 from sparselabel.model.classifier import Classifier
 from sparselabel.run_folder import RunFolder
@@ -48,8 +49,7 @@ class Looking:
             image = load(self._part.path(row), self.view.at_least)
             frame = draw(self.view, (0, 0, row, 0), image.width, image.height)
             pixels = torch.from_numpy(render(image, frame, self.view.size))[None]
-            output = self._model(pixels, maps=True)
-            shown = output.maps if output.maps is not None else torch.logit(output.attention, eps=1e-6)
+            shown = cells_of(self._model(pixels, maps=True))
             self._kept[row] = shown[0].float().numpy().astype(np.float16)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)

@@ -23,12 +23,10 @@ from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
 from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import HEAD, Classifier, Head
 from sparselabel.model.heads import make_head
 from sparselabel.model.query2label import head_like
 from sparselabel.run_folder import RunFolder
-
-HEAD = "head."  # what the names of a head's weights begin with in a classifier
 
 
 def evaluate_run(

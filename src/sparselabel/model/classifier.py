@@ -16,6 +16,8 @@ from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone
 from sparselabel.model.output import Output
 
+HEAD = "head."  # what the names of a head's weights begin with in a classifier
+
 
 class Head(nn.Module):
     """What makes logits of features; ``heads.py`` names all."""

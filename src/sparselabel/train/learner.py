@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sparselabel.config import TrainConfig
 from sparselabel.errors import DataWarning
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone
-from sparselabel.model.classifier import Classifier, Head
+from sparselabel.model.classifier import HEAD, Classifier, Head
 from sparselabel.model.freezing import frozen_parts, recompute
 from sparselabel.model.heads import check_head, make_head
 from sparselabel.model.output import Output
@@ -22,8 +22,6 @@ from sparselabel.model.weights import read_tensors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-HEAD = "head."
 
 
 class Learner:

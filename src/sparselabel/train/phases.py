@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sparselabel.config import FullPhase, Phase
 from sparselabel.data.feed import Batch, Feed
 from sparselabel.data.sampler import epoch_batches
+from sparselabel.model.classifier import HEAD
 from sparselabel.model.output import Output
 from sparselabel.train.accumulate import InParts, norms_at_rest
-from sparselabel.train.learner import HEAD
 from sparselabel.train.schedule import learning_rate
 
 if TYPE_CHECKING:
