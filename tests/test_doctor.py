@@ -1,15 +1,19 @@
 """What the doctor finds, on machines that lack this and that."""
 
 import os
+import re
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 import pytest
 
 from sparselabel import doctor
-from sparselabel.doctor import as_json, broken, examine
+from sparselabel.doctor import OPTIONAL, as_json, broken, examine
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +112,11 @@ def test_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--memories file" in doctor._memory().remedy
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert doctor._disk(tmp_path).what.endswith("where you cannot write")
+
+
+def test_optional_packages_name_the_extra_that_has_them() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name, remedy in OPTIONAL.items():
+        named = re.search(r"pip install 'sparselabel\[(\w+)\]'$", remedy)
+        assert named, remedy
+        assert any(line.startswith(f"{name}>=") for line in extras[named[1]]), remedy

@@ -21,12 +21,12 @@ from urllib.request import Request, urlopen
 State = Literal["ok", "missing", "broken"]
 
 OPTIONAL = {
-    "onnx": "export as ONNX: pip install onnx onnxscript",
-    "onnxruntime": "run exported models: pip install onnxruntime",
+    "onnx": "export as ONNX: pip install 'sparselabel[export]'",
+    "onnxruntime": "running exported models: pip install 'sparselabel[export]'",
     "ray": "runs on a cluster: pip install 'sparselabel[cluster]'",
     "tensorboard": "curves in TensorBoard: pip install 'sparselabel[tensorboard]'",
     "pyarrow": "Parquet tables: pip install 'sparselabel[parquet]'",
-    "transformers": "networks and taggers of the hub: pip install transformers",
+    "transformers": "the backbone cvt_w24: pip install 'sparselabel[cvt]'",
 }
 """Packages that only some things need, and what for."""
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".onnx", ".ckpt")

@@ -55,6 +55,16 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
     assert "| [`role`](role.md) | Regularised online label estimation" in made["README.md"]
 
 
+def test_the_index_has_a_number_wherever_a_page_has_one(made: dict[str, str]) -> None:
+    lines = {line.split("`")[1]: line for line in made["README.md"].splitlines() if line.startswith("| [`")}
+    for name, line in lines.items():
+        numbers = "".join(line.split("|")[3:])
+        measured = "**Our result.** Not measured yet." not in made[f"{file_name(name)}.md"]
+        assert any(sign.isdigit() for sign in numbers) == measured, line
+    assert lines["bce-ls"].endswith("|  | 79.89 |  |  |")
+    assert "| `en+cl` 78.10 |" in lines["+cl"]
+
+
 def test_a_method_without_a_formula_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalog.METHODS, "new", METHODS["an"])
     with pytest.raises(ConfigError, match=r"method 'new' has no formula: write it .* into FORMULAS"):

@@ -39,7 +39,7 @@ app = App(
     name="sparselabel",
     help="""Train multi-label image classifiers from sparse annotations.
 
-    Start with `sparselabel demo`, or `sparselabel prepare table labels.csv --out DIR`.
+    Start with `sparselabel train photos --labels labels.csv` or, without pictures, `sparselabel demo`.
     """,
     version_flags=["--version"],
     help_flags=["--help", "-h", EVERYTHING],

@@ -212,22 +212,32 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     from sparselabel.cli.methods import how_they_combine
     from sparselabel.method.catalog import formulas
 
-    title, values = next(iter(measured.items()))
+    letters = [chr(ord("A") + number) for number in range(len(measured))]
+    keys = "; ".join(f"{letter}: {title}" for letter, title in zip(letters, measured, strict=True))
     rows = []
     for name, factory in parts.items():
         first = " ".join((inspect.getdoc(factory) or "").split("\n\n")[0].split())
-        own = f"{values[name].mean:.2f}" if name in values else ""
+        own = " | ".join(_in_short(name, values) for values in measured.values())
         rows.append(f"| [`{name}`]({file_name(name)}.md) | {first} | {own} |")
     symbols = " ".join((formulas.__doc__ or "").split("\n\n")[1].split())
     combine = "\n".join(line.rstrip() for line in how_they_combine().splitlines())
     return "\n".join(
         [
             HEADER, "", "# Methods", "",
-            f"Test mAP: {title} ([all results](../results.md)).", "",
-            "| method | what it does | test mAP |", "|---|---|---|", *rows, "",
+            f"Test mAP, to be compared within a column ([all results](../results.md)). {keys}.", "",
+            f"| method | what it does | {' | '.join(letters)} |", "|---|---" + "|---" * len(letters) + "|",
+            *rows, "",
             f"**Symbols.** {symbols}", "", "```", combine, "```", "", "```", PAPERS, "```", "",
         ]
     )  # fmt: skip
+
+
+def _in_short(name: str, values: Mapping[str, Value]) -> str:
+    """The test mAP of a method, or else of the first combination with it, which is named."""
+    if name in values:
+        return f"{values[name].mean:.2f}"
+    of = next((method for method in values if _is_of(method, name)), None)
+    return f"`{of}` {values[of].mean:.2f}" if of else ""
 
 
 def main(root: Path) -> None:

@@ -138,7 +138,8 @@ def cluster(
     class if one of its cells is within the cosine distance ``near`` (d⁺, .3; P2 .30–.35) of the prototype,
     and negative if all are beyond ``far`` (d⁻, ours .7). They act at image level only, at ``pseudo_weight``.
     ``prototypes`` pictures: mean features of whole pictures instead (P2's I+PC; d⁺ .1), which is the default
-    for methods without points. Labels and pseudo labels are each divided by their own number (ours).
+    for methods without points. Labels and pseudo labels are each divided by their own number (ours), but
+    with iu both by B·L, as iu itself divides.
     """
     source = prototypes or ("cells" if method.needs.marks else "pictures")
     labels = PseudoLabels(source, near, far, box_rule)
