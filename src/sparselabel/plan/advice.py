@@ -16,6 +16,8 @@ from sparselabel.plan.results import NAMES, Measure, Reached
 # Student's t, 97.5 %, for 1, 2, ... degrees of freedom; for more than these the last is a little too large.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 
+LEAST = 1.0  # mAP-loc, in per cent, below which no map says where things are
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -156,7 +158,7 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
 def _places(at_it: Sequence[Reached]) -> list[str]:
     """Which kind is best if it matters where things are."""
     located = [row for row in at_it if row.mean("mAP-loc") is not None]
-    if len(located) < 2 or not any(row.mean("mAP-loc") for row in located):  # all 0: maps say nothing
+    if len(located) < 2 or max(row.mean("mAP-loc") or 0.0 for row in located) < LEAST:
         return []
     ranked = sorted(located, key=lambda row: row.mean("mAP-loc") or 0.0, reverse=True)
     best, second = ranked[:2]
