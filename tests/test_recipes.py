@@ -161,7 +161,7 @@ def test_how_many_runs_a_recipe_has() -> None:
             seeds = arguments.get("seeds") or about.compare.seeds
             planned += len(plan(config, methods, seeds, arguments["out"], chosen, varied))
         counts[name] = planned
-        said = re.search(r"(\d+) (?:short )?runs", about.cost)
+        said = re.search(r"(\d+) (?:short )?runs?\b", about.cost)
         assert said is not None
         assert int(said[1]) == planned, name
     assert counts["p1/voc"] == 11

@@ -110,7 +110,7 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path) -> None:
     output = opened(out)
     output.write(FOUND[0])
     output.stop()
-    with pytest.raises(RunError, match=r"tags\.csv\.partial was begun with another thresholds"):
+    with pytest.raises(RunError, match=r"tags\.csv\.partial was begun with different thresholds"):
         opened(out, resume=True, about=ABOUT | {"thresholds": [0.5, 0.6]})
     with pytest.raises(RunError, match=r"\(number 1 was 'a\.jpg', 'b\.jpg' now\)"):
         opened(out, resume=True).skip(iter(["b.jpg"]))

@@ -69,4 +69,5 @@ def _say_thresholds(about: dict[str, Any]) -> None:
     poor = [(name, trust) for name, _, trust in rows if trust["trust"] == "poor"]
     if poor:
         names_of = listing([name for name, _ in poor], 5)
-        plain_console().print(f"thresholds not to rely on ({poor[0][1]['why']}): {names_of}")
+        name, trust = poor[0]
+        plain_console().print(f"thresholds not to rely on: {names_of}; {name}: {trust['why']}")

@@ -151,5 +151,5 @@ def _summary(predictor: "Predictor", seen: dict[str, int], out: str, precision: 
     poor = [row for row in predictor.decisions.classes if row.trust == "poor"]
     if poor:
         names = listing([row.name for row in poor], 5)
-        console.print(f"thresholds not to rely on ({poor[0].why}): {names}")
+        console.print(f"thresholds not to rely on: {names}; {poor[0].name}: {poor[0].why}")
     sys.stderr.flush()

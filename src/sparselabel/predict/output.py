@@ -106,7 +106,7 @@ class Output:
             if before != self._about:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
                 raise RunError(
-                    f"{partial} was begun with another {', '.join(other) or 'version'}: give the same, or "
+                    f"{partial} was begun with different {', '.join(other) or 'flags'}: give the same, or "
                     "leave --resume out to begin anew"
                 )
             self.done = _whole_lines(partial, header=not self.json)
