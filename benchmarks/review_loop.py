@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.answers import with_files
+from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_picture
@@ -29,7 +30,6 @@ from sparselabel.review.order import How, questions
 from sparselabel.review.session import Review
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.features import features_file
-from sparselabel.data.augment import views_of
 from sparselabel.train.run import train_run
 
 Scores = npt.NDArray[np.floating[Any]]
@@ -49,27 +49,19 @@ def sparse(data: Prepared, seed: int) -> Prepared:
 def answer(data: Prepared, scores: Scores, how: How, count: int, file: Path, seed: int) -> int:
     """Have ``count`` questions answered from the truth, into a file; how many answers are yes."""
     part = data.train
-    truth, yes = part.truth.values, 0
+    truth = part.truth.values
     with AnswerFile(file, reviewer="the truth") as kept:
-        for row, column in asked(Review(part, scores, kept), scores, how, count, seed):
-            kept_value = int(truth[row, column])
-            yes += kept_value == POSITIVE
-            if how != "useful":
-                kept.add([(str(part.paths[row]), data.classes[column], kept_value)])
-    return yes
-
-
-def asked(review: Review, scores: Scores, how: How, count: int, seed: int) -> Iterator[tuple[int, int]]:
-    if how != "useful":
-        rows, columns = questions(scores, review.part.observed.values, how, count, seed)
-        yield from zip(rows.tolist(), columns.tolist(), strict=True)
-        return
-    for _ in range(count):
-        (question,) = review.next(1)
-        row, column = question["row"], question["class"]
-        there = review.part.truth.values[row, column] == POSITIVE
-        review.answer(row, column, "yes" if there else "no")
-        yield row, column
+        if how == "useful":
+            review = Review(part, scores, kept)
+            for _ in range(count):
+                (question,) = review.next(1)
+                row, column = question["row"], question["class"]
+                review.answer(row, column, "yes" if truth[row, column] == POSITIVE else "no")
+        else:
+            rows, columns = questions(scores, part.observed.values, how, count, seed)
+            pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+            kept.add([(str(part.paths[i]), data.classes[j], int(truth[i, j])) for i, j in pairs])
+        return sum(value == POSITIVE for value in kept.last_words().values())
 
 
 def rounds(
@@ -100,11 +92,11 @@ def table(rows: Sequence[tuple[int, str, float, int]], count: int) -> Iterator[s
     yield f"| {count} answers | yes | test mAP | gained |"
     yield "|---|---|---|---|"
     for name in dict.fromkeys(name for _, name, _, _ in rows):
-        values = np.array([value for _, of, value, _ in rows if of == name])
-        gained = np.array([value - before[seed] for seed, of, value, _ in rows if of == name])
-        yes = np.mean([found for _, of, _, found in rows if of == name])
-        there, added = (f"{yes:.0f}", spread(gained, "+")) if name not in (BEFORE, ALL) else ("", "")
-        yield f"| {name} | {there} | {spread(values)} | {added or (spread(gained, '+') if name == ALL else '')} |"
+        own = [(value, value - before[seed], yes) for seed, of, value, yes in rows if of == name]
+        values, gained, yes = np.array(own).T
+        found = "" if name in (BEFORE, ALL) else f"{yes.mean():.0f}"
+        added = "" if name == BEFORE else spread(gained, "+")
+        yield f"| {name} | {found} | {spread(values)} | {added} |"
 
 
 def spread(values: npt.NDArray[np.float64], sign: str = "") -> str:
