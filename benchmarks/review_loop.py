@@ -18,12 +18,12 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import Handling, HeadPhase, Machine, Settings, TrainConfig, Views
 from sparselabel.data.answers import with_files
 from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
-from sparselabel.data.sparsify import keep_per_picture
+from sparselabel.data.sparsify import keep_per_picture, refuse_incomplete
 from sparselabel.evaluate.training_scores import write_training_scores
 from sparselabel.review.answer_file import AnswerFile
 from sparselabel.review.order import How, questions
@@ -39,6 +39,7 @@ BEFORE, ALL = "before", "all labels"
 def sparse(data: Prepared, seed: int) -> Prepared:
     """The data with one random positive label a picture observed."""
     train = data.train
+    refuse_incomplete(np.asarray(train.truth.values))
     values = keep_per_picture(np.asarray(train.truth.values), 1, 0, seed)
     seen = replace(
         train, observed=replace(train.observed, values=values), digest=f"{train.digest}, seed {seed}"
@@ -54,9 +55,9 @@ def answer(data: Prepared, scores: Scores, how: How, count: int, file: Path, see
         if how == "useful":
             review = Review(part, scores, kept)
             for _ in range(count):
-                (question,) = review.next(1)
-                row, column = question["row"], question["class"]
-                review.answer(row, column, "yes" if truth[row, column] == POSITIVE else "no")
+                for question in review.next(1):  # none, once all is known
+                    row, column = question["row"], question["class"]
+                    review.answer(row, column, "yes" if truth[row, column] == POSITIVE else "no")
         else:
             rows, columns = questions(scores, part.observed.values, how, count, seed)
             pairs = zip(rows.tolist(), columns.tolist(), strict=True)
@@ -71,19 +72,19 @@ def rounds(
     seen = sparse(data, config.seed)
     machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
 
-    def trained(name: str, data: Prepared, method: str) -> float:
-        result = train_run(data, replace(config, method=method), folder / name, machine, handling)
+    def trained(name: str, data: Prepared, config: TrainConfig = config) -> float:
+        result = train_run(data, config, folder / name, machine, handling)
         return 100 * float(result["test"]["value"])
 
-    yield ALL, trained("oracle", seen, "bce"), 0
-    yield BEFORE, trained("before", seen, config.method), 0
+    yield ALL, trained("oracle", seen, replace(config, method="bce", settings=Settings())), 0
+    yield BEFORE, trained("before", seen), 0
     file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
     run = RunFolder(folder / "before")
     scores = write_training_scores(run, seen.train, features=np.load(file, mmap_mode="r"))
     for how in orders:
         answers = folder / f"{how}.csv"
         yes = answer(seen, scores, how, count, answers, config.seed)
-        yield how, trained(how, with_files(seen, [answers]), config.method), yes
+        yield how, trained(how, with_files(seen, [answers])), yes
 
 
 def table(rows: Sequence[tuple[int, str, float, int]], count: int) -> Iterator[str]:
@@ -113,6 +114,9 @@ def main() -> None:
     parser.add_argument("--weights", default="pretrained")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument(
+        "--expected", choices=["counted", "auto"], default="counted", help="K in validation, or estimated"
+    )
     parser.add_argument("--answers", type=int, default=200)
     parser.add_argument("--orders", nargs="+", default=[*get_args(How)], choices=get_args(How))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
@@ -123,6 +127,7 @@ def main() -> None:
     for seed in given.seeds:
         config = TrainConfig(
             method=given.method,
+            settings=Settings(expected_positives="auto" if given.expected == "auto" else None),
             backbone=given.backbone,
             weights=given.weights,
             frozen=True,

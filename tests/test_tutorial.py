@@ -103,7 +103,7 @@ def test_the_tutorial_runs_from_top_to_bottom(
     assert not any(row["error"] for row in tags)
     answers = read_answers(tmp_path / "runs" / "photos" / "answers.csv")
     assert len(answers) == ANSWERS
-    reviewed = RunFolder(tmp_path / "runs" / "reviewed")
+    reviewed = RunFolder(tmp_path / "runs" / "photos-reviewed")
     assert reviewed.finished
     assert reviewed.about()["answers"] == ANSWERS
     assert names["scores"].shape == (1, 12)

@@ -211,7 +211,8 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
     observed = replace(train.observed, values=laid.values, check=False)
     seen = replace(train, observed=observed, digest=digest.hexdigest() if laid.known else train.digest)
-    return replace(data, splits=data.splits | {"train": seen}, answers=tuple(answers))
+    splits = data.splits | {"train": seen}
+    return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
 
 
 def with_files(data: Prepared, files: Sequence[Path]) -> Prepared:
