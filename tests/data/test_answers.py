@@ -115,6 +115,8 @@ def test_answers_add_to_what_is_observed_and_to_nothing_else(data: Prepared) -> 
     assert data.train.observed.values[0].tolist() == first
     assert np.array_equal(open_prepared(data.folder).train.observed.values, data.train.observed.values)
     assert seen.answers == tuple(answers)
+    assert seen.annotations is data.annotations is data.train.observed
+    assert with_answers(seen, [Answer("001.jpg", "ant", 0)], "more").annotations is data.train.observed
 
 
 def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:

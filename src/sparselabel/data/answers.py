@@ -236,7 +236,8 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     seen = replace(
         train, observed=observed, seen=marks, digest=digest.hexdigest() if laid.known else train.digest
     )
-    return replace(data, splits=data.splits | {"train": seen}, answers=tuple(answers))
+    splits = data.splits | {"train": seen}
+    return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
 
 
 def with_files(data: Prepared, files: Sequence[Path]) -> Prepared:
