@@ -159,6 +159,6 @@ def _mean_scores(config: TrainConfig, inputs: Inputs, folder: Path, train: Train
 def _means(scores: Tensor) -> tuple[float, ...]:
     """The mean of each column, block by block: torch would copy all scores to add them up precisely."""
     sums = torch.zeros(scores.shape[1], dtype=torch.float64)
-    for some in scores.split(ROWS_AT_ONCE):
-        sums += some.sum(dim=0, dtype=torch.float64).cpu()
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        sums += scores[start : start + ROWS_AT_ONCE].sum(dim=0, dtype=torch.float64).cpu()
     return tuple((sums / len(scores)).tolist())
