@@ -33,9 +33,10 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m sparselabel.cli.method_pages
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf demo site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -37,7 +37,7 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
     page = made["en.md"]
     for words in (
         "# `en`",
-        "$$\n\\ell = [z=1]",
+        "```math\n\\ell = [z=1]",
         "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from",
         "| `--settings.momentum` | 0.8 | μ of running averages. |",
         "`+asl`",

@@ -1,6 +1,7 @@
 """Files of answers, and labels with answers laid over them."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from sparselabel.data.answers import (
     with_answers,
 )
 from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError, DataWarning
 from tests.data.pictures import CLASSES, read_table
@@ -57,7 +60,7 @@ def test_an_unfinished_line_is_none(tmp_path: Path) -> None:
     for torn in (b"y.jpg,ant", b"y.jpg,ant,0,now,ann", b'"y\n.jpg', b'"y\n'):
         file.write_bytes(whole + torn)
         assert read_answers(file) == [Answer("x.jpg", "ant", 1, "now", "ann")]
-        assert finished_length(whole + torn) == len(whole)
+        assert finished_length(Path("a.csv"), whole + torn) == len(whole)
 
 
 def test_the_last_word_counts_and_can_be_taken_back() -> None:
@@ -114,6 +117,8 @@ def test_answers_add_to_what_is_observed_and_to_nothing_else(data: Prepared) -> 
     assert data.train.observed.values[0].tolist() == first
     assert np.array_equal(open_prepared(data.folder).train.observed.values, data.train.observed.values)
     assert seen.answers == tuple(answers)
+    assert seen.annotations is data.annotations is data.train.observed
+    assert with_answers(seen, [Answer("001.jpg", "ant", 0)], "more").annotations is data.train.observed
 
 
 def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:
@@ -141,3 +146,25 @@ def test_what_changed_is_counted() -> None:
     laid = lay_over(words, observed, (np.array(["a"]),), CLASSES, "here")
     assert (laid.values.tolist(), laid.changed) == ([[0, 1, 0]], 1)
     assert laid.known == [(0, 0, 0), (0, 1, 1), (0, 2, 0)]
+
+
+def test_a_quotation_mark_that_never_ends_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    lines = ["image,label,value,time,reviewer", "a.jpg,cat,1,t,r", '5" nail.jpg,cat,1,t,r', "b.jpg,cat,0,t,r"]
+    for count in (3, 4):  # also as the last line
+        file.write_text("\n".join(lines[:count]) + "\n")
+        before = file.read_bytes()
+        with pytest.raises(DataError, match=r"line 3: a quotation mark begins there and never ends"):
+            read_answers(file)
+        assert file.read_bytes() == before
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_a_no_takes_the_mark_away(data: Prepared) -> None:
+    rows, classes = np.nonzero(data.train.observed.values == POSITIVE)
+    places = np.full((len(rows), 2), 0.5, np.float32)
+    marks = Marks(rows.astype(np.int64), classes.astype(np.int32), places, np.zeros_like(places))
+    marked = replace(data, splits=data.splits | {"train": replace(data.train, seen=marks)})
+    image, label = str(data.train.paths[rows[0]]), data.classes[classes[0]]
+    kept = with_answers(marked, [Answer(image, label, NEGATIVE)], "answers.csv").train.seen
+    assert (kept.rows.tolist(), kept.classes.tolist()) == (rows[1:].tolist(), classes[1:].tolist())

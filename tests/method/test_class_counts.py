@@ -91,6 +91,24 @@ def test_expected_positives_have_their_bounds() -> None:
     assert found.expected[0] >= 30
 
 
+def test_answers_raise_counts_only_as_far_as_they_must() -> None:
+    observed = np.full((10, 4), UNKNOWN, dtype=np.int8)
+    observed[:, 0] = observed[0, 1] = POSITIVE
+    expected = np.array([10.0, 3.0, 6.0, 0.0])
+    annotated = np.array([10, 1, 0, 0])
+    before = ClassCounts(
+        "auto", CLASSES, 10, annotated, expected, expected - 0.5, expected + 0.5, (1.5, 2.0), True, "so"
+    )
+    assert before.within(observed).expected.tolist() == [10, 3, 0, 0]  # what nobody annotated has none
+    observed[:5, 1] = POSITIVE
+    observed[:8, 2] = NEGATIVE
+    observed[9, 2] = POSITIVE
+    after = before.within(observed)
+    assert after.annotated.tolist() == [10, 5, 1, 0]
+    assert after.expected.tolist() == [10, 5, 2, 0]
+    assert after.interval == (1.6, 2.0)
+
+
 def test_what_cannot_be_counted() -> None:
     truth, observed = full(40), table(keep_per_picture(full(40), 1, 0, 0))
     unknown = truth.copy()

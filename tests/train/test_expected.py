@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FullPhase, Handling, Machine, Settings
+from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.method.class_counts import read_expected
@@ -48,6 +49,21 @@ def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pyt
     assert any(np.load(file).shape[0] == 61 for file in kept)
     again = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
     assert np.array_equal(found.expected, again.expected)
+
+
+def test_answers_are_not_taken_for_annotations(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparselabel.method.expected_count.REPEATS", 2)
+    truth, paths = small.train.truth.values, small.train.paths
+    found = [(row, column) for row in range(20) for column in np.flatnonzero(truth[row] == 1)]
+    answers = [Answer(str(paths[row]), small.classes[column], 1) for row, column in found]
+    seen = with_answers(small, answers, "answers.csv")
+    several = (seen.train.observed.values == 1).sum(1) > 1
+    assert several.mean() > 0.15  # too many for strays: it would be estimated in another way
+    before = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
+    after = expected_positives(seen, tiny(), machine=Machine(workers=0), quiet=True)
+    assert after.why == before.why
+    assert after.annotated.tolist() == (seen.train.observed.values == 1).sum(0).tolist()
+    assert after.expected.tolist() == np.maximum(before.expected, after.annotated).tolist()
 
 
 def test_what_does_not_go_together(small: Prepared, tmp_path: Path) -> None:

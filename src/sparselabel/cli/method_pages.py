@@ -65,7 +65,7 @@ def _page(name: str, factory: Callable[..., Any], measured: Measured) -> str:
         HEADER,
         f"# `{name}`",
         " ".join(first.split()),
-        f"$$\n{formula.latex}\n$$",
+        f"```math\n{formula.latex}\n```",
         "Symbols are explained in the [index](README.md).",
         *(" ".join(paragraph.split()) for paragraph in rest),
         f"**When to take it.** {formula.when}",
@@ -76,7 +76,7 @@ def _page(name: str, factory: Callable[..., Any], measured: Measured) -> str:
         _results(name, measured),
         f"On the command line: `sparselabel methods {_example(name)}`.",
     ]
-    return "\n\n".join(parts).replace("``", "`") + "\n"
+    return re.sub("(?<!`)``(?!`)", "`", "\n\n".join(parts)) + "\n"  # but not of ```
 
 
 def _added() -> set[str]:

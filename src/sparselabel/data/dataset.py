@@ -71,7 +71,8 @@ class PreparedSplit:
 class Prepared:
     """Prepared data, opened: its splits by name, always with "train".
 
-    ``answers`` are those of reviewers that were laid over what training observes (``answers.py``).
+    ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
+    ``unanswered`` is what it observed before.
     """
 
     folder: Path
@@ -80,6 +81,12 @@ class Prepared:
     splits: dict[str, PreparedSplit]
     made: dict[str, Any] = field(default_factory=dict)
     answers: "tuple[Answer, ...]" = ()
+    unanswered: LabelTable | None = None
+
+    @property
+    def annotations(self) -> LabelTable:
+        """What annotators marked in training, without reviewers' answers to chosen questions."""
+        return self.train.observed if self.unanswered is None else self.unanswered
 
     @property
     def train(self) -> PreparedSplit:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +51,19 @@ class ClassCounts:
         low, high = self.interval
         trust = "" if self.trusted else ", not to be trusted"
         return f"K {self.per_picture:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}"
+
+    def within(self, observed: Labels) -> "ClassCounts":
+        """The same for labels (N, L) of which more is known by now: no class below or above what can be."""
+        annotated = annotated_positives(observed)
+        fewest = float(annotated.sum() / self.pictures)
+        return replace(
+            self,
+            annotated=annotated,
+            expected=bounded(self.expected, observed),
+            low=bounded(self.low, observed),
+            high=bounded(self.high, observed),
+            interval=(max(self.interval[0], fewest), max(self.interval[1], fewest)),
+        )
 
     def write(self, path: Path) -> None:
         """Write them as JSON."""

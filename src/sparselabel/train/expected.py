@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sparselabel.config import DEFAULT_METHOD, Machine, TrainConfig
 from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.data.readers.table_shapes import label_code
@@ -97,10 +97,22 @@ def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
     data, fabric = inputs.data, inputs.fabric
     if given != AUTO:
         return _of_file(Path(given), data)
-    observed = np.asarray(data.train.observed.values)
-    features = inputs.features("train").numpy() if needs_features(observed) else None
-    found = estimate_positives(features, observed, data.classes, config.seed)
-    return fabric.broadcast(found)
+    features = inputs.features("train").numpy() if needs_features(_annotations(data)) else None
+    return fabric.broadcast(_estimated(features, data, config.seed))
+
+
+def _annotations(data: Prepared) -> Labels:
+    """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
+
+    Taken for annotations, they say that many pictures have one class and some have several: K is far too low.
+    """
+    before = np.asarray(data.annotations.values)
+    return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
+
+
+def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: int) -> ClassCounts:
+    found = estimate_positives(features, _annotations(data), data.classes, seed)
+    return found.within(np.asarray(data.train.observed.values))
 
 
 def kept_counts(
@@ -152,10 +164,9 @@ def expected_positives(
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
         raise ConfigError("a table of labels is for counting: give --how counted, or leave --labels out")
-    observed = np.asarray(data.train.observed.values)
-    needed = needs_features(observed)
+    needed = needs_features(_annotations(data))
     features = training_features(data, config, machine or Machine(), quiet) if needed else None
-    return estimate_positives(features, observed, data.classes, config.seed)
+    return _estimated(features, data, config.seed)
 
 
 def training_features(
