@@ -10,6 +10,7 @@ Class names, thresholds and what they rest on go with it as text.
 import importlib.util
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,17 @@ def check_target(out: Path, force: bool) -> None:
 
 
 def export_run(
-    path: Path, out: Path, *, precision: float | None = None, threshold: float | None = None
+    path: Path,
+    out: Path,
+    *,
+    precision: float | None = None,
+    threshold: float | None = None,
+    check: Callable[[Path], None] = lambda file: None,
 ) -> dict[str, Any]:
-    """Write a run as .onnx or .pt2, whole or not at all; returns the text that goes with it."""
+    """Write a run as .onnx or .pt2, whole or not at all; returns the text that goes with it.
+
+    ``check`` looks at the file before it takes the place of another one, and raises if it is not right.
+    """
     module, about = exported(path, precision, threshold)
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -127,6 +136,7 @@ def export_run(
             warnings.simplefilter("ignore")  # torch's exporter remarks on its own inside
             write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
             write(module, about, partial)
+        check(partial)
         partial.replace(out)
     except MemoryError as error:
         raise ResourceError(f"{path} does not fit into memory while it is exported: {error}") from error

@@ -50,6 +50,8 @@ class RunFolder(RunFiles):
         self.path.mkdir(parents=True, exist_ok=True)
         if answers:
             self.given_answers_file.write_bytes(answers)
+        else:  # of a run that was killed when it had just begun
+            self.given_answers_file.unlink(missing_ok=True)
         write_json(self.path / "run.json", about)
         configuration.save(config, self.config_file)
 

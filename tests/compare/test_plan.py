@@ -39,7 +39,7 @@ def test_plan_is_methods_times_choices_times_seeds() -> None:
 
 def test_without_a_choice_a_run_has_the_settings_given() -> None:
     (run,) = plan(BASE, ["an"], [0], OUT)
-    assert (run.path.name, run.chosen, run.config) == ("an-seed0", (), BASE)
+    assert (run.path.name, run.chosen, run.config) == ("an-seed0", (), replace(BASE, method="an"))
 
 
 def test_names_that_end_alike_are_written_out() -> None:

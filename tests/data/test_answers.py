@@ -19,6 +19,7 @@ from sparselabel.data.answers import (
     with_answers,
 )
 from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError, DataWarning
 from tests.data.pictures import CLASSES, read_table
@@ -57,7 +58,7 @@ def test_an_unfinished_line_is_none(tmp_path: Path) -> None:
     for torn in (b"y.jpg,ant", b"y.jpg,ant,0,now,ann", b'"y\n.jpg', b'"y\n'):
         file.write_bytes(whole + torn)
         assert read_answers(file) == [Answer("x.jpg", "ant", 1, "now", "ann")]
-        assert finished_length(whole + torn) == len(whole)
+        assert finished_length(Path("a.csv"), whole + torn) == len(whole)
 
 
 def test_the_last_word_counts_and_can_be_taken_back() -> None:
@@ -143,3 +144,20 @@ def test_what_changed_is_counted() -> None:
     laid = lay_over(words, observed, (np.array(["a"]),), CLASSES, "here")
     assert (laid.values.tolist(), laid.changed) == ([[0, 1, 0]], 1)
     assert laid.known == [(0, 0, 0), (0, 1, 1), (0, 2, 0)]
+
+
+def test_a_quotation_mark_that_never_ends_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    lines = ["image,label,value,time,reviewer", "a.jpg,cat,1,t,r", '5" nail.jpg,cat,1,t,r', "b.jpg,cat,0,t,r"]
+    for count in (3, 4):  # also as the last line
+        file.write_text("\n".join(lines[:count]) + "\n")
+        before = file.read_bytes()
+        with pytest.raises(DataError, match=r"line 3: a quotation mark begins there and never ends"):
+            read_answers(file)
+        assert file.read_bytes() == before
+
+
+def test_a_no_takes_the_mark_away() -> None:
+    marks = Marks(np.array([0, 0, 1]), np.array([0, 1, 0]), np.full((3, 2), 0.5), np.zeros((3, 2)))
+    kept = marks.only(np.array([True, False, True]))
+    assert (kept.rows.tolist(), kept.classes.tolist(), len(kept)) == ([0, 1], [0, 0], 2)

@@ -47,14 +47,19 @@ def export(
     from sparselabel.export_check import largest_difference
 
     console = plain_console()
-    about = export_run(run, out, precision=precision, threshold=threshold)
-    apart = largest_difference(run, out)
-    if apart is not None and not apart <= TOLERANCE:
-        out.unlink()
-        raise RunError(
-            f"the exported model gives scores that differ from ours by {apart:.2g}, more than {TOLERANCE:g}: "
-            "torch's exporter has a fault with this backbone, so nothing is kept; use `sparselabel predict`"
-        )
+    apart: float | None = None
+
+    def check(file: Path) -> None:
+        nonlocal apart
+        apart = largest_difference(run, file)
+        if apart is not None and not apart <= TOLERANCE:
+            raise RunError(
+                f"the exported model gives scores that differ from ours by {apart:.2g}, more than "
+                f"{TOLERANCE:g}: torch's exporter has a fault with this backbone, so nothing is kept; use "
+                "`sparselabel predict`"
+            )
+
+    about = export_run(run, out, precision=precision, threshold=threshold, check=check)
     checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)

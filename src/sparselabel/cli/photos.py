@@ -1,5 +1,6 @@
 """A folder of pictures as it is: prepared, and trained on with what suits the labels and the machine."""
 
+import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 ON_A_CPU = "mobilenetv2_100"
 """Looks at about a hundred pictures a second on two cores; what we measured methods with."""
+
+LABELS = "labels.digest"
+"""Beside the prepared data: of which table they were made."""
 
 Say = Callable[[str], None]
 
@@ -55,15 +59,37 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
 
     folder = data_of(out)
     if handling.resume and is_prepared(folder):
+        _refuse_other_labels(labels, folder)
         return open_prepared(folder)
+    if handling.dry_run:
+        raise ConfigError(
+            "--dry-run writes nothing, so the pictures must be prepared before: `sparselabel prepare table "
+            f"LABELS --images {data} --out prepared` (or `prepare folder`), then `train prepared --dry-run`"
+        )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
         how = Preparation(skip_broken=True)
         prepared = prepare(source, folder, how, force=is_prepared(folder), report=advance)
+    (folder / LABELS).write_text(_digest(labels))
     if not handling.quiet:
         plain_console().print(found_in(prepared, everything))
     return prepared
+
+
+def _digest(labels: Path | None) -> str:
+    """What tells a table from another one; nothing for class folders."""
+    return hashlib.blake2b(labels.read_bytes(), digest_size=16).hexdigest() if labels is not None else ""
+
+
+def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
+    """A run goes on with the labels it was begun with."""
+    kept = folder / LABELS
+    if labels is not None and kept.is_file() and labels.is_file() and kept.read_text() != _digest(labels):
+        raise RunError(
+            f"{labels} has changed since the run was begun: begin it anew (--force), or leave --labels out "
+            "to go on with the old labels"
+        )
 
 
 def _read(data: Path, labels: Path | None) -> "Source":

@@ -11,6 +11,7 @@ import codecs
 import csv
 import hashlib
 import io
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
-from sparselabel.errors import DataError, listing, nearest
+from sparselabel.errors import DataError, DataWarning, counted, listing, nearest
 
 COLUMNS = ("image", "label", "value", "time", "reviewer")
 SKIPPED = -2
@@ -71,7 +72,8 @@ def read_answers(file: Path) -> list[Answer]:
         raise DataError(
             f"{file} is not there: give a file of answers, as `sparselabel review` writes it"
         ) from None
-    end = finished_length(content) if has_our_columns(content) else len(content)  # then its header is refused
+    # The header of a file that is not ours is refused below.
+    end = finished_length(file, content) if has_our_columns(content) else len(content)
     return list(_lines_of(file, content[:end]))
 
 
@@ -81,14 +83,26 @@ def has_our_columns(content: bytes) -> bool:
     return first.rstrip(b"\r") == HEADER.rstrip() if line_break else HEADER.startswith(first)
 
 
-def finished_length(content: bytes) -> int:
-    """Bytes up to the end of the last finished line; a line break inside quotes ends none."""
+def finished_length(file: Path, content: bytes) -> int:
+    """Bytes up to the end of the last finished line; a line break inside quotes ends none.
+
+    What follows is at most the beginning of one answer, as a crash leaves it. More is the work of a quotation
+    mark that is never closed, and people's answers behind it must not be lost.
+    """
     end, start, quotes = 0, 0, 0
     while (stop := content.find(b"\n", start)) >= 0:
         quotes += content.count(b'"', start, stop)
         start = stop + 1
         if quotes % 2 == 0:
             end = start
+    torn = content[end:]
+    before = torn.partition(b'"')[0]  # we quote whole cells, with at most one line break in a name
+    if torn.count(b"\n") > 1 or (b"\n" in torn and before and not before.endswith(b",")):
+        line = content.count(b"\n", 0, end) + 1
+        raise DataError(
+            f"{file}, line {line:,}: a quotation mark begins there and never ends, so what follows cannot be "
+            'read: mend the line (a cell with " in it stands in quotes, and each " inside twice)'
+        )
     return end
 
 
@@ -207,10 +221,21 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
             f"{where}: {len(laid.elsewhere):,} pictures are not in training, but in another split: "
             f"{listing(laid.elsewhere)}; give the answers that belong to this data"
         )
+    if laid.changed:
+        warnings.warn(
+            f"{where}: {counted(laid.changed, 'answer')} contradict labels that were observed before; the "
+            "answers count",
+            DataWarning,
+            stacklevel=2,
+        )
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
     observed = replace(train.observed, values=laid.values, check=False)
-    seen = replace(train, observed=observed, digest=digest.hexdigest() if laid.known else train.digest)
+    there = laid.values[train.seen.rows, train.seen.classes] == POSITIVE  # what is not there has no mark
+    marks = train.seen if there.all() else train.seen.only(there)
+    seen = replace(
+        train, observed=observed, seen=marks, digest=digest.hexdigest() if laid.known else train.digest
+    )
     splits = data.splits | {"train": seen}
     return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
 

@@ -79,6 +79,11 @@ class Marks:
             np.empty((0, 2), np.float32),
         )
 
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Marks":
+        """Some of the marks (M,), of the same rows as before."""
+        rows, classes = self.rows[chosen], self.classes[chosen]
+        return Marks(rows, classes, self.centres[chosen], self.sizes[chosen], check=False)
+
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
         index, position = self.of_rows(rows)

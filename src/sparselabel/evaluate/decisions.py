@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sparselabel.data.dataset import Prepared, PreparedSplit, open_prepared
+from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, RunError, counted
 from sparselabel.evaluate.calibration import Calibration, Floats, calibrate, logits_of, no_calibration
 from sparselabel.evaluate.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.evaluate.ranking import Scores
-from sparselabel.evaluate.saved import saved_scores
+from sparselabel.evaluate.saved import data_of, saved_scores
 from sparselabel.evaluate.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.json_file import read_json, write_json
 from sparselabel.run_folder import RunFolder
@@ -114,7 +114,7 @@ def decisions_of(path: Path, moved: Path | None = None) -> Decisions:
             f"{SPLIT}` chooses them"
         )
     saved = saved_scores(path, SPLIT, moved)
-    return write_decisions(run, open_prepared(moved or Path(run.about()["data"])), saved.scores)
+    return write_decisions(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
 
 
 def has_decisions(run: RunFolder) -> bool:

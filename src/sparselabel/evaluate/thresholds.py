@@ -44,10 +44,10 @@ def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
 
 def between(kept: Floats, precision: float) -> Floats:
     """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
-    if not 0 < precision <= PRECISIONS[-1]:
+    if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
-            f"--precision must be above 0 and at most {PRECISIONS[-1]}, not {precision:g}: validation "
-            "pictures cannot promise more"
+            f"--precision must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: validation "
+            "pictures cannot promise more, and for less there is --threshold"
         )
     place = int(np.searchsorted(PRECISIONS, precision))
     if place == 0:

@@ -27,9 +27,10 @@ class AnnotationLikelihood(Part):
     - observed to be absent: −log(1 − f)
 
     Without a margin, w = 1 and α = 0, it is the likelihood of the annotations if they are a random choice of
-    what is there. κ < 1 keeps it from saying yes everywhere: where all f are near 1, an unknown entry pulls
-    its logit down by c/(1−c)·(1−f), and the u·c/(1−c) annotated ones that come with each push up by
-    (1−f)/u^κ, which is less in total.
+    what is there. With them scores rank, but are too high to be probabilities: thresholds and calibration see
+    to that. The margin m must not make it say yes everywhere: where all f are near 1, an unknown entry pulls
+    its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) annotated ones that come with each push up by
+    eᵐ·(1−f). So m is at most log w/u, and 0 for a class without unknown labels.
     """
 
     annotated_share: Tensor
@@ -62,7 +63,10 @@ class AnnotationLikelihood(Part):
         present = (positives - annotated + 0.5) / (unknown + 1.0)
         device = self.annotated_share.device if hasattr(self, "annotated_share") else layout.observed.device
         self.register_buffer("annotated_share", share.to(device, torch.float32), persistent=False)
-        margin = self.margin_share * present.clamp(max=1).log().neg()
+        surprise = present.clamp(max=1).log().neg()
+        most = surprise + math.log(self.unknown_weight) if self.unknown_weight else torch.zeros_like(surprise)
+        margin = torch.minimum(self.margin_share * surprise, most).clamp(min=0)
+        margin = torch.where(unknown > 0, margin, 0.0)
         self.register_buffer("margin", margin.to(device, torch.float32), persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Output:
             _refuse_separators(classes)
         self._about = about | {"all_scores": all_scores}
         self._file: IO[str] = sys.stdout if self.out is None else self._opened(self.out, resume)
-        if not self.json and not self.done:
+        if not self.json and (self.out is None or not self._file.tell()):
             header = FIELDS + (list(classes) if all_scores else [])
             self._file.write(_csv_line(header))
 

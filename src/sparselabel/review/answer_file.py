@@ -92,7 +92,7 @@ class AnswerFile:
         content = self.path.read_bytes()
         if not has_our_columns(content):
             return  # not ours: it will be refused as it is
-        end = finished_length(content)
+        end = finished_length(self.path, content)
         torn = content[end:]
         if not torn:
             return
