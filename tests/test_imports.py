@@ -15,7 +15,7 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 EVERYTHING = {
     "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report",
     "compare", "vary", "recipes", "run_folder", "run_files", "json_file", "bar", "place", "config",
-    "errors", "review", "doctor",
+    "errors", "review", "doctor", "plan",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
@@ -61,7 +61,8 @@ MAY_SEE = {
     "export": {"data", "model", "evaluate", "run_folder", "place", "config", "errors"},
     "export_check": {"export"},
     "vary": {"config", "errors"},
-    "compare": EVERYTHING - {"report", "review", "doctor"},
+    "compare": EVERYTHING - {"report", "review", "doctor", "plan"},
+    "plan": EVERYTHING - {"review", "doctor"},
     "cli": {*EVERYTHING, "cli", ""},
     "__init__": {"data", "model", "method", "evaluate", "predict"},  # the public names
     "__main__": {"cli"},

@@ -1,6 +1,7 @@
 """Files of answers, and labels with answers laid over them."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from sparselabel.data.answers import (
     with_answers,
 )
 from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError, DataWarning
@@ -157,7 +159,12 @@ def test_a_quotation_mark_that_never_ends_is_an_error_and_nothing_is_lost(tmp_pa
         assert file.read_bytes() == before
 
 
-def test_a_no_takes_the_mark_away() -> None:
-    marks = Marks(np.array([0, 0, 1]), np.array([0, 1, 0]), np.full((3, 2), 0.5), np.zeros((3, 2)))
-    kept = marks.only(np.array([True, False, True]))
-    assert (kept.rows.tolist(), kept.classes.tolist(), len(kept)) == ([0, 1], [0, 0], 2)
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_a_no_takes_the_mark_away(data: Prepared) -> None:
+    rows, classes = np.nonzero(data.train.observed.values == POSITIVE)
+    places = np.full((len(rows), 2), 0.5, np.float32)
+    marks = Marks(rows.astype(np.int64), classes.astype(np.int32), places, np.zeros_like(places))
+    marked = replace(data, splits=data.splits | {"train": replace(data.train, seen=marks)})
+    image, label = str(data.train.paths[rows[0]]), data.classes[classes[0]]
+    kept = with_answers(marked, [Answer(image, label, NEGATIVE)], "answers.csv").train.seen
+    assert (kept.rows.tolist(), kept.classes.tolist()) == (rows[1:].tolist(), classes[1:].tolist())

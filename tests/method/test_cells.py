@@ -117,3 +117,13 @@ def test_a_mark_under_a_hole_makes_no_cell_positive() -> None:
     covered = Frame(WHOLE.box, WHOLE.flip, torch.tensor([[0.5, 0.0, 0.5, 0.5]]))
     both = marks((0, 0, 0.6, 0.1, 0, 0), (0, 0, 0.1, 0.1, 0, 0))
     assert positives(cell_labels(OBSERVED, both, covered, (4, 4))) == [[0, 0]]
+
+
+def test_a_box_keeps_the_cells_that_a_hole_leaves() -> None:
+    covered = Frame(WHOLE.box, WHOLE.flip, torch.tensor([[0.3, 0.3, 0.4, 0.4]]))
+    box = marks((0, 0, 0.5, 0.5, 1, 0.5))  # both rows in the middle; its centre is hidden
+    assert positives(cell_labels(OBSERVED, box, covered, (4, 4))) == [[1, 0], [1, 3], [2, 0], [2, 3]]
+    aside = marks((0, 0, 0.25, 0.5, 0.5, 0.5))  # its centre is not, but half of its cells are
+    assert positives(cell_labels(OBSERVED, aside, covered, (4, 4))) == [[1, 0], [2, 0]]
+    small = marks((0, 0, 0.32, 0.32, 0.05, 0.05))  # hidden itself, though its cell's centre is not
+    assert positives(cell_labels(OBSERVED, small, covered, (2, 2))) == []

@@ -197,6 +197,23 @@ def test_equations_4_and_5() -> None:
     assert (targets.weight[2] == 0).all()
 
 
+def test_pictures_without_labels_take_no_places_of_the_likeliest() -> None:
+    # Two annotated pictures, one place each: (1, 0) at 1 and (0, 2) at 0 are left out, (1, 1) at -.5 is not.
+    # Picture 2, with 5 and .5, would take two places of three.
+    chosen, seen = clustered("csl-i+cluster", likeliest=1)
+    _, targets = chosen(seen)
+    assert targets.weight.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+
+
+def test_nobody_looks_where_every_picture_has_a_label() -> None:
+    with pytest.warns(DataWarning, match="has nothing to do"):
+        method = build_method("patchml+cluster", OBSERVED[:2])
+    method.begin_epoch(PROGRESS)
+    method.survey(lambda rows: pytest.fail("there is nothing to label"))
+    losses = losses_of(method, maps=MAPS[:2], observed=OBSERVED[:2], features=CELLS[:2])
+    assert losses["pseudo"] == 0
+
+
 def test_pseudo_labels_begin_when_training_has_settled() -> None:
     method = build_method("patchml+cluster", OBSERVED)
     method.begin_epoch(FIRST)

@@ -45,6 +45,17 @@ def test_a_frozen_stage_rests_with_its_norms() -> None:
     assert not any(name.startswith("layer2") for name in resting)
 
 
+def test_the_token_and_places_of_a_transformer_rest_with_its_stem() -> None:
+    model = classifier("test_vit")
+    model.freeze(False, frozen_parts(model.backbone, norm=False, stages=2))
+    network = model.backbone.network
+    resting = {name for name, value in network.named_parameters() if not value.requires_grad}
+    assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= resting
+    assert not any(name.startswith(("blocks.1", "norm")) for name in resting)
+    model.freeze(False)
+    assert all(value.requires_grad for value in network.parameters())
+
+
 @pytest.mark.parametrize(("name", "stages"), [("test_vit", 7), ("resnet18", 5)])
 def test_too_many_stages(name: str, stages: int) -> None:
     backbone = make_backbone(name, "none", size=64)

@@ -161,6 +161,8 @@ def test_answers_and_undo(server: ReviewServer) -> None:
         ("next", {"without": [1, 2]}, 400),
         ("next", {"class": 7}, 422),
         ("next", b"no json", 400),
+        ("next", b"[" * LONGEST, 400),
+        ("next", b'{"count": 1e999}', 400),
         ("next", [], 400),
         ("elsewhere", {}, 404),
     ],
@@ -177,6 +179,7 @@ def test_requests_of_another_kind(server: ReviewServer) -> None:
     assert ask(server, "POST", "next", {}, Content_Type="text/plain").status == 415
     assert ask(server, "POST", "next", {}, Content_Length=str(LONGEST + 1)).status == 413
     assert ask(server, "POST", "next", {}, Content_Length=None).status == 413
+    assert ask(server, "POST", "next", {}, Content_Length="1" * 5000).status == 413
     assert ask(server, "DELETE", "about").status == 501
 
 

@@ -1,5 +1,6 @@
 """What is asked next, and what a review says of itself."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_file import AnswerFile
 from sparselabel.review.order import Pool
-from sparselabel.review.session import Review
+from sparselabel.review.session import Review, rows_of
 from sparselabel.review.whole import WholePictures
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
 
@@ -97,6 +98,29 @@ def test_answers_about_other_data_are_counted_and_kept(data: Prepared, tmp_path:
         file.add([("elsewhere.jpg", "cat", 1), (str(data.train.paths[0]), "cow", 1)])
         review = Review(data.train, SCORES, file)
         assert (review.strangers, review.summary()["answered"]) == (2, 0)
+
+
+def test_a_picture_without_scores_is_not_asked_about_and_is_valid_json(
+    data: Prepared, tmp_path: Path
+) -> None:
+    scores = SCORES.copy()
+    scores[0] = np.nan  # it could not be read
+    with AnswerFile(tmp_path / "a.csv") as file:
+        review = Review(data.train, scores, file)
+        for row in (0, 1):
+            review.answer(row, 2, "skip")
+        assert entries(review, 9, skipped=True) == [(1, 2)]
+        assert not any(row == 0 for row, _ in entries(review, 99))
+        review.answer(0, 1, "yes")
+        undone = review.take_back()
+        assert undone is not None
+        assert (undone["row"], undone["score"], undone["chance"]) == (0, None, None)
+        json.dumps([undone, review.next(9), review.summary()], allow_nan=False)
+
+
+def test_only_pictures_with_answers_are_looked_up(data: Prepared) -> None:
+    names = data.train.paths.tolist()
+    assert rows_of({names[3], "elsewhere.jpg"}, data.train) == {names[3]: 3}
 
 
 def test_wrong_answers_are_refused(data: Prepared, tmp_path: Path) -> None:

@@ -137,3 +137,9 @@ def test_the_reading_has_it(marked: Prepared) -> None:
     reading = method_of(config(prior="auto"), None, shares).reading
     assert isinstance(reading, SelectiveUnknown)
     assert reading.prior == shares
+
+
+def test_means_are_added_up_in_blocks_and_precisely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior, "ROWS_AT_ONCE", 3)
+    scores = torch.tensor([[0.0, 2**-26], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.5, 0.0]])
+    assert prior._means(scores) == (0.5, (1 + 2**-26) / 5)  # float32 would lose the small one

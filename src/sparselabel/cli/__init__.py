@@ -23,6 +23,7 @@ from sparselabel.cli import (
     figure,
     labels,
     methods,
+    plan,
     predict,
     prepare_exports,
     recipes,
@@ -63,6 +64,7 @@ app.command(predict.predict)
 app.command(export.export)
 app.command(compare.compare)
 app.command(differ.differ)
+app.command(plan.plan)
 app.command(figure.app)
 app.command(report.report)
 app.command(review.review)

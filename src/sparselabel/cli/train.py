@@ -35,8 +35,7 @@ def train(
 
     Example: `sparselabel train photos --labels labels.csv`
 
-    Of a folder of pictures all is chosen that no flag tells: how unknown labels are read, the network, and
-    whether all of it is trained. With prepared data nothing is: see the defaults.
+    For a folder of pictures network and schedule are chosen, as far as no flag tells them.
 
     Parameters
     ----------
@@ -47,8 +46,7 @@ def train(
     out
         Folder of the run; default: runs/NAME of the data.
     answers
-        What reviewers answered, in one or more files of `sparselabel review`; of two answers to the same
-        question the last counts. They add to the observed labels.
+        Files of `sparselabel review`: answers that add to the observed labels; the last ones count.
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared

@@ -45,7 +45,7 @@ def compare(
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
         outcomes[outcome.run.path] = outcome
-        _keep_error(outcome)
+        keep_error(outcome)
         watcher.ends(outcome)
     return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
 
@@ -80,7 +80,7 @@ def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bo
         return Outcome(run, None, "".join(traceback.format_exception(error)).strip())
 
 
-def _keep_error(outcome: Outcome) -> None:
+def keep_error(outcome: Outcome) -> None:
     """The whole error beside the run's folder; a run that went well has none."""
     file = error_file(outcome.run)
     if outcome.error:

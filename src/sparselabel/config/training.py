@@ -69,7 +69,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods` lists all); auto is pu.
+        How unknown labels are read: see `sparselabel methods`; auto is pu.
     backbone
         Any timm network.
     weights

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Sparsify
-from sparselabel.data.budget import PRICES, Indices, ask, buy, refuse_answers
+from sparselabel.data.budget import PRICES, Indices, Prices, ask, buy, refuse_answers
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.marks import Floats, Marks
 from sparselabel.data.masks import Masks, runs_of
@@ -31,11 +31,14 @@ class Annotated:
     bought: dict[str, Any]
 
 
-def annotate(split: Split, how: Sparsify, draw: int = 0) -> Annotated:
-    """Spend the budget on a split; ``draw`` tells splits of the same data apart."""
+def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
+    """Spend the budget on a split; ``draw`` tells splits of the same data apart.
+
+    ``prices`` take the place of those that ``how`` names.
+    """
     truth = split.labels.values
     marks, numbers = _things(split, how)
-    prices = PRICES[how.cost]
+    prices = prices or PRICES[how.cost]
     seed = (how.label_seed, draw)
     if how.answers is not None:
         bought = ask(truth, marks, how.annotate, how.answers, prices, seed)

@@ -22,6 +22,7 @@ Kind = Annotation
 KINDS: tuple[Kind, ...] = get_args(Annotation)
 Indices = npt.NDArray[np.int64]
 Seed = int | tuple[int, ...]
+ROUNDING = 1e-12  # a share of what all answers cost is not exact
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def buy(
     _refuse(truth, kind, seconds)
     random = np.random.default_rng(seed)
     size = truth.size
-    affordable = min(size, int(seconds // _least(kind, prices)))
+    affordable = min(size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
     return _answered(truth, marks, kind, prices, _questions(size, affordable, random), random, seconds)
 
 
@@ -121,7 +122,7 @@ def _answered(
     yes = truth.ravel()[questions] == POSITIVE
     found = np.where(yes, _counts_of(questions, firsts, counts), 0)
     costs = _costs(kind, prices, found)
-    asked = int(np.searchsorted(np.cumsum(costs), seconds * (1 + 1e-12), side="right"))
+    asked = int(np.searchsorted(np.cumsum(costs), seconds * (1 + ROUNDING), side="right"))
     questions, found = questions[:asked], found[:asked]
     observed = np.full_like(truth, UNKNOWN)
     observed.ravel()[questions] = truth.ravel()[questions]

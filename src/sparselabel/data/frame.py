@@ -150,7 +150,8 @@ class Frame:
         visible = down.filled[:, :, None] & across.filled[:, None, :]
         shown = torch.from_numpy(visible)
         if self.hidden is not None:
-            shown &= ~self.hides(self.to_view(_centres(size).expand(len(self), -1, -1, -1).to(self.box)))
+            places = cell_centres(size).expand(len(self), -1, -1, -1).to(self.box)
+            shown &= ~self.hides(self.to_view(places))
         return resampled(down, maps, across), shown.to(maps.device)
 
     def hides(self, points: Tensor) -> Tensor:
@@ -202,7 +203,7 @@ class Frame:
             )
 
 
-def _centres(size: tuple[int, int]) -> Tensor:
+def cell_centres(size: tuple[int, int]) -> Tensor:
     """(H, W, 2) The centres of a grid's cells, across and down."""
     down, across = ((torch.arange(cells, dtype=torch.float64) + 0.5) / cells for cells in size)
     return torch.stack(torch.meshgrid(across, down, indexing="xy"), dim=-1)

@@ -1,5 +1,7 @@
 """mAP-loc of a run: its maps, batch by batch, against the masks or boxes of a split (P2 §4)."""
 
+from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,21 +62,35 @@ class Located:
         """How many there are."""
         return len(self.rows)
 
+    def another(self) -> "Located":
+        """The same pairs, for the maps of another model."""
+        other = copy(self)
+        other.shares, other.areas = np.zeros_like(self.shares), np.zeros_like(self.areas)
+        return other
+
     def see(self, rows: Tensor, output: Output, frame: Frame) -> None:
         """Judge the maps of a batch of pictures; a model that has attention instead is judged by that."""
-        maps = output.maps if output.maps is not None else output.attention
-        if maps is None:
-            raise DataError("the model gives no maps")
+        self.see_all(rows, frame, [(self, output)])
+
+    def see_all(self, rows: Tensor, frame: Frame, outputs: "Sequence[tuple[Located, Output]]") -> None:
+        """Judge what several models see in the same pictures; where things are is found out once for all."""
         wanted = rows.numpy()
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
         chosen = spans(first, counts)
         position = np.repeat(np.arange(len(wanted)), counts)
-        shown = maps[position, self.classes[chosen]].float().cpu().numpy()
         boxes = np.concatenate([frame.box.numpy(), frame.flip.numpy()[:, None]], axis=1)
-        covered = self.covered(chosen, boxes[position], shown.shape[1:])
-        self.shares[chosen] = on_things(shown, covered)
-        self.areas[chosen] = covered.mean(axis=(1, 2))
+        covered: dict[tuple[int, ...], Floats] = {}
+        for judged, output in outputs:
+            maps = output.maps if output.maps is not None else output.attention
+            if maps is None:
+                raise DataError("the model gives no maps")
+            shown = maps[position, self.classes[chosen]].float().cpu().numpy()
+            grid = shown.shape[1:]
+            if grid not in covered:
+                covered[grid] = self.covered(chosen, boxes[position], grid)
+            judged.shares[chosen] = on_things(shown, covered[grid])
+            judged.areas[chosen] = covered[grid].mean(axis=(1, 2))
 
     def covered(
         self, pairs: npt.NDArray[np.int64], frames: npt.NDArray[np.floating], grid: tuple[int, ...]

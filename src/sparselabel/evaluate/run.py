@@ -10,12 +10,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sparselabel.data.augment import views_of
+from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.decided import decided_measures
 from sparselabel.evaluate.decisions import SPLIT, decisions_of, has_decisions, write_decisions
 from sparselabel.evaluate.located import Located, Places
 from sparselabel.evaluate.measures import measures
+from sparselabel.evaluate.ranking import Scores
 from sparselabel.evaluate.real import real_measures_of
 from sparselabel.evaluate.saved import data_of, judging_labels, keep_scores, split_of
 from sparselabel.evaluate.score import score
@@ -49,7 +51,7 @@ def evaluate_run(
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
     keep_freed_memory()
     run = RunFolder(path)
-    result = run.result()
+    run.result()  # refuses a run that is not finished
     part = split_of(run, split, data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
@@ -58,7 +60,20 @@ def evaluate_run(
     seeing = partial(model, maps=True) if located.pairs else model
     look = located.see if located.pairs else None
     scores = score(seeing, feed, len(part), device, report=report, look=look).float().numpy()
-    about = {"run": str(path), "split": split, "recovery": result["recovery"]}
+    return keep_evaluation(run, part, scores, located, threshold, data)
+
+
+def keep_evaluation(
+    run: RunFolder,
+    part: PreparedSplit,
+    scores: Scores,
+    located: Located,
+    threshold: float = 0.5,
+    data: Path | None = None,
+) -> dict[str, Any]:
+    """Measure scores and maps of a split's pictures, and write both and the measures into the run."""
+    split = part.name
+    about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
     measured = about | measures(scores, judging_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
     measured["location"] = located.measures(scores)
@@ -66,7 +81,7 @@ def evaluate_run(
     located.keep(run.location_file(split))
     if split == SPLIT and not run.thresholds_file.is_file():  # a run of an older version
         write_decisions(run, data_of(run, data or Path(run.about()["data"])), scores)
-    decisions = decisions_of(path, data) if has_decisions(run) else None
+    decisions = decisions_of(run.path, data) if has_decisions(run) else None
     measured["decided"] = decisions and decided_measures(scores, judging_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)
     return measured

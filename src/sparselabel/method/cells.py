@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sparselabel.data.frame import Frame
+from sparselabel.data.frame import Frame, cell_centres
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.marks import Marks
 
@@ -28,6 +28,7 @@ def cell_labels(
     """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
 
     A box that covers no cell by half still has the cell of its centre, or small things would be lost (ours).
+    Where a view is hidden (cutout) no cell is positive: of a box those cells whose centres are hidden.
     """
     batch, classes = observed.shape
     labels = observed.new_full((batch, classes, *grid), UNKNOWN)
@@ -47,8 +48,12 @@ def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: fl
     enough = (covered >= least - ROUNDING) & (covered > ROUNDING)
     centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
     centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
-    chosen = torch.where(enough.flatten(1).any(dim=1)[:, None, None], enough, centre > 0)
-    chosen &= ~seen.hides(centres[:, None])[:, :, None]  # nobody sees there what the mark is on
+    covers = enough.flatten(1).any(dim=1)[:, None, None]
+    chosen = torch.where(covers, enough, centre > 0)
+    if seen.hidden is not None:  # nobody sees there what the mark is on
+        by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
+        places = torch.where(by_cell[..., None], cell_centres(grid).to(centres), centres[:, None, None])
+        chosen &= ~seen.hides(places)
     number, down, across = chosen.nonzero(as_tuple=True)
     return torch.stack([pictures[number], torch.from_numpy(marks.classes).long()[number], down, across])
 

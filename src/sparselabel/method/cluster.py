@@ -34,7 +34,7 @@ from sparselabel.method.cells import BoxRule, cell_labels
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import ROWS_AT_ONCE, Layout, Memory
 from sparselabel.method.rows import RowMemory
-from sparselabel.method.selective import annotated
+from sparselabel.method.selective import SelectiveUnknown, annotated
 
 Source = Literal["cells", "pictures"]
 """What prototypes are means of: annotated cells, or whole pictures with the class."""
@@ -76,7 +76,8 @@ class PseudoLabels(Part):
         labelled = torch.cat([annotated(some) for some in torch.split(layout.observed, ROWS_AT_ONCE)])
         positive = [(some == POSITIVE).any(dim=1) for some in torch.split(layout.observed, ROWS_AT_ONCE)]
         self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labelled]
-        if int(total(torch.tensor(len(self.without)))) == 0:
+        self._useful = int(total(torch.tensor(len(self.without)))) > 0
+        if not self._useful:
             warnings.warn(
                 "every training picture has an observed label: +cluster is for those without, and has "
                 "nothing to do",
@@ -99,12 +100,14 @@ class PseudoLabels(Part):
         """Make prototypes of annotated pictures, and labels of the others by them."""
         if self._asked == self._surveyed:
             return
+        self._surveyed = self._asked
+        if not self._useful:  # in no process, so that all return here
+            return
         prototypes = self.prototypes(steps)
         for step in steps(self.without):
             real = (step.rows >= 0).cpu()
             slots = self.layout.slots(step.rows)[real]
             self.rows.write(slots, self.labels_by(prototypes, self._features(step)).cpu()[real])
-        self._surveyed = self._asked
 
     def prototypes(self, steps: Survey) -> Tensor:
         """(L, D) Means of annotated features over all processes; not a number for a class without any."""
@@ -195,6 +198,8 @@ class AnnotatedOnly(Part):
     def __init__(self, reading: Part) -> None:
         super().__init__()
         self.reading = reading
+        if isinstance(reading, SelectiveUnknown):  # it chooses in the whole batch: only among these
+            reading.annotated_only = True
 
     def forward(self, step: Step) -> Targets:
         """The other's targets, with weight 0 for all entries of a picture without labels."""

@@ -32,7 +32,10 @@ def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Modu
 
 
 def _first_stages(network: Any, count: int) -> list[nn.Module]:
-    """The largest modules whose parameters all belong to the first ``count`` stages."""
+    """The largest modules whose parameters all belong to the first ``count`` stages, and what no module has.
+
+    The class token and the places of a ViT are parameters of the whole network: they come in a list.
+    """
     from timm.models import group_parameters
 
     groups = group_parameters(network, network.group_matcher(coarse=True))
@@ -45,11 +48,15 @@ def _first_stages(network: Any, count: int) -> list[nn.Module]:
     frozen = {name for stage in stages[:count] for name in stage}
     own = {name: [f"{name}.{key}" for key, _ in part.named_parameters()] for name, part in _parts(network)}
     whole = [name for name, keys in own.items() if keys and frozen.issuperset(keys)]
-    return [
+    chosen = [
         part
         for name, part in _parts(network)
         if name in whole and not any(name.startswith(f"{other}.") for other in whole)
     ]
+    theirs = {id(value) for part in chosen for value in part.parameters()}
+    named = network.named_parameters()
+    loose = [value for name, value in named if name in frozen and id(value) not in theirs]
+    return [*chosen, nn.ParameterList(loose)] if loose else chosen
 
 
 def _parts(network: nn.Module) -> list[tuple[str, nn.Module]]:

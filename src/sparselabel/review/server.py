@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
                     only = self._class_or_none(given.get("only"))
                     question = review.take_back()
                     return HTTPStatus.OK, *_json({"question": question, "summary": review.summary(only)})
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             if isinstance(error, SparselabelError):
                 raise
             raise RefusedError(
@@ -194,13 +194,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LONGEST:
+        # Python makes no number of thousands of digits: how many there are is looked at first.
+        if not length.isdecimal() or len(length) > len(str(LONGEST)) or int(length) > LONGEST:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LONGEST} bytes")
         if self.headers.get_content_type() != "application/json":
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request must be JSON")
         try:
             given = json.loads(self.rfile.read(int(length)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"the request is not JSON: {error}") from error
         if not isinstance(given, dict):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a request must be a JSON object")

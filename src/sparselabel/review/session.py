@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,6 @@ class Review:
         self.part, self.scores, self.answers = part, scores, answers
         self.classes = part.truth.classes
         self.lock = threading.RLock()
-        self._row_of = {name: row for row, name in enumerate(part.paths.tolist())}
-        self._column_of = {name: column for column, name in enumerate(self.classes)}
         self._unreadable: set[int] = set()
         self._known_before = known_positives(part.observed.values)
         self._most = FEWEST
@@ -42,8 +40,10 @@ class Review:
         self._history: list[Entry] = []
         self._stacks: dict[Entry, list[int]] = {}
         self.strangers = 0  # answers about pictures or classes that this data does not have
+        row_of = rows_of({answer.image for answer in answers.answers}, part)
+        column_of = {name: column for column, name in enumerate(self.classes)}
         for answer in answers.answers:
-            row, column = self._row_of.get(answer.image), self._column_of.get(answer.label)
+            row, column = row_of.get(answer.image), column_of.get(answer.label)
             if row is None or column is None:
                 self.strangers += 1
             else:
@@ -137,6 +137,7 @@ class Review:
                 entry
                 for entry, stack in self._stacks.items()
                 if stack[-1] == SKIPPED and entry not in without and entry[0] not in self._unreadable
+                if not math.isnan(self.scores[entry])  # a picture that could not be read
             ]
             return [self.question(*entry) for entry in found[:count]]
 
@@ -148,16 +149,19 @@ class Review:
         return self._pools[column]
 
     def question(self, row: int, column: int, chance: float | None = None) -> dict[str, Any]:
-        """A question as the page gets it."""
+        """A question as the page gets it; without score and chance (None) for a picture that has no score."""
         said = self.said((row, column))
         score = float(self.scores[row, column])
+        known = not math.isnan(score)  # JSON has no NaN
+        if known and chance is None:
+            chance = self.chance()(score)
         return {
             "row": row,
             "class": column,
             "label": self.classes[column],
             "picture": self.name_of(row),
-            "score": score,
-            "chance": self.chance()(score) if chance is None else chance,
+            "score": score if known else None,
+            "chance": chance,
             "answer": None if said is None else WORDS[said],
         }
 
@@ -196,3 +200,8 @@ class Review:
                 "expected": float(sum(coming)),
                 "can_undo": bool(self._history),
             }
+
+
+def rows_of(asked: Container[str], part: PreparedSplit) -> dict[str, int]:
+    """The rows of those pictures that were asked about, by name: a table of all would take much memory."""
+    return {name: row for row, name in enumerate(part.paths.tolist()) if name in asked}

@@ -15,6 +15,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.session import rows_of
 
 
 class WholePictures:
@@ -31,10 +32,10 @@ class WholePictures:
         self._done: dict[
             int, int
         ] = {}  # rows in the order they were answered, and how many classes are there
-        row_of = {name: row for row, name in enumerate(part.paths.tolist())}
         counts: dict[str, list[int]] = {}
         for (image, _), value in answers.last_words().items():
             counts.setdefault(image, []).append(value)
+        row_of = rows_of(counts, part)
         for image, values in counts.items():
             if image in row_of and len(values) == len(self.classes):
                 self._done[row_of[image]] = values.count(POSITIVE)

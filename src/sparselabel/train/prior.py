@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from sparselabel.config import Settings, TrainConfig
 from sparselabel.data.dataset import Prepared
@@ -20,6 +22,7 @@ from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.json_file import write_json
 from sparselabel.method.catalog import parsed, settings_of
+from sparselabel.method.layout import ROWS_AT_ONCE
 from sparselabel.method.readings import no_negatives
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
@@ -150,5 +153,12 @@ def _mean_scores(config: TrainConfig, inputs: Inputs, folder: Path, train: Train
     learner.load(load_file(RunFolder(folder).model_file))
     phase = [*before.phases][-1]
     module = learner.head if own.stored(phase) else learner.classifier
-    means = scores_of(module.to(inputs.fabric.device), own, phase, "train").double().mean(dim=0)
-    return tuple(means.tolist())
+    return _means(scores_of(module.to(inputs.fabric.device), own, phase, "train"))
+
+
+def _means(scores: Tensor) -> tuple[float, ...]:
+    """The mean of each column, block by block: torch would copy all scores to add them up precisely."""
+    sums = torch.zeros(scores.shape[1], dtype=torch.float64)
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        sums += scores[start : start + ROWS_AT_ONCE].sum(dim=0, dtype=torch.float64).cpu()
+    return tuple((sums / len(scores)).tolist())

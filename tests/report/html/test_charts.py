@@ -66,3 +66,15 @@ def test_shades_of_a_density() -> None:
     levels = [level for level, _ in drawn.shades]
     assert levels == [14, 20]  # half as many are the root of a half as strong
     assert drawn.chart.lines[0].values == pytest.approx([0.25, 0.5])
+
+
+def test_spreads_reach_up_and_down_and_fit() -> None:
+    line = Line("an", 0, [60.0, None, 80.0], spreads=[4.0, 0.0, 5.0])
+    drawn = draw(Chart("T", "x", "y", ["1", "2", "3"], [line]))
+    assert [label for _, label in drawn.y_ticks] == ["50", "60", "70", "80", "90"]
+    scale = (drawn.y_ticks[0][0] - drawn.y_ticks[-1][0]) / 40
+    ((number, path),) = drawn.bars
+    assert (number, path.count("M")) == (0, 2)
+    low, high = (float(value) for value in path.split("M")[1].split(" ")[1].split("V"))
+    assert low - high == pytest.approx(8 * scale, abs=0.11)
+    assert draw(Chart("T", "x", "y", ["1", "2"], [Line("an", 0, [1.0, 2.0])])).bars == []

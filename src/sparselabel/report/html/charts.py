@@ -16,12 +16,20 @@ LEVELS = 20  # shades of a density
 
 @dataclass(frozen=True)
 class Line:
-    """Values of one run along the x axis, None where there are none; ``best`` is the place to point out."""
+    """Values of one run along the x axis, None where there are none; ``best`` is the place to point out.
+
+    ``spreads`` are how far values reach up and down, where that is known.
+    """
 
     name: str
     number: int
     values: Sequence[float | None]
     best: int | None = None
+    spreads: Sequence[float] = ()
+
+    def around(self, place: int) -> float:
+        """The spread of a value."""
+        return self.spreads[place] if self.spreads else 0.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,13 @@ class Chart:
 
     def range(self) -> tuple[float, float, float]:
         """Lowest and highest value of the y axis, and the distance of its ticks."""
-        values = [value for line in self.lines for value in line.values if value is not None]
+        values = [
+            value + sign * line.around(place)
+            for line in self.lines
+            for place, value in enumerate(line.values)
+            if value is not None
+            for sign in ((-1, 1) if line.spreads else (0,))
+        ]
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
         if self.from_zero:
             low = min(low, 0.0)
@@ -80,6 +94,8 @@ class Drawn:
     borders: list[tuple[float, str]]
     says: str
     shades: list[tuple[int, str]] = field(default_factory=list)
+    bars: list[tuple[int, str]] = field(default_factory=list)
+    """Spreads of values, for each line that has them."""
 
 
 def nice(step: float) -> float:
@@ -113,6 +129,7 @@ def draw(chart: Chart) -> Drawn:
     y_ticks = [(down(low + n * step), f"{low + n * step:.{digits}f}") for n in range(count + 1)]
     ticks = chart.ticks or range(len(chart.names))
     paths, marks = [], []
+    bars: list[tuple[int, str]] = []
     for line in chart.lines:
         places = [
             (across(place), down(value), place, value)
@@ -124,6 +141,13 @@ def draw(chart: Chart) -> Drawn:
             paths.append((line.number, f"M{across(0)} {down(0)}{path}V{down(0)}"))
             continue
         paths.append((line.number, "M" + "L".join(f"{x} {y}" for x, y, _, _ in places) if places else ""))
+        spreads = [
+            f"M{x} {down(value - around)}V{down(value + around)}"
+            for x, _, place, value in places
+            if (around := line.around(place))
+        ]
+        if spreads:
+            bars.append((line.number, "".join(spreads)))
         shown = [
             Mark(x, y, f"{line.name}, {chart.names[p]}: {v:.{chart.decimals}f}", p == line.best)
             for x, y, p, v in places
@@ -132,7 +156,7 @@ def draw(chart: Chart) -> Drawn:
         marks.append((line.number, shown))
     borders = [(across(place), name) for place, name in chart.borders]
     x_ticks = [(across(place), chart.names[place]) for place in ticks]
-    return Drawn(chart, x_ticks, y_ticks, paths, marks, borders, _in_words(chart))
+    return Drawn(chart, x_ticks, y_ticks, paths, marks, borders, _in_words(chart), bars=bars)
 
 
 def density(

@@ -49,7 +49,7 @@ def write_report(
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
     text = (
-        _environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
+        environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
     )
     partial = _partial(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,21 +61,22 @@ def _partial(out: Path) -> Path:
     return out.with_name(out.name + ".partial")
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Our templates, styles and filters."""
     loader = PackageLoader("sparselabel.report.html")
-    environment = Environment(
+    made = Environment(
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
     def as_it_is(name: str) -> Markup:
         """A style sheet or script of ours, which must not be escaped."""
-        return Markup(loader.get_source(environment, name)[0])
+        return Markup(loader.get_source(made, name)[0])
 
-    environment.globals |= {"as_it_is": as_it_is, "drawing": charts}
-    environment.filters["score"] = cards.as_score
-    environment.filters["signed"] = lambda value: f"{value:+.1f}".replace("-", "−")
-    environment.filters["count"] = lambda value: f"{value:,}"
-    return environment
+    made.globals |= {"as_it_is": as_it_is, "drawing": charts}
+    made.filters["score"] = cards.as_score
+    made.filters["signed"] = lambda value: f"{value:+.1f}".replace("-", "−")
+    made.filters["count"] = lambda value: f"{value:,}"
+    return made
 
 
 def _content(

@@ -67,7 +67,10 @@ function showSuggested(item) {
   name.textContent = item.label;
   $("question").replaceChildren("Is there ", name, " in this picture?");
   const said = { yes: " You said yes.", no: " You said no.", skip: " You skipped it." }[item.answer] || "";
-  $("details").textContent = `Score ${item.score.toFixed(2)}, about ${Math.round(100 * item.chance)} % likely. ${item.picture}.${said}`;
+  const how = item.score === null
+    ? "No score: the model could not read it."
+    : `Score ${item.score.toFixed(2)}, about ${Math.round(100 * item.chance)} % likely.`;
+  $("details").textContent = `${how} ${item.picture}.${said}`;
   for (const word of ["yes", "no", "skip"]) $(word).classList.toggle("said", item.answer === word);
   $("suggested").hidden = false;
 }

@@ -1,0 +1,168 @@
+"""``sparselabel plan``: which annotations to buy."""
+
+import shlex
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sparselabel.cli.given import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.runs_shown import runs_shown
+from sparselabel.cli.terminal import first_process, plain_console, progress
+from sparselabel.cli.train import CONFIG, MACHINE, Flat
+from sparselabel.config import Annotation, Machine, TrainConfig
+from sparselabel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparselabel.plan.budget import Budget
+    from sparselabel.plan.candidates import Candidate
+    from sparselabel.plan.page import About
+
+Listed = Parameter(consume_multiple=True)
+SMALL = "mobilenetv2_100"
+
+
+def plan(
+    data: Path,
+    /,
+    *,
+    budget: float,
+    out: Path = Path("plan"),
+    pictures: int | None = None,
+    kinds: Annotated[list[Annotation] | None, Listed] = None,
+    fractions: Annotated[list[float] | None, Listed] = None,
+    draws: int = 3,
+    answer_seconds: float = 1.0,
+    point_seconds: float = 1.4,
+    box_seconds: float = 6.0,
+    answer_method: str = "csl-i",
+    mark_method: str = "patchml",
+    config: Annotated[TrainConfig, Flat] = CONFIG,
+    machine: Annotated[Machine, Flat] = MACHINE,
+    given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
+) -> None:
+    """Find out which annotations to buy: answers alone, or with points or boxes, at a budget of hours.
+
+    On a small sample whose labels, points or boxes are all known, it simulates what each kind of annotation
+    would buy for the budget and for fractions of it, trains on that, and writes a page with a recommendation,
+    plan.html, beside plan.csv and plan.png. Finished runs are skipped, so a plan that was stopped goes on.
+
+    Example: `sparselabel plan sample --budget 40 --pictures 100000 --out plan`
+
+    Parameters
+    ----------
+    data
+        Prepared data, fully annotated: every class of every picture known, and boxes or points of things.
+    budget
+        Hours of annotation: for the training pictures of the data, or for --pictures.
+    out
+        Folder of the page and the runs.
+    pictures
+        Size of the real data that the budget is for; the sample gets as many seconds a picture.
+    kinds
+        Kinds of annotation to try; default: I SP SB AP AB.
+        I: answers alone. SP, SB: after a yes a point on, or a box around, one thing of the class. AP, AB: on
+        or around each.
+    fractions
+        Shares of the budget to try; default: 0.125 0.25 0.5 1.
+    draws
+        How often the questions are drawn anew: more say better what is chance.
+    answer_seconds
+        What an answer costs.
+    point_seconds
+        What a point costs, beside its answer.
+    box_seconds
+        What a box costs, beside its answer.
+    answer_method
+        Method that is trained on answers alone (with csl-i in ignore mode, as P2 has it).
+    mark_method
+        Method that is trained on answers with points or boxes.
+    """
+    from sparselabel import __version__
+    from sparselabel.data.budget import KINDS, Prices
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data
+    from sparselabel.plan.candidates import candidates_of
+    from sparselabel.plan.page import About
+    from sparselabel.plan.running import check_candidates, train_candidates
+
+    prices = Prices(answer_seconds, point_seconds, box_seconds)
+    config = with_defaults(config, TOLD_FLAGS)
+    prepared = open_prepared(data)
+    tried = kinds or KINDS
+    split = refuse_data(prepared, tried)
+    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS)
+    methods = answer_method, mark_method
+    candidates = candidates_of(prepared, spent, tried, draws, config, methods, out / "runs")
+    check_candidates(prepared, spent, candidates, machine)
+    with runs_shown(len(candidates)) as shown:
+        failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
+    if not first_process():
+        return
+    _judge(candidates, split, len(prepared.split(split)), machine.workers)
+    about = About(
+        prepared.name,
+        split,
+        len(prepared.split(split)),
+        draws,
+        methods,
+        config,
+        sys.argv,
+        __version__,
+        failed,
+    )
+    _write(candidates, about, spent, out)
+    if failed:
+        print(  # noqa: T201
+            f"sparselabel: error: {len(failed)} of {len(candidates)} runs failed (see RUN.error.txt beside "
+            "each): mend the cause and give the same command again; finished runs are skipped",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
+    """The configuration with what nobody told: a small network's features, which are computed once."""
+    if "--method" in told:
+        raise ConfigError(
+            f"--method {config.method} is for one run, and a plan has two methods: give --answer-method, "
+            "--mark-method or both"
+        )
+    if "--backbone" not in told and "--weights" not in told:
+        config = replace(config, backbone=SMALL)
+    if not any(flag.startswith("--full.") or flag == "--frozen" for flag in told):
+        config = replace(config, frozen=True)
+    return config
+
+
+def _judge(candidates: "Sequence[Candidate]", split: str, pictures: int, workers: int) -> None:
+    """Judge where the candidates see things."""
+    from sparselabel.plan.running import judge_maps, passes
+
+    if total := passes(candidates, split) * pictures:
+        with progress(total, f"where they see things, {split}") as advance:
+            judge_maps(candidates, split, workers, advance)
+
+
+def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:
+    """The page, its figure and its numbers."""
+    from sparselabel.plan.advice import advise
+    from sparselabel.plan.figure import draw_plan
+    from sparselabel.plan.page import write_page
+    from sparselabel.plan.results import gather, write_csv
+
+    rows = gather(candidates, budget, about.split)
+    out.mkdir(parents=True, exist_ok=True)
+    write_csv(candidates, budget, about.split, out / "plan.csv")
+    draw_plan(rows, about.split, out / "plan.png")
+    write_page(rows, budget, about, out / "plan.html")
+    console = plain_console()
+    if advice := advise(rows):
+        console.print(advice.headline)
+        for sentence in advice.sentences:
+            console.print(sentence)
+    page = shlex.quote(str(out / "plan.html"))
+    console.print(f"written: {page}, plan.csv and plan.png")

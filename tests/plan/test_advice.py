@@ -1,0 +1,95 @@
+"""What a plan recommends, and how sure it says that is."""
+
+import pytest
+
+from sparselabel.data.budget import Kind
+from sparselabel.plan.advice import advise, difference
+from sparselabel.plan.results import Reached
+
+NONE: dict[int, float] = {}
+
+
+def row(kind: Kind, *values: float, fraction: float = 1, located: dict[int, float] = NONE) -> Reached:
+    return Reached(kind, fraction, 10 * fraction, {}, {"mAP": dict(enumerate(values)), "mAP-loc": located})
+
+
+def test_mean_and_spread() -> None:
+    assert row("I", 60, 61, 63).text() == "61.3 ± 1.5"
+    assert row("I", 60).text() == "60.0"
+    assert row("I").text() == "–"
+    assert row("I", 60).spread() is None
+
+
+def test_differences_are_paired() -> None:
+    gap = difference(row("SP", 50, 60, 70), row("I", 48, 57, 69))
+    assert gap.mean == 2
+    assert gap.margin == pytest.approx(4.303 / 3**0.5)  # their standard deviation is 1
+    assert not gap.clear
+    assert str(gap) == "2.0 points (95 % interval −0.5 to 4.5)"
+    assert difference(row("SP", 50, 60, 70), row("I", 47, 57, 67)).clear
+    alone = difference(row("SP", 50), row("I", 47))
+    assert (alone.margin, alone.clear) == (None, False)
+
+
+def test_a_clear_best_is_recommended() -> None:
+    found = advise([row("I", 60.0, 61.0, 62.0), row("SP", 63.1, 64.0, 65.0), row("AB", 50.0, 51.2, 52.0)])
+    assert found is not None
+    assert (found.buy, found.clear, found.rivals) == ("SP", True, ())
+    assert (
+        found.headline == "Buy answers with one point: mAP 64.0 ± 1.0 against 61.0 ± 1.0 for answers alone."
+    )
+    assert "more than the spread over draws explains" in found.sentences[0]
+
+
+def test_of_those_that_may_be_best_the_simplest() -> None:
+    rows = [row("I", 60, 62, 61), row("SP", 62, 61, 62), row("SB", 40, 41.1, 41.3)]
+    found = advise(rows)
+    assert found is not None
+    assert (found.buy, found.best, found.clear, found.rivals) == ("I", "SP", False, ("I",))
+    assert found.headline.startswith("Not clear. Answers with one point came out best (mAP 61.7 ± 0.6), but ")
+    assert found.headline.endswith(
+        "answers alone (61.0 ± 1.0) may be as good and are the simplest: buy answers alone."
+    )
+    assert found.sentences[0].endswith("would tell. Clearly worse: answers with one box.")
+    simple = advise([row("I", 62, 61, 62), row("SP", 60, 62, 61)])
+    assert simple is not None
+    assert (simple.buy, simple.clear) == ("I", False)
+    assert simple.headline.endswith(
+        "The difference is not clear, but nothing that costs more work was better."
+    )
+
+
+def test_one_draw_says_nothing_of_chance() -> None:
+    found = advise([row("I", 60), row("SP", 70)])
+    assert found is not None
+    assert (found.buy, found.clear) == ("I", False)
+    assert (
+        "10.0 points in a single draw. One draw says nothing of chance: give --draws 3" in found.sentences[0]
+    )
+
+
+def test_smaller_budgets_and_places() -> None:
+    places = {"I": {0: 20.0, 1: 21.0, 2: 22.0}, "SP": {0: 30.0, 1: 31.0, 2: 32.0}}
+    rows = [
+        row("I", 50, 51, 52, fraction=0.5),
+        row("SP", 53, 54, 55, fraction=0.5),
+        row("I", 60, 61, 62, located=places["I"]),
+        row("SP", 57, 58, 59, located=places["SP"]),
+    ]
+    found = advise(rows)
+    assert found is not None
+    assert found.sentences[1:] == (
+        "With 1/2 of the budget answers alone reach 51.0 ± 1.0: the rest of the money brings 10.0 points "
+        "more.",
+        "With 1/2 of the budget answers with one point are clearly better (54.0 ± 1.0 against 51.0 ± 1.0).",
+        "If the model must also show where things are: answers with one point have the highest mAP-loc, "
+        "31.0 ± 1.0 against 21.0 ± 1.0 for answers alone (a clear difference).",
+    )
+
+
+def test_a_single_kind_and_none() -> None:
+    alone = advise([row("I", 60, 61)])
+    assert alone is not None
+    assert (alone.buy, alone.clear) == ("I", False)
+    assert alone.headline == "Only answers alone were tried: mAP 60.5 ± 0.7."
+    assert advise([row("I"), row("SP", 60, fraction=0.5)]) is None
