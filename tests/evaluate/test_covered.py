@@ -65,9 +65,7 @@ def test_the_union_of_boxes_is_counted_once() -> None:
 
 def test_boxes_in_blocks_are_those_painted_on_a_raster() -> None:
     random = np.random.default_rng(0)
-    low, sizes = (
-        random.uniform(*bounds, (300, 2)).astype(np.float32) for bounds in ((0, 0.7), (0.01, 0.3))
-    )
+    low, sizes = (random.uniform(*bounds, (300, 2)).astype(np.float32) for bounds in ((0, 0.7), (0.01, 0.3)))
     centres, groups = low + sizes / 2, np.sort(random.integers(0, 160, 300))
     frames = np.tile(FRAMES[0], (160, 1))
     whole = covered.covered_by_boxes(centres, sizes, groups, frames, (7, 5))

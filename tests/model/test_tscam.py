@@ -10,7 +10,7 @@ from sparselabel.errors import ModelError
 from sparselabel.model.backbone import Backbone, make_backbone
 from sparselabel.model.classifier import Classifier
 from sparselabel.model.heads import make_head
-from sparselabel.model.tscam import PatchHead, TokenHead, attention_of, coupled_maps
+from sparselabel.model.tscam import PatchHead, TokenHead, coupled, with_attention
 from tests.conftest import Golden
 
 
@@ -60,13 +60,14 @@ def test_equals_the_authors_program(tscam: Golden, number: int) -> None:
     torch.testing.assert_close(found.maps, out["semantic_map32"], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(model(images).logits, found.logits)
     grid = tuple(case["hyper"]["grid"])
-    attention = attention_of(model.backbone, images)
+    _, attention = with_attention(model.backbone, lambda: model.backbone(images))
     assert attention.shape == (len(images), *grid)
     torch.testing.assert_close(attention, out["attention32"].reshape(attention.shape), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(coupled_maps(model, images), out["cams32"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(coupled(model, images).maps, out["cams32"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(coupled(model, images).logits, found.logits)
     double = model.double()
     torch.testing.assert_close(double(images.double()).logits, out["logits64"], rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(coupled_maps(double, images.double()), out["cams64"], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(coupled(double, images.double()).maps, out["cams64"], rtol=1e-9, atol=1e-12)
 
 
 def views(size: int) -> torch.Tensor:
@@ -98,4 +99,4 @@ def test_a_network_without_class_token_says_so() -> None:
     with pytest.raises(ModelError, match="no class token"):
         Classifier(backbone, TokenHead(backbone.width, 3))(views(64))
     with pytest.raises(ModelError, match="take a ViT or DeiT"):
-        attention_of(backbone, views(64))
+        with_attention(backbone, lambda: backbone(views(64)))

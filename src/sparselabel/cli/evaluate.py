@@ -24,6 +24,7 @@ def evaluate(
     size: int | None = None,
     threshold: float = 0.5,
     places: Literal["any", "masks", "boxes"] = "any",
+    coupled: bool = False,
     json: bool = False,
     workers: int = Machine().workers,
 ) -> None:
@@ -51,6 +52,8 @@ def evaluate(
     places
         What a run's maps are judged by where the data says where things are (mAP-loc).
         any: masks where they are known, else boxes; masks, boxes: these alone.
+    coupled
+        Also judge TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees pictures twice.
     json
         Print JSON instead of tables.
     workers
@@ -67,14 +70,27 @@ def evaluate(
         split = split or _usual_split(run)
         pictures = pictures_in(run, split, data)
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
+        found: dict[str, Any] | None = None
+        if coupled:  # first: what cannot be coupled is refused before the rest
+            from sparselabel.evaluate.coupled import evaluate_coupled, keep_coupled
+
+            with progress(pictures, f"coupled maps of {split}") as advance:
+                found = evaluate_coupled(
+                    run, split, data=data, workers=workers, places=places, report=advance
+                )
         with progress(pictures, f"scoring {split}") as advance:
             measured = evaluate_run(
                 run, split, data=data, threshold=threshold, workers=workers, places=places, report=advance
             )
+        if found is not None:
+            measured = keep_coupled(run, measured, found)
     else:
         if places != "any":
             raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
-        measured = _evaluate_published(str(pretrained), split or "test", data, weights, size, threshold, workers)
+        if coupled:
+            raise ConfigError("--coupled is for runs: a published network's maps are not judged")
+        chosen = split or "test"
+        measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:
@@ -135,6 +151,8 @@ def show(measured: dict[str, Any]) -> None:
     located = measured.get("location")
     if located:
         table.add_row(f"mAP-loc ({_places(located)})", f"{100 * located['mean']:.2f}")
+    if measured.get("location_coupled"):
+        table.add_row("mAP-loc, coupled with attention", f"{100 * measured['location_coupled']['mean']:.2f}")
     for name, value in measured["at_threshold"].items():
         table.add_row(f"{name} at {measured['threshold']}", f"{100 * value:.2f}")
     for name, value in measured["at_threshold_top_3"].items():

@@ -4,7 +4,7 @@ P2 = PatchML. TS-CAM = Gao et al., Token Semantic Coupled Attention Map for Weak
 Localization (2021), which P2 builds on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,21 +58,21 @@ class TokenHead(Head):
         return Output(self.linear(token), cells, features)
 
 
-def attention_of(backbone: Backbone, views: Tensor) -> Tensor:
-    """(B, h, w) How much the class token looks at a patch: mean over heads, sum over blocks (eq. 4)."""
-    _, attention = _with_attention(backbone, lambda: backbone(views))
-    return attention
+def coupled(classifier: Classifier, views: Tensor) -> Output:
+    """The output with TS-CAM's localisation maps: cell logits times the class token's attention (its eq. 5).
 
-
-def coupled_maps(classifier: Classifier, views: Tensor) -> Tensor:
-    """(B, L, h, w) Cell logits times the class token's attention: TS-CAM's localisation maps (its eq. 5)."""
-    output, attention = _with_attention(classifier.backbone, lambda: classifier(views, maps=True))
+    The logits are those without it.
+    """
+    output, attention = with_attention(classifier.backbone, lambda: classifier(views, maps=True))
     maps: Tensor = output.maps
-    return maps * attention[:, None]
+    return Output(output.logits, maps * attention[:, None], output.features)
 
 
-def _with_attention(backbone: Backbone, run: Any) -> tuple[Any, Tensor]:
-    """What ``run`` gives, and the attention of the class token while it ran."""
+def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Tensor]:
+    """What ``run`` gives, and (B, h, w) how much the class token looked at each patch while it ran.
+
+    The mean over heads, the sum over blocks (eq. 4).
+    """
     blocks = getattr(backbone.network, "blocks", None)
     modules = [block.attn for block in blocks if hasattr(block, "attn")] if blocks is not None else []
     if not backbone.has_token or not modules or not all(hasattr(module, "qkv") for module in modules):
