@@ -65,7 +65,7 @@ def test_evaluate_as_json(command: Command, asked: list[dict[str, Any]]) -> None
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not JSON")
 
-    done = command("evaluate", "run", "--json")
+    done = command("evaluate", "run", "--split", "test", "--json")
     assert done == 0
     measured = json.loads(done.out, parse_constant=refuse)
     assert (measured["split"], measured["threshold"], measured["images"]) == ("test", 0.5, 4)
@@ -144,7 +144,7 @@ def test_evaluate_shows_calibration_and_thresholds(
         return about | {"decided": decided_measures(SCORES, LABELS, decisions)}
 
     monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
-    done = command("evaluate", "run")
+    done = command("evaluate", "run", "--split", "test")
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert "at the classes' own thresholds, chosen from 50 validation pictures (complete labels)" in done.out
     assert ["micro F1", "100.00"] in rows

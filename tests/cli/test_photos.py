@@ -131,3 +131,11 @@ def test_what_nobody_told_is_chosen_by_the_machine(monkeypatch: pytest.MonkeyPat
         25,
     )
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_other_names_of_columns(command: Command, folder: Path) -> None:
+    (folder / "named.csv").write_text("file,tag\n1.png,red\n")
+    done = command("train", "photos", "--labels", "named.csv", *SMALL)
+    assert "has no column 'image'" in done.err
+    assert "name the columns image and label; or prepare them with flags of your own" in done.err
