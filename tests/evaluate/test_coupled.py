@@ -1,6 +1,7 @@
 """Maps coupled with attention: of a TS-CAM on a transformer, and of nothing else."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def by_hand(run: Path, data: Prepared) -> Located:
         image = load(part.path(row), view.at_least)
         frame = draw(view, (0, 0, row, 0), image.width, image.height)
         pixels = torch.from_numpy(render(image, frame, view.size))[None]
-        _, attention = with_attention(model.backbone, lambda pixels=pixels: model.backbone(pixels))
+        _, attention = with_attention(model.backbone, partial(model.backbone, pixels))
         output = model(pixels, maps=True)
         seen = Output(output.logits, output.maps * attention[:, None])
         located.see(torch.tensor([row]), seen, Frame.of(frame[None]))
