@@ -17,7 +17,7 @@ def evaluate(
     run: Path | None = None,
     /,
     *,
-    split: str = "test",
+    split: str | None = None,
     data: Path | None = None,
     pretrained: str | None = None,
     weights: str = TrainConfig().weights,
@@ -37,7 +37,7 @@ def evaluate(
     run
         Folder of a finished run.
     split
-        Which split of the data: test, val or train.
+        Which split of the data: test, val or train; default: test, if there is one, else val.
     data
         The run's prepared data, if it is no longer where it was; the data to measure --pretrained on.
     pretrained
@@ -67,6 +67,7 @@ def evaluate(
     if run is not None:
         from sparselabel.evaluate.run import evaluate_run, pictures_in
 
+        split = split or _usual_split(run)
         pictures = pictures_in(run, split, data)
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
         found: dict[str, Any] | None = None
@@ -88,13 +89,26 @@ def evaluate(
             raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
         if coupled:
             raise ConfigError("--coupled is for runs: a published network's maps are not judged")
-        measured = _evaluate_published(str(pretrained), split, data, weights, size, threshold, workers)
+        chosen = split or "test"
+        measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:
         show(measured)
         if measured.get("decided"):
             show_decided(measured["decided"])
+
+
+def _usual_split(run: Path) -> str:
+    """The test split, or validation where there is none, which is said."""
+    from sparselabel.run_folder import RunFolder
+
+    if "test" in RunFolder(run).about()["data_digest"]:
+        return "test"
+    plain_console().print(
+        "the data has no test split: measured on val, by which the best epoch and thresholds were chosen"
+    )
+    return "val"
 
 
 def _evaluate_published(

@@ -100,8 +100,13 @@ def _read(data: Path, labels: Path | None) -> "Source":
             return READERS["table"](labels, images=data, skip_missing=True)
         except DataError as error:  # the reader's way out are flags of `prepare table`, which train has not
             said, flag, _ = str(error).partition("; name the pictures' folder with --images")
-            way_out = f"; pictures are named relative to {data}; or prepare them with flags of your own: "
-            raise DataError(f"{said}{way_out}`sparselabel prepare table --help`" if flag else said) from error
+            if flag:
+                said += f"; pictures are named relative to {data}"
+            said, column, _ = said.partition("; say which it is with --image")
+            if column:
+                said += "; name the columns image and label"
+            own = "; or prepare them with flags of your own: `sparselabel prepare table --help`"
+            raise DataError(said + own if flag or column else said) from error
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
         raise DataError(
             f"{data} is neither prepared data nor a folder of class folders: name the table with the "

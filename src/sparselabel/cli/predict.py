@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sparselabel.bar import progress_bar
 from sparselabel.config import Machine
-from sparselabel.errors import DataError, counted, listing
+from sparselabel.errors import DataError, RunError, counted, listing
 
 if TYPE_CHECKING:
     from sparselabel.predict.predictor import Predictor
@@ -92,10 +92,17 @@ def predict(
     except BrokenPipeError:  # whoever read the output has seen enough, as `| head` has
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would flush the broken one at exit
         return
+    except KeyboardInterrupt:
+        output.stop()
+        if output.out is None:
+            raise
+        raise RunError(
+            f"stopped: what was predicted is in {out}.partial, and the same command with --resume goes on"
+        ) from None
     except BaseException:
         output.stop()
         raise
-    _summary(predictor, seen, out, precision)
+    _summary(predictor, seen, out, precision, rely=threshold is None)
 
 
 def _write(
@@ -131,7 +138,10 @@ def _write(
     return seen
 
 
-def _summary(predictor: "Predictor", seen: dict[str, int], out: str, precision: float | None) -> None:
+def _summary(
+    predictor: "Predictor", seen: dict[str, int], out: str, precision: float | None, *, rely: bool
+) -> None:
+    """Say what was found; ``rely`` on the classes' own thresholds, if those were used."""
     from sparselabel.evaluate.thresholds import NEVER
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -149,7 +159,8 @@ def _summary(predictor: "Predictor", seen: dict[str, int], out: str, precision: 
     if never and precision is not None:
         console.print(f"never predicted, as no score reaches precision {precision:g}: {listing(never)}")
     poor = [row for row in predictor.decisions.classes if row.trust == "poor"]
-    if poor:
-        names = listing([row.name for row in poor], 5)
+    if poor and rely:
+        every = len(poor) == len(predictor.classes)
+        names = f"all {len(poor)}" if every else listing([row.name for row in poor], 5)
         console.print(f"thresholds not to rely on: {names}; {poor[0].name}: {poor[0].why}")
     sys.stderr.flush()

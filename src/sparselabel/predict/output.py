@@ -136,6 +136,11 @@ def check_out(out: str, *, force: bool, resume: bool) -> None:
     require_file_to_write(Path(out))
     if Path(out).exists() and not force:
         raise RunError(f"{out} exists already: choose another --out, or replace it with --force")
+    if _partial(Path(out)).exists() and not (force or resume):
+        raise RunError(
+            f"{_partial(Path(out))} has what an interrupted prediction wrote: go on with it (--resume), "
+            "begin anew (--force), or choose another --out"
+        )
 
 
 def _refuse_separators(classes: Sequence[str]) -> None:

@@ -287,6 +287,7 @@ $("only").addEventListener("change", () => {
   const value = $("only").value;
   state.skipped = value === SKIPPED;
   state.only = value === "" || state.skipped ? null : Number(value);
+  $("only").blur(); // or keys would go on choosing classes instead of answering
   work(restart);
 });
 $("picture").addEventListener("error", cannotShow);
