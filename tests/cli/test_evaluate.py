@@ -11,6 +11,7 @@ from sparselabel.evaluate.decided import decided_measures
 from sparselabel.evaluate.decisions import Decision, Decisions
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.real import real_measures
+from sparselabel.run_folder import RunFolder
 from tests.cli.conftest import Command
 
 CLASSES = ("cat [red]", "dog", "never")
@@ -33,7 +34,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
     monkeypatch.setattr("sparselabel.evaluate.run.pictures_in", lambda path, split, data: 4)
+    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
     return calls
+
+
+def test_data_without_a_test_split_is_measured_on_val(
+    command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "val": "2"}})
+    done = command("evaluate", "run", "--json")
+    assert json.loads(done.out)["split"] == asked[0]["split"] == "val"
+    assert "the data has no test split: measured on val" in done.err
 
 
 def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> None:

@@ -58,15 +58,18 @@ def test_a_group_without_a_mask_covers_nothing() -> None:
 
 
 def test_the_union_of_boxes_is_counted_once() -> None:
-    centres, sizes = np.array([[0.25, 0.5], [0.5, 0.5], [0.5, 0.5]]), np.array([[0.5, 1], [0.5, 1], [1, 1]])
+    centres = np.array([[0.25, 0.5], [0.5, 0.5], [0.5, 0.5]], np.float32)
+    sizes = np.array([[0.5, 1], [0.5, 1], [1, 1]], np.float32)
     found = covered.covered_by_boxes(centres, sizes, np.array([0, 0, 1]), FRAMES[[0, 0]], (2, 2))
     assert found.tolist() == [[[1, 0.5], [1, 0.5]], [[1, 1], [1, 1]]]
 
 
 def test_boxes_in_blocks_are_those_painted_on_a_raster() -> None:
     random = np.random.default_rng(0)
-    low, sizes = (random.uniform(*bounds, (300, 2)).astype(np.float32) for bounds in ((0, 0.7), (0.01, 0.3)))
-    centres, groups = low + sizes / 2, np.sort(random.integers(0, 160, 300))
+    low = random.uniform(0, 0.7, (300, 2)).astype(np.float32)
+    sizes = random.uniform(0.01, 0.3, (300, 2)).astype(np.float32)
+    centres = (low + sizes / 2).astype(np.float32)
+    groups = np.sort(random.integers(0, 160, 300))
     frames = np.tile(FRAMES[0], (160, 1))
     whole = covered.covered_by_boxes(centres, sizes, groups, frames, (7, 5))
     assert np.array_equal(whole, covered.covered_by_boxes(centres, sizes, groups, frames, (7, 5), block=3))

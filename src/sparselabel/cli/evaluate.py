@@ -4,6 +4,7 @@ import json as json_format
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import Console
 from rich.table import Table
 
 from sparselabel.cli.decided import show_decided
@@ -105,7 +106,7 @@ def _usual_split(run: Path) -> str:
 
     if "test" in RunFolder(run).about()["data_digest"]:
         return "test"
-    plain_console().print(
+    Console(stderr=True, soft_wrap=True).print(  # beside the results: --json prints JSON alone
         "the data has no test split: measured on val, by which the best epoch and thresholds were chosen"
     )
     return "val"
