@@ -155,11 +155,12 @@ def test_the_check_sees_another_model(run: Path, onnx: Path, command: Command, t
     assert apart is not None
     assert apart < 1e-4
     command.monkeypatch.setattr("sparselabel.export_check.largest_difference", lambda *_: 0.5)
-    command.monkeypatch.setattr("sparselabel.export.export_run", lambda run, out, **_: out.touch() or {})
-    done = command("export", run, tmp_path / "new.onnx")
+    command.monkeypatch.setattr("sparselabel.export._write_program", lambda module, about, out: out.touch())
+    (tmp_path / "old.pt2").write_text("good")
+    done = command("export", run, tmp_path / "old.pt2", "--force")
     assert done == 1
     assert "scores that differ from ours by 0.5, more than 0.001" in done.err
-    assert not (tmp_path / "new.onnx").exists()
+    assert [(file.name, file.read_text()) for file in tmp_path.glob("*.pt2")] == [("old.pt2", "good")]
 
 
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,12 @@ async function preload() {
   loading = false;
 }
 
-async function work(task) {
-  if (state.busy) return;
+// A key pressed meanwhile is dropped, as nobody has seen what it would answer; a filter chosen meanwhile waits.
+async function work(task, waits = false) {
+  if (state.busy) {
+    if (waits) state.waiting = task;
+    return;
+  }
   state.busy = true;
   document.body.setAttribute("aria-busy", "true");
   try {
@@ -167,6 +171,9 @@ async function work(task) {
   } finally {
     state.busy = false;
     document.body.removeAttribute("aria-busy");
+    const waiting = state.waiting;
+    state.waiting = null;
+    if (waiting) work(waiting);
   }
 }
 
@@ -288,7 +295,7 @@ $("only").addEventListener("change", () => {
   state.skipped = value === SKIPPED;
   state.only = value === "" || state.skipped ? null : Number(value);
   $("only").blur(); // or keys would go on choosing classes instead of answering
-  work(restart);
+  work(restart, true);
 });
 $("picture").addEventListener("error", cannotShow);
 $("map").addEventListener("error", () => {
