@@ -9,6 +9,7 @@ from PIL import Image
 
 from sparselabel.cli import photos
 from sparselabel.config import Machine, TrainConfig
+from sparselabel.errors import ModelError
 from sparselabel.run_folder import RunFolder
 from tests.cli.conftest import Command
 
@@ -114,23 +115,41 @@ def test_several_processes_prepare_first(
     assert "several processes cannot train on a folder of pictures: prepare it first" in done.err
 
 
-def test_what_nobody_told_is_chosen_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schedule_is_chosen_by_machine_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    cpu = Machine(accelerator="cpu")
-    config = photos.with_choices(TrainConfig(), set(), cpu, said.append)
-    assert (config.backbone, config.frozen, config.head.batch) == ("mobilenetv2_100", True, 64)
-    assert said[0].startswith("no GPU: a linear classifier on features of mobilenetv2_100")
-    told = photos.with_choices(TrainConfig(), {"--backbone", "--full.epochs"}, cpu, said.append)
-    assert told == TrainConfig()
+    cpu, plain = Machine(accelerator="cpu"), TrainConfig()
+    config = photos.with_schedule(plain, set(), cpu, 5000, said.append)
+    assert (config.frozen, config.head.batch) == (True, 64)
+    assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
+    assert photos.with_schedule(plain, {"--full.epochs"}, cpu, 5000, said.append) == plain
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    config = photos.with_choices(TrainConfig(), set(), Machine(), said.append)
-    assert (config.backbone, config.frozen, config.head.epochs, config.full.epochs) == (
-        "resnet50",
-        False,
-        5,
-        25,
-    )
+    config = photos.with_schedule(plain, set(), Machine(), 5000, said.append)
+    assert (config.frozen, config.head.epochs, config.full.epochs) == (False, 5, 25)
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
+    assert photos.with_schedule(plain, set(), Machine(), 300, said.append).frozen
+    assert said[-1].startswith("only 300 pictures: a linear classifier")
+
+
+def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    there = {"mobilenetv2_100", "resnet18", "resnet50"}
+
+    def make(name: str, *_: object, **__: object) -> None:
+        if name not in there:
+            raise ModelError(f"no weights of {name}")
+
+    monkeypatch.setattr("sparselabel.model.backbone.make_backbone", make)
+    cpu = Machine(accelerator="cpu")
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "mobilenetv2_100"
+    there.clear()
+    there.add("resnet18")
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "resnet18"
+    assert said == ["the weights of mobilenetv2_100 cannot be had, those of resnet18 are on this machine"]
+    told = TrainConfig(backbone="resnet18")
+    assert photos.with_backbone(told, {"--backbone"}, cpu, said.append) == told
+    there.clear()
+    with pytest.raises(ModelError, match="no weights of mobilenetv2_100"):
+        photos.with_backbone(TrainConfig(), set(), cpu, said.append)
 
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")

@@ -22,6 +22,7 @@ HEADER = (
 SINGLE = "VOC 2012, one positive label a picture"
 TABLES = {
     "voc2012-methods.csv": f"{SINGLE}, frozen MobileNetV2 features, rate by validation",
+    "voc2012-auto.csv": f"{SINGLE}, frozen MobileNetV2 features, batch 64, K estimated",
     "voc2012-linear.csv": f"{SINGLE}, frozen MobileNetV2 features, rate and batch by validation",
     "voc2012-tuned.csv": f"{SINGLE}, everything trained, small views",
     "scenes-demo.csv": "drawn scenes (`sparselabel demo`), one positive label a picture",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
-from sparselabel.errors import ConfigError, DataError, RunError, counted
+from sparselabel.errors import ConfigError, DataError, ModelError, RunError, counted
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ON_A_CPU = "mobilenetv2_100"
 """Looks at about a hundred pictures a second on two cores; what we measured methods with."""
+OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
+"""Networks to look for where the weights of the first choice cannot be had: some may be kept from before."""
+ENOUGH = 1000  # training pictures from which on a whole network is trained; ours, not measured
 
 LABELS = "labels.digest"
 """Beside the prepared data: of which table they were made."""
@@ -132,27 +135,49 @@ def found_in(prepared: "Prepared", read: int) -> str:
     return f"{counted(kept, 'picture')} ({parts}), {classes:,} classes, {labels}{lost}"
 
 
-def with_choices(config: TrainConfig, told: Collection[str], machine: Machine, say: Say) -> TrainConfig:
-    """The configuration with what nobody told chosen by the machine: a CPU trains on stored features."""
-    phases = [flag for flag in told if flag.startswith(("--head.", "--full.")) or flag == "--frozen"]
-    graphics = _has_graphics(machine)
-    if "--backbone" not in told and "--weights" not in told and not graphics:
-        config = replace(config, backbone=ON_A_CPU)
-    if phases:
+def with_backbone(config: TrainConfig, told: Collection[str], machine: Machine, say: Say) -> TrainConfig:
+    """The configuration with a network whose weights can be had, unless one is told.
+
+    What cannot be had is found now, and not after all pictures were looked at.
+    """
+    if "--backbone" in told or "--weights" in told:
+        _try_weights(config)
         return config
-    if graphics:
+    first = config.backbone if _has_graphics(machine) else ON_A_CPU
+    for name in (first, *(other for other in OTHERS if other != first)):
+        chosen = replace(config, backbone=name)
+        try:
+            _try_weights(chosen)
+        except ModelError as error:
+            if name == first:
+                why = error
+            continue
+        if name != first:
+            say(f"the weights of {first} cannot be had, those of {name} are on this machine")
+        return chosen
+    raise why
+
+
+def with_schedule(
+    config: TrainConfig, told: Collection[str], machine: Machine, pictures: int, say: Say
+) -> TrainConfig:
+    """The configuration with a schedule, unless one is told, by the machine and the number of pictures."""
+    if any(flag.startswith(("--head.", "--full.")) or flag == "--frozen" for flag in told):
+        return config
+    graphics = _has_graphics(machine)
+    if graphics and pictures >= ENOUGH:
         say(f"there is a GPU: {config.backbone}, the head alone, then everything")
         head = replace(config.head, epochs=5)
         return replace(config, head=head, full=replace(config.full, epochs=25, batch=8))
+    reason = f"only {counted(pictures, 'picture')}" if graphics else "no GPU"
     say(
-        f"no GPU: a linear classifier on features of {config.backbone}, which are computed once "
-        "(--full.epochs 10 trains everything: better, but hours)"
+        f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
+        f"(--full.epochs 10 trains everything{'' if graphics else ': better, but hours'})"
     )
     return replace(config, frozen=True, head=replace(config.head, batch=64))
 
 
-def check_weights(config: TrainConfig) -> None:
-    """Raise now if the backbone's weights cannot be had, and not after all pictures were looked at."""
+def _try_weights(config: TrainConfig) -> None:
     from sparselabel.model.backbone import make_backbone
 
     allowed = {"partial_weights": config.partial_weights}

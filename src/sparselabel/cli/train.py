@@ -57,9 +57,9 @@ def train(
         photos.refuse_many_processes()
         photos.refuse_run(out, handling)
         say = (lambda text: None) if handling.quiet else plain_console().print
-        config = photos.with_choices(config, TOLD_FLAGS, machine, say)
-        photos.check_weights(config)
+        config = photos.with_backbone(config, TOLD_FLAGS, machine, say)
         prepared = photos.prepare_photos(data, labels, out, handling)
+        config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say)
     elif labels is not None:
         raise ConfigError(
             f"--labels {labels} is for a folder of pictures, and {data} is not: give the folder, or leave "

@@ -18,7 +18,8 @@ def pu(
     α times the entropy of its score (as em has it), an annotated one −log σ(x − κ·log 1/u): a margin that is
     the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
     The mean over the entries. Positive-unlabelled learning with class priors, a margin (as in splc) and
-    entropy are known; putting them together was tried on Pascal VOC 2012 and on scenes (docs/results.md).
+    entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
+    (docs/results.md).
     """
     element = AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin)
     return Method(AssumedNegative(), element)
