@@ -86,6 +86,5 @@ def demo(
         f"  sparselabel evaluate {where}     all measures of a run, class by class\n"
         f"  sparselabel figure growth {where}     how its heat maps grew\n"
         "  sparselabel methods                              what else there is\n"
-        "  sparselabel prepare table labels.csv --images photos --out prepared     your own pictures\n"
-        "  sparselabel train prepared --method en --frozen --settings.expected-positives auto --out runs/mine"
+        "  sparselabel train photos --labels labels.csv     your own pictures"
     )
