@@ -158,6 +158,7 @@ def test_going_on_until_nothing_is_left(browser: Any, data: Prepared, tmp_path: 
         window.sees(counts="23 answered: 23 yes")
         window.press("n")
         window.sees(question="Nothing is left to ask about.")
+    assert sorted(words(file)) == [0] + [1] * 23
 
 
 def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> None:

@@ -61,13 +61,12 @@ class AnnotationLikelihood(Part):
         share = torch.where(annotated > 0, annotated / positives.clamp(min=1), 1.0)
         # Half a picture more, so that a class that was always annotated has a finite margin.
         present = (positives - annotated + 0.5) / (unknown + 1.0)
-        device = self.annotated_share.device if hasattr(self, "annotated_share") else layout.observed.device
-        self.register_buffer("annotated_share", share.to(device, torch.float32), persistent=False)
+        self.register_buffer("annotated_share", share.float(), persistent=False)
         surprise = present.clamp(max=1).log().neg()
         most = surprise + math.log(self.unknown_weight) if self.unknown_weight else torch.zeros_like(surprise)
         margin = torch.minimum(self.margin_share * surprise, most).clamp(min=0)
         margin = torch.where(unknown > 0, margin, 0.0)
-        self.register_buffer("margin", margin.to(device, torch.float32), persistent=False)
+        self.register_buffer("margin", margin.float(), persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""

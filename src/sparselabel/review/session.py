@@ -1,7 +1,6 @@
 """A review: what is known, what was answered, what to ask next. The server's threads share one."""
 
 import math
-import threading
 from collections.abc import Container, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.asking import Asking
 from sparselabel.review.chance import Chance
 from sparselabel.review.order import Pool, known_positives
 
@@ -24,16 +24,13 @@ VALUES = {"yes": POSITIVE, "no": NEGATIVE, "skip": SKIPPED}
 WORDS = {value: word for word, value in VALUES.items()}
 
 
-class Review:
+class Review(Asking):
     """Questions about unknown labels of a training split (scores (N, L)), the most useful first."""
 
     def __init__(
         self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
-        self.part, self.scores, self.answers = part, scores, answers
-        self.classes = part.truth.classes
-        self.lock = threading.RLock()
-        self._unreadable: set[int] = set()
+        super().__init__(part, scores, answers)
         self._known_before = known_positives(part.observed.values)
         self._most = FEWEST
         self._pools: dict[int | None, Pool] = {}
@@ -88,23 +85,6 @@ class Review:
             self.answers.add([(self.name_of(row), self.classes[column], None)])
             self._note(entry, None)
             return self.question(row, column)
-
-    def unreadable(self, row: int) -> None:
-        """Ask no more about a picture that cannot be shown."""
-        with self.lock:
-            self._unreadable.add(row)
-
-    def name_of(self, row: int) -> str:
-        """A picture's name in the file of answers."""
-        return str(self.part.paths[row])
-
-    def refuse_unknown(self, row: int, column: int) -> None:
-        """Raise unless there is such a picture and class."""
-        if not (0 <= row < len(self.part) and 0 <= column < len(self.classes)):
-            raise ConfigError(
-                f"picture {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
-                f"to {len(self.classes) - 1}"
-            )
 
     def next(
         self, count: int, column: int | None = None, without: Iterable[Entry] = (), *, skipped: bool = False

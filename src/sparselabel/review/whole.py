@@ -4,7 +4,6 @@
 some classes than others, and would not do.
 """
 
-import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,22 +12,19 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError
 from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.asking import Asking
 from sparselabel.review.session import rows_of
 
 
-class WholePictures:
+class WholePictures(Asking):
     """Asks for all labels of random training pictures, one picture at a time; the order is that of a seed."""
 
     def __init__(
         self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile, seed: int = 0
     ) -> None:
-        self.part, self.scores, self.answers = part, scores, answers
-        self.classes = part.truth.classes
-        self.lock = threading.RLock()
+        super().__init__(part, scores, answers)
         self._order = np.random.default_rng(seed).permutation(len(part))
-        self._unreadable: set[int] = set()
         self._done: dict[
             int, int
         ] = {}  # rows in the order they were answered, and how many classes are there
@@ -65,23 +61,6 @@ class WholePictures:
             self.answers.add([(self.name_of(row), label, None) for label in self.classes])
             del self._done[row]
             return self.question(row)
-
-    def unreadable(self, row: int) -> None:
-        """Ask no more about a picture that cannot be shown."""
-        with self.lock:
-            self._unreadable.add(row)
-
-    def name_of(self, row: int) -> str:
-        """A picture's name in the file of answers."""
-        return str(self.part.paths[row])
-
-    def refuse_unknown(self, row: int, column: int) -> None:
-        """Raise unless there is such a picture and class."""
-        if not (0 <= row < len(self.part) and 0 <= column < len(self.classes)):
-            raise ConfigError(
-                f"picture {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
-                f"to {len(self.classes) - 1}"
-            )
 
     def next(
         self,
