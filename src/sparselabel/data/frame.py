@@ -129,21 +129,22 @@ class Frame:
         """Boxes, as centres and sizes (B, ..., 2), from the views to the pictures."""
         return self.to_image(centres), sizes * self._map(sizes).length
 
-    def cut(self, grids: Tensor, size: tuple[int, int]) -> Tensor:
+    def cut(self, grids: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
         """Grids (B, L, H, W) of the pictures as the views see them: (B, L, h, w) for ``size`` (h, w).
 
         Antialiased bilinear. Cells beyond the crop are read too; only the picture's own edges end the grid.
+        A value of ``unit`` becomes 1.
         """
         self._refuse_other_grids(grids)
         down, across = self._bags(Axis.reading, size, (grids.shape[2], grids.shape[3]))
-        return resampled(down, grids, across)
+        return resampled(down, grids, across.times(1 / unit))
 
-    def paste(self, maps: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def paste(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> tuple[Tensor, Tensor]:
         """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
 
         For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centres lie in the crop
         and are not hidden. Cells outside the crop are 0. Bilinear, or area-averaged along an axis where a
-        cell receives more than one.
+        cell receives more than one. 1 becomes ``unit``.
         """
         self._refuse_other_grids(maps)
         down, across = self._bags(Axis.writing, size, (maps.shape[2], maps.shape[3]))
@@ -152,7 +153,7 @@ class Frame:
         if self.hidden is not None:
             places = cell_centres(size).expand(len(self), -1, -1, -1).to(self.box)
             shown &= ~self.hides(self.to_view(places))
-        return resampled(down, maps, across), shown.to(maps.device)
+        return resampled(down, maps, across.times(unit)), shown.to(maps.device)
 
     def hides(self, points: Tensor) -> Tensor:
         """(B, ...) Which points (B, ..., 2) of the views are hidden."""

@@ -20,6 +20,10 @@ class Bags(NamedTuple):
     weights: Floats
     filled: npt.NDArray[np.bool_]  # (B, cells) whether a cell is made of anything
 
+    def times(self, factor: float) -> "Bags":
+        """Cells that are ``factor`` times as much: few weights are multiplied instead of many values."""
+        return self if factor == 1 else self._replace(weights=self.weights * factor)
+
     def halves(self) -> tuple["Bags", "Bags"]:
         """Those of the first half of the pictures, and of the second."""
         half = len(self.others) // 2
@@ -56,7 +60,7 @@ class Axis(NamedTuple):
         place = (self.origin + self.direction * _centres(cells)) * grid - 0.5  # 0: the first cell's centre
         reach = np.maximum(np.abs(self.direction) * (grid / cells), 1)  # picture cells in a view cell
         others = _around(place, reach, math.ceil(2 * max(1, grid / cells)))
-        inside, weights = _kept(others, 1 - np.abs(others - place[..., None]) / reach[..., None], grid)
+        inside, weights = _kept(others, reach[..., None] - np.abs(others - place[..., None]), grid)
         return Bags(inside, weights, np.ones(place.shape, dtype=np.bool_))
 
     def writing(self, grid: int, cells: int) -> Bags:

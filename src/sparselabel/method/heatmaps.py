@@ -112,7 +112,7 @@ class HeatMaps(Part):
         current = self._of(step)
         current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
-        seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1])).div_(FULL)
+        seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
         if current.classes is None:
             return seen
         whole = seen.new_zeros(len(seen), step.observed.shape[1], *grid)
@@ -138,7 +138,7 @@ class HeatMaps(Part):
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
             scores = scores.gather(1, places)
         size = current.maps.shape[1:3]
-        pasted, visible = step.frames[0].paste(scores * FULL, (size[0], size[1]))
+        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]), FULL)
         moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
         blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
         # The classes of a cell share their number: each map by itself is right in the mean all the same.
