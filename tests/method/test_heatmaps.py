@@ -310,3 +310,22 @@ def test_cells_under_a_hole_stay_byte_for_byte() -> None:
     assert torch.equal(after[1, :, :4, 4:], before[1, :, :4, 4:])
     assert moved[0].all()
     assert torch.equal(moved[1], ~quarter)
+
+
+def test_cells_under_a_hole_are_not_asked() -> None:
+    observed = torch.tensor([[1, -1]] * 3, dtype=torch.int8)
+    method, _ = make(observed)
+    # The maps start at 1 and 0, scores are ½: each cell is off by ½. The gradient tells which were asked.
+    maps = torch.zeros(3, 2, 2, 2, requires_grad=True)
+    hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.5, 0.5], [0.0, 0.0, 1.0, 1.0]])
+    frame = Frame(Frame.whole(3).box, torch.zeros(3, dtype=torch.bool), hidden)
+    step = step_of(maps, observed, frame, torch.arange(3), 1)
+    method.begin_epoch(step.progress)
+    loss = method.terms["consistency"](step)
+    loss.backward()
+    assert loss.item() == pytest.approx((0.5 + 0.5 + 0) / 3, abs=1e-6)
+    assert maps.grad is not None
+    asked = [[[1, 1], [1, 1]], [[1, 0], [1, 1]], [[0, 0], [0, 0]]]
+    assert (maps.grad[:, 0] != 0).int().tolist() == asked
+    # ∂|σ − 1|/∂logit = −σ(1 − σ) = −¼, shared among the cells that were asked, the classes and the pictures.
+    assert maps.grad[:, 0, 0, 0].tolist() == pytest.approx([-0.25 / 4 / 6, -0.25 / 3 / 6, 0], abs=1e-7)

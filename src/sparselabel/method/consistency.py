@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sparselabel.data.frame import Frame, cell_centres
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_mean
 from sparselabel.method.heatmaps import HeatMaps
@@ -75,7 +76,7 @@ class SpatialConsistency(Part):
     """γ times the distance between the cells' scores and the picture's heat maps seen through this view.
 
     P1 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which are
-    resized to the model's cells.
+    resized to the model's cells. Cells whose centres are hidden in the view (cutout) are not asked (ours).
     """
 
     needs = Needs(maps=True)
@@ -87,7 +88,7 @@ class SpatialConsistency(Part):
         self.distance = _distance(distance)
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over the batch's cells; 0 before the term joins."""
+        """The mean over the cells of each picture, then over the batch; 0 before the term joins."""
         maps = step.outputs[0].maps
         if maps is None:
             raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")
@@ -95,8 +96,18 @@ class SpatialConsistency(Part):
         if not step.progress.settled:
             return maps.new_zeros(())
         scores = torch.sigmoid(maps)
-        losses = self.distance(maps, scores, self.heat_maps(step, scores)).mean(dim=(2, 3))
-        return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
+        losses = self.distance(maps, scores, self.heat_maps(step, scores))
+        means = _over_visible(losses, step.frames[0])
+        return self.weight * batch_mean(means * step.valid[:, None], step.valid)
+
+
+def _over_visible(losses: Tensor, frame: Frame) -> Tensor:
+    """(B, L) The means of losses (B, L, h, w) over the cells that are not hidden; 0 where all are."""
+    if frame.hidden is None:
+        return losses.mean(dim=(2, 3))
+    places = cell_centres((losses.shape[2], losses.shape[3])).expand(len(losses), -1, -1, -1)
+    visible = (~frame.hides(places.to(frame.hidden)))[:, None].to(losses.device)
+    return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)
 
 
 def _distance(name: str) -> Distance:
