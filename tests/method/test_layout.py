@@ -19,7 +19,9 @@ def layout_of(observed: Tensor) -> Layout:
 
 
 @pytest.mark.parametrize(("entries", "rows"), [(2, [1] * 5), (7, [2, 2, 1]), (2**19, [5])])
-def test_pieces_are_bounded_by_entries(monkeypatch: pytest.MonkeyPatch, entries: int, rows: list[int]) -> None:
+def test_pieces_are_bounded_by_entries(
+    monkeypatch: pytest.MonkeyPatch, entries: int, rows: list[int]
+) -> None:
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     layout = layout_of(OBSERVED)
     assert [len(some) for some in layout.pieces()] == rows
