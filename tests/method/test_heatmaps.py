@@ -207,6 +207,7 @@ def test_only_the_best_classes_have_maps_and_the_others_count_as_zero() -> None:
     # The annotated class starts at 1, the best other one at its running score .5·0 + .5·.8, in 255 levels.
     torch.testing.assert_close(targets, torch.tensor([0, 1, round(255 * 0.4) / 255, 0, 0]))
     learn(method, again)
+    assert heat_maps.remembered(rows)["heat_map_classes"].tolist() == [[1, 2]]
     kept = heat_maps.remembered(rows)["heat_maps"][0].float().mean(dim=(1, 2)) / 255
     torch.testing.assert_close(kept, torch.tensor([0, 0.55, 0.6, 0, 0]), atol=0.005, rtol=0)
     state = {name: memory.state() for name, memory in method.memories().items()}

@@ -158,7 +158,7 @@ class HeatMaps(Part):
         return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
 
     def remembered(self, rows: Tensor) -> dict[str, Tensor]:
-        """(B, L, H, W) uint8 The maps of some rows."""
+        """(B, L, H, W) uint8 The maps of some rows; where not all classes have one, (B, k) those that have."""
         if self.size is None or not self.chosen:
             return {}
         slots = self.layout.slots(rows)
@@ -166,8 +166,9 @@ class HeatMaps(Part):
         if self.top is None:
             return {"heat_maps": maps}
         whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
-        places = self.classes.read(slots).long()[:, :, None, None].expand_as(maps)
-        return {"heat_maps": whole.scatter_(1, places, maps)}
+        classes = self.classes.read(slots)
+        places = classes.long()[:, :, None, None].expand_as(maps)
+        return {"heat_maps": whole.scatter_(1, places, maps), "heat_map_classes": classes}
 
     def _of(self, step: Step) -> Current:
         """The maps of the step's rows, read once for all who ask during the step."""
