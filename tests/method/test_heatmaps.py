@@ -218,7 +218,8 @@ def test_an_epoch_that_nobody_began_is_refused_where_classes_are_chosen() -> Non
     observed = torch.tensor([[1, -1]], dtype=torch.int8)
     method, _ = make(observed, top_maps=1)
     step = step_of(torch.zeros(1, 2, 2, 2), observed, Frame.whole(1), torch.tensor([0]))
-    with pytest.raises(ConfigError, match=r"a step of epoch 1 came .* call method.begin_epoch"):
+    said = r"a step of epoch 2 came .*begin_epoch\(Progress\(epoch=1, \.\.\.\)\), which counts from 0"
+    with pytest.raises(ConfigError, match=said):
         method(step)
 
 
@@ -281,6 +282,14 @@ def test_every_annotated_class_needs_a_map() -> None:
     observed = torch.tensor([[1, 1, 1, -1]], dtype=torch.int8)
     with pytest.raises(ConfigError, match="top_maps is 2, but a picture has 3 annotated classes"):
         make(observed, top_maps=2)
+
+
+def test_more_maps_than_classes_are_refused() -> None:
+    observed = torch.tensor([[1, -1, -1]], dtype=torch.int8)
+    said = "top_maps must be at most 3, the number of classes, not 4: leave it out to keep the maps of all"
+    with pytest.raises(ConfigError, match=said):
+        make(observed, top_maps=4)
+    assert make(observed, top_maps=3)[1].depth == 3
 
 
 def test_ties_go_to_the_lower_class_and_observed_negatives_come_last() -> None:
