@@ -120,6 +120,16 @@ def test_a_sum_becomes_a_mean_beside_consistency() -> None:
         torch.testing.assert_close(alone["labels"] / 6, beside["labels"])
 
 
+@pytest.mark.parametrize("added", ["cl", "scl"])
+def test_a_preset_does_not_bring_its_scale_into_a_combination(added: str) -> None:
+    step = make_step(SCORES.logit(), OBSERVED)
+    alone, _ = build_method("asl", OBSERVED, preset="q2l")(step)
+    beside, _ = build_method(f"asl+{added}", OBSERVED, preset="q2l")(step)
+    by_hand = sum(-(p**2) * math.log(1 - p) for p in (0.4, 0.2, 0.1, 0.6)) - math.log(0.7) - math.log(0.9)
+    assert float(alone["labels"]) == pytest.approx(1000 * by_hand / 6)
+    assert float(beside["labels"]) == pytest.approx(by_hand / 6)
+
+
 def test_parts_of_a_combination() -> None:
     method = build_method(
         "en+hill+cl", OBSERVED, expected_positives=1.5, momentum=0.5, margin=0.3, weight=2.0

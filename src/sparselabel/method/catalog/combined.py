@@ -192,7 +192,8 @@ def make_method(name: str, **settings: Any) -> Method:
         if key not in known:
             has = nearest(key, known) if known else "it has none"
             raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
-    settings = _preset(base, settings.pop("preset", None)) | settings
+    preset = _preset(base, settings.pop("preset", None))
+    settings = {key: value for key, value in preset.items() if key in known} | settings
     own = _dealt_out(factories(name), settings)
     method = METHODS[base](**own.pop(0))
     if element is not None:
