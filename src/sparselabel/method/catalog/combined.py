@@ -83,6 +83,7 @@ OWN_LOSS = {
 OWN_PAST = {"role": "its label estimates already follow what the model said before"}
 
 SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
+SCALE = "scale"  # no setting of a combination, which is on the scale of the mean
 
 
 class Combination(NamedTuple):
@@ -178,10 +179,21 @@ def settings_of(name: str) -> dict[str, Any]:
         parameters = inspect.signature(factory).parameters
         settings |= {key: p.default for key, p in parameters.items() if key != "method"}
     if len(factories(name)) > 1:
-        settings.pop("scale", None)  # a combination is on the scale of the mean
-    if parsed(name).base in reweighted.PRESETS:
+        settings.pop(SCALE, None)
+    if presets_of(name):
         settings["preset"] = None
     return settings
+
+
+def presets_of(name: str) -> dict[str, dict[str, Any]]:
+    """The settings that a method's paper uses, by data set; of a combination those of its base."""
+    presets = reweighted.PRESETS.get(parsed(name).base, {})
+    if len(factories(name)) == 1:
+        return presets
+    return {
+        preset: {key: value for key, value in values.items() if key != SCALE}
+        for preset, values in presets.items()
+    }
 
 
 def make_method(name: str, **settings: Any) -> Method:
@@ -192,8 +204,7 @@ def make_method(name: str, **settings: Any) -> Method:
         if key not in known:
             has = nearest(key, known) if known else "it has none"
             raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
-    preset = _preset(base, settings.pop("preset", None))
-    settings = {key: value for key, value in preset.items() if key in known} | settings
+    settings = _preset(name, settings.pop("preset", None)) | settings
     own = _dealt_out(factories(name), settings)
     method = METHODS[base](**own.pop(0))
     if element is not None:
@@ -209,12 +220,12 @@ def make_method(name: str, **settings: Any) -> Method:
     return method
 
 
-def _preset(base: str, preset: str | None) -> dict[str, Any]:
+def _preset(name: str, preset: str | None) -> dict[str, Any]:
     if preset is None:
         return {}
-    presets = reweighted.PRESETS[base]
+    presets = presets_of(name)
     if preset not in presets:
-        raise ConfigError(f"{base} has no preset {preset!r}: {nearest(preset, presets)}")
+        raise ConfigError(f"{name} has no preset {preset!r}: {nearest(preset, presets)}")
     return presets[preset]
 
 
