@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
-from sparselabel.method.catalog import annotated, expected, patches, reweighted, single_positive
+from sparselabel.method.catalog import annotated, expected, patches, refusing, reweighted, single_positive
 from sparselabel.method.elements import Asymmetric, Focal
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -113,6 +113,8 @@ def parsed(name: str) -> Combination:
     if rest and last in ELEMENTS:
         base, element = rest, last
     if base not in METHODS:
+        if reason := refusing.why_not(name, _kinds(), parsed):
+            raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
         raise ConfigError(
             f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; "
             "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELLED, as "
@@ -131,6 +133,16 @@ def parsed(name: str) -> Combination:
     if consistency is not None and base in OWN_PAST:
         raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
     return Combination(base, element, unlabelled, consistency)
+
+
+def _kinds() -> dict[str, str]:
+    """What each part of a name is; focal, asl, hill and fixmatch are methods on their own too."""
+    return (
+        dict.fromkeys(METHODS, refusing.READING)
+        | dict.fromkeys(ELEMENTS, refusing.ELEMENT)
+        | dict.fromkeys(UNLABELLED, refusing.UNLABELLED)
+        | dict.fromkeys(CONSISTENCY, refusing.CONSISTENCY)
+    )
 
 
 def with_elements() -> list[str]:
