@@ -1,8 +1,8 @@
 """mAP-loc at the size of COCO's val2014 (40,137 pictures, 292,000 masks, 14 × 14 cells), beside a plain way.
 
 The plain way looks at one picture after the other: it decodes every mask, joins those of a class and averages
-the pixels of each cell. It is timed on 500 pictures, and the ratio is that of a picture's time. Boxes, as many
-as masks, are judged beside them.
+the pixels of each cell. It is timed on 500 pictures, and the ratio is that of a picture's time. As many boxes
+as masks are judged beside them.
 """
 
 import time
