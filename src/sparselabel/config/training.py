@@ -63,6 +63,30 @@ class Views:
 
 
 @dataclass(frozen=True)
+class Query:
+    """How --classifier query2label is built.
+
+    Parameters
+    ----------
+    width
+        Of its transformer: a 1 × 1 convolution projects the backbone's features to it. Default: their own
+        width, without a projection.
+    self_attention
+        In which layers of the decoder queries see each other: none, as the authors' program has it by
+        default; all, as in P4 eq. 12; the first, or later ones only.
+    """
+
+    width: int | None = None
+    self_attention: Literal["none", "first", "later", "all"] = "none"
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.width is not None and (self.width < 4 or self.width % 4 > 0),
+            f"query.width must be a multiple of 4 above 0, not {self.width}",
+        )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides the outcome of a training run.
 
@@ -102,6 +126,7 @@ class TrainConfig:
     partial_weights: bool = False
     output_stride: int | None = None
     classifier: Literal["linear", "tscam", "token", "query2label"] = "linear"
+    query: Query = field(default_factory=Query)
     boost: float | None = None
     frozen: bool = False
     views: Views = field(default_factory=Views)
@@ -127,6 +152,10 @@ class TrainConfig:
         refuse(
             self.boost is not None and not 0 < self.boost < math.inf,
             f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
+        )
+        refuse(
+            self.query != Query() and self.classifier != "query2label",
+            f"--query is for --classifier query2label, not for {self.classifier}: leave one out",
         )
 
     @property
