@@ -16,6 +16,7 @@ from sparselabel.cli.compare import asked_for, compare
 from sparselabel.cli.given import told_by
 from sparselabel.compare.plan import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
+from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
 from sparselabel.method.catalog import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
@@ -328,3 +329,24 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
         if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `p4/", "| `other/"))
     ]
     assert sorted(listed) == NAMES
+
+
+def test_p2_budgets_are_shares_of_all_training_pictures() -> None:
+    """Without the validation pictures they buy as many answers as all of COCO's do (P2 table 1)."""
+    pictures, prices = 82_783, {"I": 1, "SP": 84.9 / 80, "SB": 101 / 80}
+    trained = len(split_rows(pictures, 0.05)[0])
+    answers: dict[str, dict[float, int]] = {"I": {}, "SP": {}, "SB": {}}
+    for command in RECIPES["p2/coco"][1].prepare:
+        how = understood(command)[1]["how"]
+        share = float(command.rpartition("-")[2])
+        seconds = how.budget * trained * 80
+        assert seconds == pytest.approx(share / 100 * pictures * 80, abs=1)
+        answers[how.annotate][share] = int(seconds / prices[how.annotate])
+    assert answers == {
+        "I": {0.25: 16_556, 0.5: 33_113, 1: 66_226, 2: 132_452, 4: 264_905},
+        "SP": {0.25: 15_601, 0.5: 31_202, 1: 62_404, 2: 124_808, 4: 249_616},
+        "SB": {0.25: 13_114, 0.5: 26_228, 1: 52_456, 2: 104_913, 4: 209_826},
+    }
+    used = {"p2/coco", "p2/coco-all", "p2/coco-unlabelled", "p2/coco-token", "p2/coco-384"}
+    budgets = {understood(command)[1]["how"].budget for name in used for command in RECIPES[name][1].prepare}
+    assert budgets == {0.00263158, 0.00526316, 0.0105263, 0.0210526, 0.0421052}

@@ -49,9 +49,9 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
 
 
 def test_refused_before_training(command: Command, sample: Path, tmp_path: Path) -> None:
-    done = command("plan", sample, "--budget", 1, *TINY)
+    done = command("plan", sample, "--budget", 1, "--kinds", "I", *TINY)
     assert done == 2
-    assert "0.1333 hours answer every question about 40 pictures (12 classes, 1 s an answer)" in done.err
+    assert "0.1333 hours answer every question about 40 pictures with annotation I" in done.err
     done = command("plan", sample, "--budget", 0.005, *TINY, "--draws", 9)
     assert done == 2
     assert "none is a yes" in done.err

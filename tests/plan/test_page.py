@@ -51,6 +51,14 @@ def test_the_page_says_it_all(tmp_path: Path) -> None:
     assert not (tmp_path / "plan.html.partial").exists()
 
 
+def test_kinds_that_are_complete_are_named(tmp_path: Path) -> None:
+    budget = Budget(40, 4000, 4000, 20, Prices(), (0.5, 1), {"I": 1.0, "SP": 1.9})
+    write_page(ROWS, budget, ABOUT, tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "Answers alone are complete at 22.2 hours: a larger budget buys no more of them." in text
+    assert text.count("are complete at") == 1  # the points take 42.2 hours
+
+
 def test_a_sample_of_its_own_and_what_was_not_judged(tmp_path: Path) -> None:
     about = About(
         "scenes",

@@ -17,6 +17,7 @@ SETTINGS = {
     "ll-cp": Settings(share=0.02),
     "em+apl": Settings(warm_up=1),
     "csl-i": Settings(likeliest=1),
+    "csl-p": Settings(unknown="selective", prior="auto", prior_threshold=0.3),
     "patchml+cluster": Settings(near=0.2, far=0.4),
 }
 

@@ -94,7 +94,7 @@ def plan(
     prepared = open_prepared(data)
     tried = kinds or KINDS
     split = refuse_data(prepared, tried)
-    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS)
+    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS, tried)
     methods = answer_method, mark_method
     candidates = candidates_of(prepared, spent, tried, draws, config, methods, out / "runs")
     check_candidates(prepared, spent, candidates, machine)

@@ -1,5 +1,6 @@
 """What can be set for preparing data."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +59,8 @@ class Sparsify:
         I: nothing more. SP, SB: a point on, or a box around, one thing of the class. AP, AB: on or around
         each of them.
     budget
-        Share of what it costs to ask for every class on every training picture: 0.02 is 2 %.
+        Share of what it costs to ask for every class on every training picture: 0.02 is 2 %. All points or
+        boxes of everything cost more than 1.
     answers
         Instead of --budget: how many questions to ask, whatever that costs.
     cost
@@ -105,9 +107,11 @@ class Sparsify:
             raise ConfigError(
                 f"sparsify budget needs its size, as --budget 0.02 (a share) or --answers 1000, {both}"
             )
-        if self.budget is not None and not 0 < self.budget <= 1:
+        # Points or boxes of everything cost more than 1: how much more only the data knows.
+        most, rule = (1.0, "in (0, 1]") if self.annotate == "I" else (math.inf, "above 0")
+        if self.budget is not None and not 0 < self.budget <= most:
             raise ConfigError(
-                f"budget must be a share in (0, 1], where 1 is to ask for every class on every picture, not "
+                f"budget must be a share {rule}, where 1 is to ask for every class on every picture, not "
                 f"{self.budget}: 2 % is --budget 0.02"
             )
         if self.answers is not None and self.answers < 1:

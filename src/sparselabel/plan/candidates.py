@@ -89,7 +89,11 @@ def simulate(
     """
     train = data.train
     how = Sparsify(
-        sparsify="budget", annotate=kind, budget=budget.share(fraction), label_seed=draw, cost="per-positive"
+        sparsify="budget",
+        annotate=kind,
+        budget=budget.spent(fraction, kind),
+        label_seed=draw,
+        cost="per-positive",
     )
     split = Split(train.truth, train.paths, train.marks, masks=train.masks)
     found = annotate(split, how, prices=budget.prices)

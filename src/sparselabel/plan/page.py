@@ -48,6 +48,11 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             budget=budget,
             charts=[_chart(rows, measure, about.split) for measure in measures_of(rows)],
             command=shlex.join(about.command),
+            complete=[
+                (NAMES[kind], budget.hours_of_all(kind))
+                for kind in kinds
+                if budget.complete.get(kind, budget.share(1)) < budget.share(1)
+            ],
             kinds=[{"kind": kind, "name": NAMES[kind], "number": n} for n, kind in enumerate(kinds)],
             lines=lines,
             located="mAP-loc" in measures_of(rows),

@@ -7,7 +7,7 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers import READERS, voc
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, DataWarning
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "VOC2012"
 
@@ -147,6 +147,19 @@ def test_label_files_that_are_wrong(root: Path, name: str, text: str, message: s
     (root / "ImageSets/Main" / f"{name}.txt").write_text(text)
     with pytest.raises(DataError, match=message):
         voc.read(root)
+
+
+def test_boxes_outside_their_picture_are_counted_and_the_first_is_named(root: Path) -> None:
+    objects = [an_object("dog", (1, 1, 9, 9)), an_object("train", (201, 1, 230, 50))]
+    (root / "Annotations/2008_000001.xml").write_text(annotation("".join(objects)))
+    (root / "Annotations/2008_000005.xml").write_text(annotation(an_object("dog", (1, 1, 9, 9))))
+    said = (
+        r"Annotations: 1 box without area .*000001.xml, object 2, 'train', xmin 201, ymin 1, xmax 230, ymax"
+    )
+    with pytest.warns(DataWarning, match=said):
+        train = voc.read(root).splits["train"]
+    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0], [0])
+    assert train.labels.values[0].tolist() == [POSITIVE, POSITIVE]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ class Annotations:
         self._centres: list[Floats] = []
         self._sizes: list[Floats] = []
         self._masks = MaskColumns() if masks else None
+        self.left_out = 0
+        self.first_left_out: tuple[str, str, Any] | None = None  # annotation, category id and bbox
         count = 0
         for block in blocks.elements(skip=None if masks else "segmentation"):
             self._add(block, count)
@@ -60,6 +62,12 @@ class Annotations:
         for place in np.flatnonzero(np.all(low == high, axis=1)).tolist():  # a point, as write_labels has it
             inside[place] = bool(block[int(chosen[place])].get("num_keypoints"))
         single[chosen] = inside
+        lost = chosen[~inside]
+        if len(lost) and self.first_left_out is None:
+            place = int(lost[0])
+            name = name_of("annotation", first + place, block[place])
+            self.first_left_out = name, str(categories[place]), block[place]["bbox"]
+        self.left_out += len(lost)
         self._boxed.append(single)
         self._centres.append(((low + high) / 2)[inside].astype(np.float32))
         self._sizes.append((high - low)[inside].astype(np.float32))
