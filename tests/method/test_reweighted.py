@@ -416,10 +416,14 @@ def test_wrong_settings_are_refused() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
-    assert set(PRESETS[name]) == ({"q2l"} if name == "asl" else {"voc", "coco", "nus", "cub"})
+    known = {"asl": {"q2l"}, "splc": {"coco-75"}}
+    data = {"voc", "coco", "nus", "cub"} | ({"boostlu"} if name.startswith("ll-") else set())
+    assert set(PRESETS[name]) == known.get(name, data)
     for values in PRESETS[name].values():
         assert set(values) <= set(settings_of(name))
         make_method(name, **values)
+    assert float(vars(make_method("ll-ct", preset="boostlu").reading)["share"]) == 0.002
+    assert vars(make_method("splc+cl", preset="coco-75").reading)["threshold"] == 0.65
     method = make_method("ll-r", preset="coco", share=0.01)
     assert isinstance(method.reading, LargeLoss)
     assert method.reading.share == Fraction(1, 100)

@@ -34,8 +34,9 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
     """Write the page at once."""
     kinds = list(dict.fromkeys(row.kind for row in rows))
     best = max((row for row in rows if row.fraction == 1), key=lambda row: row.mean() or 0.0)
+    compared = [row for row in rows if row.fraction == 1 and row.mean() is not None]
     lines = [
-        {"row": row, "behind": _behind(best, row)}
+        {"row": row, "behind": _behind(best, row, compared)}
         for row in sorted(rows, key=lambda row: (-row.fraction, kinds.index(row.kind)))
     ]
     today = date.today()
@@ -82,10 +83,10 @@ def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
     return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
 
 
-def _behind(best: Reached, row: Reached) -> str:
+def _behind(best: Reached, row: Reached, compared: Sequence[Reached]) -> str:
     """How far a kind is behind the best one at the whole budget."""
     if row.fraction != 1 or row is best or row.mean() is None:
         return "best" if row is best and row.mean() is not None else ""
-    gap = difference(best, row)
+    gap = difference(best, row, compared)
     margin = "" if gap.margin is None else f" ± {gap.margin:.1f}"
     return f"−{abs(gap.mean):.1f}{margin}{', clearly' if gap.clear else ''}"
