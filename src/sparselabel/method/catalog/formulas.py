@@ -3,8 +3,8 @@
 f is the score σ(x) of an entry, x its logit, z its observed label: 1, 0 or ? (unknown), y its true one, s its
 running score; F and H are scores and heat maps of cells, a logits of the G² cells, t is the epoch. ℓ₊ is
 −log f, ℓ₋ is −log(1−f). A formula is the loss of an entry unless it begins with 𝓛, which is that of a batch
-of B pictures, L classes, or with x. Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i and
-those made of it).
+of B pictures, L classes, or with x. Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i
+and those made of it).
 """
 
 from typing import NamedTuple
