@@ -17,7 +17,10 @@ from sparselabel.report.html.page import environment
 
 @dataclass(frozen=True)
 class About:
-    """What a plan was made with, as its page tells it."""
+    """What a plan was made with, as its page tells it.
+
+    ``chosen_by``: pictures and known labels of the validation split that chose the best epoch of every run.
+    """
 
     data: str
     split: str
@@ -28,6 +31,7 @@ class About:
     command: Sequence[str]
     version: str
     failed: Sequence[str] = ()
+    chosen_by: tuple[int, int] = (0, 0)
 
 
 def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path) -> None:
@@ -56,6 +60,7 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             ],
             kinds=[{"kind": kind, "name": NAMES[kind], "number": n} for n, kind in enumerate(kinds)],
             lines=lines,
+            paid=max(row.bought["answers"] for row in rows),
             located="mAP-loc" in measures_of(rows),
             seconds=seconds_a_picture(budget),
             spent=100 * budget.share(1),
