@@ -60,7 +60,8 @@ def read(
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
     the order of the image ids as strings. A box without extent is a point, its first labelled key point, if
-    it has one; other boxes without area inside the picture are no marks, which is said. Masks are those of the marks; crowd regions are neither.
+    it has one; other boxes without area inside the picture are no marks, which is said. Masks are those of
+    the marks; crowd regions are neither.
 
     Parameters
     ----------
