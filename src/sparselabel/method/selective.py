@@ -93,7 +93,7 @@ class SelectiveUnknown(Part):
     def prepare(self, layout: Layout) -> None:
         """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
         classes = layout.observed.shape[1]
-        if self.needs.negatives and total((layout.observed == NEGATIVE).sum()) == 0:
+        if self.needs.negatives and total(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("ignore mode")
         if self.prior is not None and len(self.prior) != classes:
             raise ConfigError(

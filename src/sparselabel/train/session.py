@@ -99,6 +99,7 @@ class Session:
             progress=progress,
             marks=self.marks(batch.rows),
             truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
+            check=False,
         )
 
     @torch.no_grad()
