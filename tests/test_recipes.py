@@ -233,6 +233,8 @@ def test_backbones_exist() -> None:
         ("p4/coco-swin-l", "test mAP", "asl", 90.5),
         ("p4/coco-cvt-w24", "test mAP", "asl", 91.3),
         ("p4/coco-role-linear", "test mAP", "role", 66.3),
+        ("other/voc-large-losses", "test mAP", "ll-r", 89.4),
+        ("other/cub-large-losses", "test mAP", "ll-ct", 21.8),
         ("p4/coco-role-end-to-end", "test mAP", "role", 66.9),
         ("p4/coco-role-end-to-end", "test mAP, reported by P3", "role", 66.3),
     ],
@@ -262,6 +264,27 @@ def test_settings_of_the_papers() -> None:
     assert (both.head, both.full.epochs, both.full.start) == (linear.head, 5, "best")
 
 
+@pytest.mark.parametrize(
+    ("data", "optimiser", "rate", "shares"),
+    [
+        ("voc", "sgd", 5e-3, (0.002, 0.002, 0.001)),
+        ("coco", "adam", 1e-5, (0.004, 0.002, 0.002)),
+        ("nus", "adam", 1e-5, (0.004, 0.002, 0.002)),
+        ("cub", "adam", 7.5e-5, (0.004, 0.004, 0.002)),
+    ],
+)
+def test_large_losses_are_trained_as_their_authors_did(
+    data: str, optimiser: str, rate: float, shares: tuple[float, ...]
+) -> None:
+    config, about = RECIPES[f"other/{data}-large-losses"]
+    full = config.full
+    assert (full.optimiser, full.learning_rate, full.head_rate) == (optimiser, rate, 10)
+    assert (full.batch, full.epochs, config.head.epochs, config.boost) == (16, 10, 0, None)
+    for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
+        made = [method_of(replace(config, method=name, boost=boost)) for name in about.compare.methods]
+        assert tuple(float(vars(method.reading)["share"]) for method in made) == wanted
+
+
 def test_what_was_run_is_what_the_recipe_says() -> None:
     config, about = RECIPES["p3/voc-linear-mobilenet"]
     for measured in about.ours:
@@ -283,7 +306,7 @@ def test_our_values_are_those_of_the_results() -> None:
 
 
 def test_files_are_found_by_name() -> None:
-    assert len(NAMES) == 47
+    assert len(NAMES) == 51
     assert text_of("p1/voc") == file_of("p1/voc").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="there is no recipe 'p1/vocc': did you mean 'p1/voc'"):
         text_of("p1/vocc")

@@ -25,7 +25,8 @@ class Phase:
     optimiser
         Optimiser (sgd has momentum .9).
     schedule
-        How the learning rate goes on, step by step.
+        How the learning rate goes on, step by step; one-cycle moves the momentum (Adam's β₁) too, from .95 to
+        .85 and back, as torch's does.
     weight_decay
         Weight decay.
     clip
