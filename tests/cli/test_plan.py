@@ -43,9 +43,13 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
     assert "4 of 4 runs were finished before" in again.err
     assert "where they see things" not in again.err  # judged before
     other = command(*asked, "--draws", 1, "--point-seconds", 3, *TINY)
-    assert other == 1
-    assert "patchml with SP for 1/2 of the budget, draw 0, seed 0: " in other.err
-    assert "was begun on other data" in other.err
+    assert other == 2
+    assert "the runs in plan were bought with --point-seconds 1.4, not 3: give what they were" in other.err
+    assert "or choose another --out" in other.err
+    asked = ("plan", sample, "--budget", 1.5, *asked[4:])
+    other = command(*asked, "--draws", 1, *TINY)
+    assert other == 2
+    assert "the runs in plan were bought with --budget 1, not 1.5: give" in other.err
 
 
 def test_refused_before_training(command: Command, sample: Path, tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ def made(source: Source, out: Path, how: Preparation) -> Prepared:
         return prepare(source, out, how)
 
 
+def test_a_budget_that_buys_nothing_is_refused(drawn: Source) -> None:
+    with pytest.raises(
+        ConfigError, match=r"budget 0.001 buys nothing: 720 answers .* one costs at least 0.0014"
+    ):
+        annotate(drawn.splits["train"], budget(budget=0.001))
+
+
 @pytest.mark.parametrize("kind", ["SP", "AP"])
 def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kind: str) -> None:
     train = made(drawn, tmp_path / "out", budget(annotate=kind)).train

@@ -114,7 +114,7 @@ def test_a_box_within_a_cell_has_its_own_area() -> None:
         FRAMES[:1],
         (2, 2),
     )
-    np.testing.assert_allclose(found[0], [[0.09, 0], [0, 0]], atol=1e-7)
+    np.testing.assert_allclose(found[0], np.array([[0.09, 0], [0, 0]]), atol=1e-7)
     outside = covered.covered_by_boxes(
         np.array([[0.1, 0.05]], np.float32),
         np.array([[0.1, 0.1]], np.float32),

@@ -8,7 +8,13 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTa
 from sparselabel.data.sparsify import keep_per_picture
 from sparselabel.errors import DataError
 from sparselabel.method import class_counts
-from sparselabel.method.class_counts import ClassCounts, counted_positives, read_expected, wilson
+from sparselabel.method.class_counts import (
+    ClassCounts,
+    counted_positives,
+    read_expected,
+    shared_out,
+    wilson,
+)
 
 CLASSES = ("cat", "dog", "bird", "fish")
 
@@ -89,6 +95,39 @@ def test_expected_positives_have_their_bounds() -> None:
     found = counted_positives(table(sample), table(observed))
     assert found.expected.tolist() == [pytest.approx(found.expected[0]), 15, 0, 0]
     assert found.expected[0] >= 30
+
+
+def test_what_a_class_cannot_take_the_others_share() -> None:
+    def shares(amount: float) -> list[float]:
+        weights, least, most = np.array([6.0, 3.0, 1.0]), np.array([1, 1, 2]), np.array([10, 10, 10])
+        found: list[float] = shared_out(amount, weights, least, most).tolist()
+        return found
+
+    assert shares(15) == pytest.approx([8.6667, 4.3333, 2], abs=1e-4)  # 9, 4.5 and 1.5, which is too few
+    assert shares(18) == pytest.approx([10, 6, 2])  # 10.8 is too many: the others share 8 as 3 to 1
+    assert shares(24) == pytest.approx([10, 10, 4])
+    assert shares(1) == [1, 1, 2]
+    assert shares(99) == [10, 10, 10]
+
+
+def test_k_is_the_samples_whatever_annotators_prefer() -> None:
+    """Annotators who always name the most frequent class leave hardly a label to the others."""
+    random = np.random.default_rng(0)
+    truth = (random.random((1000, 4)) < (0.9, 0.7, 0.5, 0.4)).astype(np.int8)
+    truth[~truth.any(1), 0] = 1
+    observed = np.full_like(truth, UNKNOWN)
+    observed[np.arange(1000), truth.argmax(1)] = POSITIVE  # the first class that is there
+    assert (observed == POSITIVE).sum(0).tolist() == [922, 57, 13, 8]
+    inside, found = [], []
+    for seed in range(100):
+        rows = np.random.default_rng(seed).choice(1000, 50, replace=False)
+        counted = counted_positives(table(truth[rows]), table(observed), seed)
+        assert counted.per_picture == pytest.approx(truth[rows].sum() / 50)
+        assert counted.expected[0] <= 1000
+        found.append(counted.per_picture)
+        inside.append(counted.interval[0] <= truth.sum() / 1000 <= counted.interval[1])
+    assert np.mean(found) == pytest.approx(truth.sum() / 1000, abs=0.03)  # their standard error is .012
+    assert np.mean(inside) >= 0.9
 
 
 def test_answers_raise_counts_only_as_far_as_they_must() -> None:

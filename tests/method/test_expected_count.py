@@ -182,6 +182,17 @@ def test_a_stray_picture_with_two_labels_does_not_hide_that_the_others_have_one(
     assert not needs_features(observed)
 
 
+def test_strays_do_not_count_among_those_to_draw_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, truth = made_up(400)
+    observed = keep_per_picture(truth, 1, 0, seed=1)
+    stray = np.flatnonzero(truth.sum(1) > 1)[:10]
+    observed[stray] = truth[stray]
+    monkeypatch.setattr("sparselabel.method.expected_count.MOST_PICTURES", 395)  # of 400, 390 with one label
+    all_single = estimate(features, observed)
+    monkeypatch.setattr("sparselabel.method.expected_count.MOST_PICTURES", 390)
+    assert estimate(features, observed).expected.tolist() == all_single.expected.tolist()
+
+
 def test_labels_that_end_at_two_are_not_trusted() -> None:
     features, truth = made_up(400, rate=0.4)
     found = estimate(features, keep_per_picture(truth, 2, 0, seed=1))

@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data
+from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of
 from sparselabel.plan.candidates import simulate
 from tests.train.conftest import small_scenes
 
@@ -78,6 +78,11 @@ def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
     assert refuse_data(without, ["I"]) == "val"
     with pytest.raises(DataError, match="neither a test nor a validation split"):
         refuse_data(replace(data, splits={"train": data.train}), ["I"])
+
+
+def test_validation_is_counted(data: Prepared) -> None:
+    assert validation_of(data) == (4, 48)
+    assert validation_of(replace(data, splits={"train": data.train})) == (0, 0)
 
 
 def test_labels_must_be_complete(data: Prepared) -> None:

@@ -108,6 +108,38 @@ def test_what_is_no_table_of_a_sweep(tmp_path: Path) -> None:
             draw_sweep([table, tmp_path / other], "test", out)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            b"method,varied,value,validation\nen,k,1,5\n",
+            "line 2: the table has no column 'test' .it has method, ",
+        ),
+        (
+            b"method,varied,value,test,spread\nan,k,1,5,\nen,k,1,abc,\n",
+            "line 3: column 'test' .* 'abc': mend it",
+        ),
+        (b"method,varied,value,test,spread\nen,k,1,50,5x\n", "line 2: column 'spread' .* 0 on, .* '5x'"),
+        (b"method,varied,value,test,spread\nen,k,1,nan,\n", "from 0 to 100, or empty, not 'nan'"),
+        (b"method,varied,value,test,spread\nen,k,1,5,inf\n", "from 0 on, or empty, not 'inf'"),
+        (b"method,varied,value,test,spread\nen,k,1,101,\n", "from 0 to 100, or empty, not '101'"),
+        (b"method,varied,value,test,spread\nen,k,1\n", "line 2: the header has 5 columns, this has 3"),
+        (b"method,varied,value,labels,mAP,spread\nen,k,1,1,5,\n", "line 2: the table has no column 'split'"),
+        (b"\x89PNG\r\n\xff\xfe", "table.csv is not text in UTF-8 .line 1: invalid start byte 0x89"),
+        (b"", "table.csv is empty: the first line must name the columns"),
+    ],
+)
+def test_a_table_that_somebody_has_broken(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "table.csv").write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        draw_sweep([tmp_path / "table.csv"], "test", tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_infinity_is_a_word_on_the_axis() -> None:
+    assert _in_order(["inf", "2", "1", "nan"]) == ["1", "2", "inf", "nan"]
+
+
 def test_tables_of_other_data_are_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_table_of(tmp_path / name)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
+from sparselabel.method import layout
 from sparselabel.method.selective import SelectiveUnknown
 from sparselabel.run_folder import RunFolder
 from sparselabel.train import prior
@@ -140,6 +141,6 @@ def test_the_reading_has_it(marked: Prepared) -> None:
 
 
 def test_means_are_added_up_in_blocks_and_precisely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prior, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(layout, "ENTRIES_AT_ONCE", 6)
     scores = torch.tensor([[0.0, 2**-26], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.5, 0.0]])
     assert prior._means(scores) == (0.5, (1 + 2**-26) / 5)  # float32 would lose the small one

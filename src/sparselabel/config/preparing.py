@@ -84,6 +84,8 @@ class Sparsify:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ConfigError(f"share must be in (0, 1], not {self.share}")
+        if not 0 <= self.label_seed < 2**32:
+            raise ConfigError(f"label_seed must be 0 or more and less than 2^32, not {self.label_seed}")
         for name in ("positives", "negatives"):
             if getattr(self, name) < ALL:
                 raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")

@@ -13,7 +13,7 @@ WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model ne
 
 
 DEFAULT_METHOD = "pu"
-"""What somebody who knows nothing should take: the best over all data and kinds of labels we measured."""
+"""What somebody who knows nothing should take: the best on average over the kinds of labels we measured."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,10 @@ class TrainConfig:
             "there is nothing to train: --head.epochs and --full.epochs are both 0",
         )
         refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
+        refuse(
+            self.output_stride not in (None, 8, 16, 32),
+            f"output_stride must be 8, 16 or 32, not {self.output_stride}",
+        )
         refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
         refuse(
             self.frozen and self.head.epochs == 0,

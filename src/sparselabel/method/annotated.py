@@ -54,7 +54,7 @@ class AnnotationLikelihood(Part):
         """Find every class's chance to be annotated, and its margin."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         annotated, negatives, unknown = (
-            total((layout.observed == label).sum(dim=0)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
+            total(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
         )
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         # A class that nobody annotated has no positives to learn from: its unknown labels are negative.

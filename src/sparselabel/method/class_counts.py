@@ -183,8 +183,9 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     """Expected positives from some random pictures with complete labels.
 
     K is their mean number of classes. Classes share K·N by their annotated labels (P1 eq. 3); the larger the
-    sample, the more a class's own count in it weighs. K's spread is a bootstrap over the counted pictures. A
-    class's is Wilson's interval of its own count, which has a width for a class that was never seen, too.
+    sample, the more a class's own count in it weighs; what a class cannot take, as no class is in more than
+    all pictures, the others share. K's spread is a bootstrap over the counted pictures. A class's is Wilson's
+    interval of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
         raise DataError("the counted pictures must have the data's classes, in the same order")
@@ -198,28 +199,43 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
         )
     annotated = annotated_positives(observed.values)
     counts = (complete.values == POSITIVE).astype(np.float64)
-
-    def estimate(sample: Floats) -> Floats:
-        own = sample.mean(0) * len(observed)
-        shares = own.sum() * annotated / annotated.sum()
-        weight = len(sample) / (len(sample) + OWN_COUNT * len(annotated))
-        mixed = np.where(annotated > 0, weight * own + (1 - weight) * shares, 0.0)
-        mixed *= own.sum() / max(mixed.sum(), 1e-12)
-        return bounded(mixed, observed.values)
-
-    random = np.random.default_rng(seed)
-    size = len(counts)
-    draws = [estimate(counts[random.integers(0, size, size)]).sum() for _ in range(DRAWS)]
-    k_low, k_high = np.quantile(draws, (0.025, 0.975)) / len(observed)
-    expected = estimate(counts)
-    least, most = (bounded(len(observed) * share, observed.values) for share in wilson(counts.sum(0), size))
-    low, high = np.minimum(least, expected), np.maximum(most, expected)
+    size, pictures = len(counts), len(observed)
+    own = counts.mean(0) * pictures
+    weight = size / (size + OWN_COUNT * len(annotated))
+    mixed = weight * own + (1 - weight) * own.sum() * annotated / annotated.sum()
+    most = pictures - observed.counts(NEGATIVE)
+    known = annotated > 0
+    expected = np.zeros(len(annotated))
+    expected[known] = shared_out(own.sum(), mixed[known], annotated[known], most[known])
+    drawn = np.random.default_rng(seed).integers(0, size, (DRAWS, size))
+    k = expected.sum() / pictures
+    k_low, k_high = np.quantile(counts.sum(1)[drawn].mean(1), (0.025, 0.975))
+    # What is annotated is there for sure.
+    k_low, k_high = min(max(k_low, annotated.sum() / pictures), k), max(k_high, k)
+    low, high = (bounded(pictures * share, observed.values) for share in wilson(counts.sum(0), size))
+    low, high = np.minimum(low, expected), np.maximum(high, expected)
     few = size < FEWEST_COUNTED
     why = f"counted in {size:,} pictures" + (f": fewer than {FEWEST_COUNTED}" if few else "")
     return ClassCounts(
         "counted", observed.classes, len(observed), annotated, expected, low, high,
         (float(k_low), float(k_high)), not few, why,
     )  # fmt: skip
+
+
+def shared_out(amount: float, weights: Floats, least: Counts, most: Counts) -> Floats:
+    """(L,) Numbers in proportion to ``weights`` (above 0) that add up to ``amount``, each within its bounds.
+
+    Where the bounds do not let them, the nearest they can. All have one factor, found by halving.
+    """
+    low, high = 0.0, float(np.max(most / np.maximum(weights, 1e-12), initial=0.0))
+    for _ in range(100):
+        factor = (low + high) / 2
+        if np.clip(factor * weights, least, most).sum() < amount:
+            low = factor
+        else:
+            high = factor
+    shares: Floats = np.clip(high * weights, least, most)
+    return shares
 
 
 def wilson(seen: Floats, size: int) -> tuple[Floats, Floats]:

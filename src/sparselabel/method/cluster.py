@@ -32,7 +32,7 @@ from sparselabel.method.base import (
 )
 from sparselabel.method.cells import BoxRule, cell_labels
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.layout import ROWS_AT_ONCE, Layout, Memory
+from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.rows import RowMemory
 from sparselabel.method.selective import SelectiveUnknown, annotated
 
@@ -73,8 +73,8 @@ class PseudoLabels(Part):
     def prepare(self, layout: Layout) -> None:
         """Find the pictures without a label, and make room for theirs."""
         self.layout = layout
-        labelled = torch.cat([annotated(some) for some in torch.split(layout.observed, ROWS_AT_ONCE)])
-        positive = [(some == POSITIVE).any(dim=1) for some in torch.split(layout.observed, ROWS_AT_ONCE)]
+        labelled = torch.cat([annotated(some) for some in layout.pieces()])
+        positive = [(some == POSITIVE).any(dim=1) for some in layout.pieces()]
         self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labelled]
         self._useful = int(total(torch.tensor(len(self.without)))) > 0
         if not self._useful:

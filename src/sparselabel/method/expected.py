@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part, Progress, Step, not_begun
 from sparselabel.method.class_counts import within_bounds
-from sparselabel.method.layout import ENTRIES_AT_ONCE, Layout
+from sparselabel.method.layout import Layout, rows_at_once
 from sparselabel.method.memory import RunningScores
 from sparselabel.method.selection import Piece, Threshold, best_rows, nobody
 from sparselabel.method.terms import Expected, checked_counts, refuse_too_many
@@ -65,9 +65,7 @@ class ExpectedLabels(Part):
     def prepare(self, layout: Layout) -> None:
         """Count the annotations of every class."""
         self.layout = layout
-        annotated, negatives = (
-            total((layout.observed == label).sum(dim=0)) for label in (POSITIVE, NEGATIVE)
-        )
+        annotated, negatives = (total(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         self.wanted = positives - annotated
@@ -94,5 +92,5 @@ class ExpectedLabels(Part):
 
     def _pieces(self) -> Iterator[Piece]:
         observed, rows = self.layout.observed, self.layout.rows
-        for slots in self.scores.rows.chunks(max(1, ENTRIES_AT_ONCE // observed.shape[1])):
+        for slots in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
             yield Piece(rows[slots], self.scores.rows.read(slots), observed[slots] == UNKNOWN)

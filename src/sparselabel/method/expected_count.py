@@ -111,7 +111,7 @@ def _from_scores(
             f"{MOST_CLASSES}): {COUNT}"
         )
     random = np.random.default_rng(seed)
-    if labelled > MOST_PICTURES:
+    if len(rows) > MOST_PICTURES:
         rows = np.sort(random.choice(rows, MOST_PICTURES, replace=False))
     values = torch.from_numpy(observed[rows][:, known])
     labels = (values == POSITIVE).float()

@@ -18,7 +18,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.layout import ENTRIES_AT_ONCE, ROWS_AT_ONCE, Layout, Memory
+from sparselabel.method.layout import Layout, Memory, rows_at_once
 from sparselabel.method.memory import RunningScores, checked_momentum
 from sparselabel.method.rounding import Dither
 from sparselabel.method.rows import RowMemory
@@ -85,7 +85,7 @@ class HeatMaps(Part):
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else min(self.top, classes)
-        pieces = torch.split(layout.observed, ROWS_AT_ONCE) if len(layout.observed) else ()
+        pieces = layout.pieces() if len(layout.observed) else ()
         annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
             raise ConfigError(
@@ -209,7 +209,7 @@ class HeatMaps(Part):
 
     def _best_classes(self, slots: Tensor) -> Tensor:
         # Few numbers are kept of each row and many are looked at: not all these rows at once.
-        at_once = max(1, ENTRIES_AT_ONCE // self.layout.observed.shape[1])
+        at_once = rows_at_once(self.layout.observed.shape[1])
         return torch.cat([self._best_of(some) for some in torch.split(slots, at_once)])
 
     def _best_of(self, slots: Tensor) -> Tensor:

@@ -12,10 +12,19 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.errors import DataError
 
-ROWS_AT_ONCE = 2**16
-"""Of labels that are looked at: of a million rows a mask of all would be gigabytes."""
-ENTRIES_AT_ONCE = 2**21
-"""Of scores that are looked at, rows times classes: a bound on what is copied out of a memory."""
+ENTRIES_AT_ONCE = 2**19
+"""Rows times classes that are looked at: of a million rows a mask of all labels would be gigabytes. The
+choice of rows takes about 200 bytes for each."""
+
+
+def rows_at_once(classes: int) -> int:
+    """Rows with at most ``ENTRIES_AT_ONCE`` numbers, but at least one row."""
+    return max(1, ENTRIES_AT_ONCE // max(1, classes))
+
+
+def in_pieces(values: Tensor) -> tuple[Tensor, ...]:
+    """Rows (n, L) in pieces (c, L) of a bounded size, at least one piece."""
+    return torch.split(values, rows_at_once(values.shape[1]))
 
 
 class Memory:
@@ -65,7 +74,18 @@ class Layout:
     @cached_property
     def has_negatives(self) -> bool:
         """Whether any label of this process is an observed negative."""
-        return any(bool((some == NEGATIVE).any()) for some in torch.split(self.observed, ROWS_AT_ONCE))
+        return any(bool((some == NEGATIVE).any()) for some in self.pieces())
+
+    def pieces(self) -> tuple[Tensor, ...]:
+        """The labels (c, L) in pieces of a bounded size, at least one."""
+        return in_pieces(self.observed)
+
+    def counts(self, label: int) -> Tensor:
+        """(L,) int64 How many labels of every class are ``label``, in this process."""
+        counts = torch.zeros(self.observed.shape[1], dtype=torch.int64)
+        for some in self.pieces():
+            counts += (some == label).sum(dim=0)
+        return counts
 
     def slots(self, rows: Tensor) -> Tensor:
         """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""

@@ -59,7 +59,7 @@ class Ignored(Part):
 
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
-        if total((layout.observed == NEGATIVE).sum()) == 0:
+        if total(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("iu")
 
     def forward(self, step: Step) -> Targets:

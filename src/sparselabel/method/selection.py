@@ -17,7 +17,7 @@ from sparselabel.method.across import total
 
 DIGIT = 8
 SCORE_BITS = 32
-HELD_ENTRIES = 2**22  # once so few entries agree with the digits found, they are kept at hand
+HELD_ENTRIES = 2**20  # once so few entries agree with the digits found, they are kept at hand
 
 
 class Threshold(NamedTuple):
@@ -77,6 +77,8 @@ def best_rows(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) 
             size += len(ranks)
             if size <= HELD_ENTRIES:
                 kept.append((of_class, ranks))
+            else:
+                kept.clear()
         if size <= HELD_ENTRIES and kept:
             held = torch.cat([part for part, _ in kept]), torch.cat([part for _, part in kept])
         from_top = total(counts).flip(1).cumsum(1)

@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Progress, Step, Survey, Targets, at_least_float32
 from sparselabel.method.keeping import make_memory
-from sparselabel.method.layout import ENTRIES_AT_ONCE, Layout, Memory
+from sparselabel.method.layout import Layout, Memory, rows_at_once
 from sparselabel.method.readings import checked_share, positive_targets
 from sparselabel.method.rows import RowMemory
 from sparselabel.method.selection import Piece, best_rows
@@ -70,7 +70,7 @@ class SoftLabels(Part):
         """Count the unknown labels of every class and make room."""
         self.layout = layout
         classes = layout.observed.shape[1]
-        self.unknown = total((layout.observed == UNKNOWN).sum(dim=0))
+        self.unknown = total(layout.counts(UNKNOWN))
 
         def start(slots: Tensor) -> Tensor:
             return torch.full((len(slots), classes), -1.0)
@@ -126,7 +126,7 @@ class SoftLabels(Part):
         return {"soft": self.rows}
 
     def _chunks(self) -> Iterator[Tensor]:
-        return self.rows.chunks(max(1, ENTRIES_AT_ONCE // self.layout.observed.shape[1]))
+        return self.rows.chunks(rows_at_once(self.layout.observed.shape[1]))
 
     def _pieces(self) -> Iterator[Piece]:
         return (self._piece(slots) for slots in self._chunks())

@@ -147,3 +147,11 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
                 f"x, y, w, h){way_out}"
             )
     return judged
+
+
+def validation_of(data: Prepared) -> tuple[int, int]:
+    """Pictures and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
+    if "val" not in data.splits:
+        return 0, 0
+    part = data.split("val")
+    return len(part), int((part.observed.values != UNKNOWN).sum())

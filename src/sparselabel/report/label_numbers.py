@@ -3,15 +3,15 @@
 Draws P3 figure 1: one table for each share of the training pictures, a curve for each method.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.errors import ConfigError, DataError
+from sparselabel.report.compared import lines_of_table
 from sparselabel.report.page import COLOURS, MARKERS, Table, new_figure, save, style
 
-NEEDED = {"method", "training_labels", "test", "spread"}
+NEEDED = ("method", "training_labels", "test", "spread")
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,10 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
 def _read(table: Path) -> Iterator[Point]:
     if not table.is_file():
         raise DataError(f"there is no table {table}: `sparselabel compare` writes one")
-    with table.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    if not lines or not {*lines[0]} >= NEEDED:
-        raise DataError(f"{table} has no numbers of labels: `sparselabel compare` writes tables that have")
-    if "varied" in lines[0]:
-        raise DataError(f"{table} varies a setting: `sparselabel figure sweep` draws that")
-    for line in lines:
-        if line["test"] and line["training_labels"]:
-            spread = float(line["spread"]) if line["spread"] else None
-            yield Point(line["method"], int(line["training_labels"]), float(line["test"]), spread)
+    no_numbers = f"{table} has no numbers of labels: `sparselabel compare` writes tables that have"
+    for line in lines_of_table(table, NEEDED, no_numbers):
+        if "varied" in line.cells:
+            raise DataError(f"{table} varies a setting: `sparselabel figure sweep` draws that")
+        mean, labels = line.number("test", most=100), line.number("training_labels")
+        if mean is not None and labels is not None:
+            yield Point(line["method"], int(labels), mean, line.number("spread"))

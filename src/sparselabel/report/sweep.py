@@ -4,7 +4,7 @@ Draws P1 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and P3's 
 table-by-labels.csv P1 fig. 5d.
 """
 
-import csv
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparselabel.errors import ConfigError, DataError, RunError, nearest
+from sparselabel.report.compared import lines_of_table
 from sparselabel.report.page import COLOURS, MARKERS, Table, new_figure, save, style
 from sparselabel.run_folder import RunFolder
 
@@ -94,24 +95,18 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
     """The points of a table; where there are several, its folder's name tells its curves apart."""
     if not table.is_file():
         raise DataError(f"there is no table {table}: `sparselabel compare ... --vary NAME V1 V2` writes one")
-    with table.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    if not lines or not {*NEEDED} <= {*lines[0]}:
-        raise DataError(
-            f"{table} is no table of a varied setting: `sparselabel compare ... --vary` writes one"
-        )
-    for line in lines:
-        by_labels = "labels" in line
+    no_table = f"{table} is no table of a varied setting: `sparselabel compare ... --vary` writes one"
+    for line in lines_of_table(table, NEEDED, no_table):
+        by_labels = "labels" in line.cells
         if by_labels and line["split"] != SPLITS[split]:
             continue
-        mean = line["mAP" if by_labels else SPLITS[split]]
+        mean = line.number("mAP" if by_labels else SPLITS[split], most=100)
         # table.csv has the spread of the test alone.
-        spread = line["spread"] if by_labels or split == "test" else ""
+        spread = line.number("spread") if by_labels or split == "test" else None
         curve = f"{line['method']} ({table.resolve().parent.name})" if several else line["method"]
-        if mean:
+        if mean is not None:
             labels = line["labels"] if by_labels else ""
-            around = float(spread) if spread else None
-            yield Point(curve, line["varied"], line["value"], labels, float(mean), around)
+            yield Point(curve, line["varied"], line["value"], labels, mean, spread)
 
 
 def _figure(points: Sequence[Point], title: str) -> "Figure":
@@ -235,8 +230,8 @@ def _is_wide(places: dict[str, float]) -> bool:
 
 
 def _is_number(text: str) -> bool:
+    """Whether it has a place on an axis: "inf" and "nan" are words."""
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

@@ -22,7 +22,7 @@ from sparselabel.data.readers.table_cells import open_cells
 from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.json_file import write_json
 from sparselabel.method.catalog import parsed, settings_of
-from sparselabel.method.layout import ROWS_AT_ONCE
+from sparselabel.method.layout import in_pieces
 from sparselabel.method.readings import no_negatives
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
@@ -164,6 +164,6 @@ def _mean_scores(config: TrainConfig, inputs: Inputs, folder: Path, train: Train
 def _means(scores: Tensor) -> tuple[float, ...]:
     """The mean of each column, block by block: torch would copy all scores to add them up precisely."""
     sums = torch.zeros(scores.shape[1], dtype=torch.float64)
-    for some in torch.split(scores, ROWS_AT_ONCE):
+    for some in in_pieces(scores):
         sums += some.sum(dim=0, dtype=torch.float64).cpu()
     return tuple((sums / len(scores)).tolist())

@@ -1,4 +1,5 @@
 import json
+import math
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -71,6 +72,36 @@ def test_boxes_without_area_are_counted_and_the_first_is_named(tmp_path: Path) -
     assert train.labels.values[1].tolist() == [NEGATIVE, NEGATIVE, POSITIVE]
     assert train.marks.classes.tolist() == [1, 0, 2]
     assert train.marks.is_point.tolist() == [False, False, True]
+
+
+def test_a_point_lies_where_its_key_point_is(tmp_path: Path) -> None:
+    data = content()
+    point = {"id": 7, "image_id": 9, "category_id": 90, "bbox": [0, 0, 0, 0], "num_keypoints": 1}
+    data["annotations"].append(
+        point | {"keypoints": [0, 0, 0, 50, 25, 2, 7, 7, 1]}
+    )  # the first is not labelled
+    marks = coco.read(write(tmp_path, data)).splits["train"].marks
+    assert marks.is_point.tolist() == [False, False, True]
+    assert marks.centres[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([500, 25, 2], "the key point 500, 25 lies outside its picture of 200 x 100 pixels"),
+        ([math.nan, 25, 2], "the key point nan, 25 lies outside its picture"),
+        ([5, 25], r"its keypoints are \[5, 25\]: they must be x, y and visibility"),
+        ([5, 25, 0], r"its keypoints are \[5, 25, 0\]: .* one of them labelled"),
+        (["a", 25, 2], "they must be x, y and visibility"),
+        (None, "its keypoints are None"),
+    ],
+)
+def test_a_wrong_key_point_is_named(tmp_path: Path, given: Any, why: str) -> None:
+    data = content()
+    point = {"id": 7, "image_id": 9, "category_id": 90, "bbox": [0, 0, 0, 0], "num_keypoints": 1}
+    data["annotations"].append(point | {"keypoints": given})
+    with pytest.raises(DataError, match=f"annotation 7.*{why}"):
+        coco.read(write(tmp_path, data))
 
 
 def test_masks_of_polygons_and_run_lengths(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def read(
     A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
-    the order of the image ids as strings. A box without extent is a point if it has keypoints; other
-    boxes without area inside the picture are no marks, which is said.
-    Masks are those of the marks; crowd regions are neither.
+    the order of the image ids as strings. A box without extent is a point, its first labelled key point, if
+    it has one; other boxes without area inside the picture are no marks, which is said. Masks are those of
+    the marks; crowd regions are neither.
 
     Parameters
     ----------

@@ -131,6 +131,11 @@ def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, M
             if index is not None and table.values[row, index] == POSITIVE:
                 marks.add(row, index, item.box)
                 masks.add(mask)
+            elif index is not None and not item.difficult:
+                raise DataError(
+                    f"{root / path}: object {item.number} is a {item.label}, which ImageSets/Main/{item.label}_"
+                    "*.txt says is not on the picture (-1, or 0 for difficult ones): mend one of the two"
+                )
     pictures.finish(root)
     if lost:
         warn_of_lost_boxes(root / "Annotations", len(lost), lost[0])
@@ -159,7 +164,8 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
         )
         inside, label = box.clipped(), item.findtext("name", "").strip()
         if inside is not None:
-            objects.append(Object(number, label, inside))
+            difficult = item.findtext("difficult", "0").strip() == "1"
+            objects.append(Object(number, label, inside, difficult))
         else:
             said = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
             lost.append(f"{file.name}, object {number}, {label!r}, {said}")
