@@ -18,6 +18,7 @@ from sparselabel.config import (
     Machine,
     Phase,
     Preparation,
+    Query,
     Settings,
     Sparsify,
     TrainConfig,
@@ -90,7 +91,8 @@ CHANGED = TrainConfig(
     weights='a "quoted" \\ path/Übung 漢字.pth',
     partial_weights=True,
     output_stride=16,
-    classifier="tscam",
+    classifier="query2label",
+    query=Query(width=256, self_attention="first"),
     boost=5.0,
     frozen=True,
     views=Views(
@@ -213,6 +215,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     ("kind", "values", "said"),
     [
         (Sparsify, {"share": 0.0}, r"share must be in \(0, 1\], not 0.0"),
+        (Sparsify, {"label_seed": -1}, r"label_seed must be 0 or more and less than 2\^32, not -1"),
+        (TrainConfig, {"output_stride": 5}, "output_stride must be 8, 16 or 32, not 5"),
         (Sparsify, {"share": 1.1}, r"share must be in \(0, 1\], not 1.1"),
         (Sparsify, {"share": math.nan}, r"share must be in \(0, 1\], not nan"),
         (Sparsify, {"positives": -2}, "positives must be a count, or -1 for all, not -2"),

@@ -34,6 +34,16 @@ def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "may not fit" not in said
 
 
+def test_what_comes_before_training_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    phase = PhaseCost("head", 1, 10, 8, 0.5, 0, 0.0, 10**9, 0, 10**6)
+    show(RunCost((phase,), 0, 10**6, 0, 6.0, 0, 0, 0, 10**9, 10**9, 4.0, 30.0, 0))
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "time: about 45 s, of which 6 s for features, 4 s to estimate expected positives, "
+        "30 s for the run that finds the prior"
+    ) in said
+
+
 def test_a_disk_that_may_be_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     phase = PhaseCost("full", 5, 10, 8, 0.5, 0, 0.0, 10**9, 0, 18 * 10**6)
     show(RunCost((phase,), 0, 0, 0, 0.0, 0, 3 * 10**6, 0, 64 * 10**9, 45 * 10**6))

@@ -43,15 +43,18 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
     assert "4 of 4 runs were finished before" in again.err
     assert "where they see things" not in again.err  # judged before
     other = command(*asked, "--draws", 1, "--point-seconds", 3, *TINY)
-    assert other == 1
-    assert "patchml with SP for 1/2 of the budget, draw 0, seed 0: " in other.err
-    assert "was begun on other data" in other.err
+    assert other == 2
+    assert "the runs in plan were bought with --point-seconds 1.4, not 3: give what they were" in other.err
+    assert "or choose another --out" in other.err
+    other = command("plan", sample, "--budget", 1.5, *asked[4:], "--draws", 1, *TINY)
+    assert other == 2
+    assert "the runs in plan were bought with --budget 1, not 1.5: give" in other.err
 
 
 def test_refused_before_training(command: Command, sample: Path, tmp_path: Path) -> None:
-    done = command("plan", sample, "--budget", 1, *TINY)
+    done = command("plan", sample, "--budget", 1, "--kinds", "I", *TINY)
     assert done == 2
-    assert "0.1333 hours answer every question about 40 pictures (12 classes, 1 s an answer)" in done.err
+    assert "0.1333 hours answer every question about 40 pictures with annotation I" in done.err
     done = command("plan", sample, "--budget", 0.005, *TINY, "--draws", 9)
     assert done == 2
     assert "none is a yes" in done.err

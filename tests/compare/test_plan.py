@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.compare.plan import plan
+from sparselabel.compare.plan import note_on_preset, plan
 from sparselabel.config import FullPhase, HeadPhase, Settings, TrainConfig
 from sparselabel.errors import ConfigError
 from sparselabel.vary import CHOOSE, Varied, choices
@@ -72,6 +72,31 @@ def test_each_method_takes_the_settings_it_has() -> None:
         Settings(smoothing=0.3),
         Settings(expected_positives=2.5),
     ]
+
+
+def test_each_method_takes_the_preset_if_it_has_it() -> None:
+    base = replace(BASE, settings=Settings(preset="voc", share=0.1))
+    planned = plan(base, ["an", "asl", "ll-r+cl", "em"], [0], OUT)
+    assert [run.config.settings for run in planned] == [
+        Settings(),
+        Settings(),
+        Settings(preset="voc", share=0.1),
+        Settings(preset="voc"),
+    ]
+    assert note_on_preset(["an", "asl", "em"], "voc") == [
+        "preset voc: an, asl keep their defaults, as they have none"
+    ]
+    assert note_on_preset(["em", "gr"], "voc") == note_on_preset(["em", "asl"], None) == []
+    with pytest.raises(ConfigError, match="none of the methods an, asl has a preset 'voc'"):
+        plan(replace(BASE, settings=Settings(preset="voc")), ["an", "asl"], [0], OUT)
+
+
+def test_a_preset_that_is_varied_is_not_dropped() -> None:
+    # Runs that differ in nothing but their name would say that the presets are equal.
+    planned = plan(BASE, ["asl"], [0], OUT, varied=Varied("settings.preset", ("q2l",)))
+    assert [run.config.settings.preset for run in planned] == ["q2l"]
+    planned = plan(BASE, ["asl", "em"], [0], OUT, varied=Varied("settings.preset", ("voc", "coco")))
+    assert [run.config.settings.preset for run in planned] == ["voc", "coco"] * 2  # refused by asl itself
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:

@@ -1,5 +1,6 @@
 """Budgets on the way of preparing: what is observed, where points lie, and P2's counts at COCO's size."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def made(source: Source, out: Path, how: Preparation) -> Prepared:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # of classes that nobody bought
         return prepare(source, out, how)
+
+
+def test_a_budget_that_buys_nothing_is_refused(drawn: Source) -> None:
+    with pytest.raises(
+        ConfigError, match=r"budget 0.001 buys nothing: 720 answers .* one costs at least 0.0014"
+    ):
+        annotate(drawn.splits["train"], budget(budget=0.001))
 
 
 @pytest.mark.parametrize("kind", ["SP", "AP"])
@@ -147,6 +155,7 @@ def test_the_counts_of_p2() -> None:
         ({"budget": None}, r"needs its size, as --budget 0.02 .* or --answers 1000, and neither is given"),
         ({"answers": 3}, "or --answers 1000, not both"),
         ({"budget": 2.0}, r"budget must be a share in \(0, 1\].* not 2.0: 2 % is --budget 0.02"),
+        ({"budget": 0.0, "annotate": "AB"}, r"budget must be a share above 0, where 1 is .* not 0.0"),
         ({"budget": None, "answers": 0}, "answers must be 1 or more, not 0"),
         ({"sparsify": "none"}, "budget 0.5 is for budget, not for sparsify none: give --sparsify budget, or"),
         ({"sparsify": "uniform", "budget": None, "annotate": "SP"}, "annotate SP is for budget, not for"),
@@ -165,3 +174,19 @@ def test_what_cannot_be_bought_is_said_before_pictures_are_opened(drawn: Source,
         prepare(bare, tmp_path / "out", budget(annotate="SB"))
     with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 pictures"):
         prepare(bare, tmp_path / "out", budget(budget=None, answers=999))
+
+
+def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: Path) -> None:
+    train = drawn.splits["train"]
+    most = 1 + 6 * len(train.marks) / 720
+    how = budget(annotate="AB", budget=most, validation=0)
+    bought = made(drawn, tmp_path / "all", how).made["bought"]["train"]
+    assert (bought["answers"], bought["boxes"]) == (720, len(train.marks))
+    assert bought["seconds"] == 720 * most
+    elsewhere = replace(drawn, root=tmp_path / "nowhere")  # said before pictures are opened
+    for kind, cost, share in (("AB", "flat", most), ("SP", "flat", 84.9 / 80), ("SB", "flat", 101 / 80)):
+        more = budget(annotate=kind, cost=cost, budget=share + 0.01)
+        least = math.floor(share * 1e4) / 1e4
+        said = rf"annotation {kind} of every class .* costs {share:.6g} of .* at most --budget {least:g}"
+        with pytest.raises(ConfigError, match=said):
+            prepare(elsewhere, tmp_path / "out", more)

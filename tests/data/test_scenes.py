@@ -196,3 +196,9 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(DataError, match="wide, not 100000: a few hundred will do"):
         make(Path("unused"), size=100_000)
     assert not Path("unused").exists()
+
+
+def test_a_seed_is_not_negative(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the seed of scenes must not be negative, but is -1"):
+        make(tmp_path / "out", train=2, test=2, seed=-1)
+    assert not (tmp_path / "out").exists()

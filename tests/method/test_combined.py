@@ -9,7 +9,9 @@ import torch
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Progress, batch_mean
 from sparselabel.method.catalog import (
+    CONSISTENCY,
     METHODS,
+    UNLABELLED,
     Combination,
     build_method,
     combinations,
@@ -67,11 +69,30 @@ def test_what_combines() -> None:
         ("patchml+asl", r"patchml does not combine with the element asl, as it brings an element of its own"),
         ("an+cluster", r"an does not combine with cluster, .* leaves out, as iu, csl-i, patchml, csl-p can"),
         ("fixmatch+cluster", r"fixmatch does not combine with cluster"),
-        ("patchml+scl+cluster", r"there is no method 'patchml\+scl\+cluster'"),
+        ("patchml+scl+cluster", r"stand in the order READING\+.*: write patchml\+cluster\+scl "),
         ("en+slc", r"there is no method 'en\+slc': did you mean 'en\+scl'\? known: an, an-ls, asl,"),
-        ("en+asl+focal", r"there is no method 'en\+asl\+focal'"),
-        ("en+cl+scl", r"there is no method 'en\+cl\+scl'"),
-        ("scl", r"there is no method 'scl'.*some combine: READING\+ELEMENT\+CONSISTENCY"),
+        (
+            "en+asl+focal",
+            r"^en\+asl\+focal: asl and focal are each the loss of one label .*: take one",
+        ),
+        ("en+asl+hill+cl", r"asl and hill are each the loss of one label"),
+        (
+            "en+cl+scl",
+            r"^en\+cl\+scl: cl and scl each hold the model to what it said before, and a",
+        ),
+        ("iu+cluster+fixmatch", r"cluster and fixmatch each put pictures without labels to use"),
+        ("en+splc", r"en and splc each say what an unknown label counts as, and a method has one: take one"),
+        ("en+em+apl", r"en and em\+apl each say what an unknown label counts as"),
+        ("pu+scl+en", r"pu and en each say what"),
+        ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
+        ("asl+en+scl", r"write en\+asl\+scl "),
+        ("asl+ll-r", r"^ll-r\+asl: ll-r does not combine with the element asl"),  # in neither order
+        ("scl+role", r"^role\+scl: role does not combine with scl, as its label estimates"),
+        ("en+boostlu+scl", r"BoostLU is a part of the head, .*: give --method en\+scl --boost 5"),
+        ("boostlu", r"give --method an --boost 5"),
+        ("scl", r"^scl: scl is added to a method: name that first, as in en\+scl"),
+        ("cluster", r"as in iu\+cluster"),
+        ("en+xyz", r"there is no method 'en\+xyz'.*some combine: READING\+ELEMENT\+CONSISTENCY"),
         ("+scl", r"there is no method '\+scl'"),
         ("", r"there is no method ''"),
     ],
@@ -79,6 +100,20 @@ def test_what_combines() -> None:
 def test_the_rest_is_refused_with_the_reason(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make_method(name)
+
+
+def refusal(name: str) -> str:
+    try:
+        parsed(name)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_any_two_known_parts_are_a_method_or_refused_with_a_reason() -> None:
+    known = [*METHODS, *CONSISTENCY, *UNLABELLED, "boostlu"]
+    said = [refusal(f"{one}+{two}") for one in known for two in known]
+    assert not any("there is no method" in words for words in said)
 
 
 def test_a_combination_by_hand() -> None:
@@ -118,6 +153,16 @@ def test_a_sum_becomes_a_mean_beside_consistency() -> None:
         alone, _ = build_method(name, OBSERVED)(make_step(SCORES.logit(), OBSERVED))
         beside, _ = build_method(f"{name}+scl", OBSERVED)(make_step(SCORES.logit(), OBSERVED))
         torch.testing.assert_close(alone["labels"] / 6, beside["labels"])
+
+
+@pytest.mark.parametrize("added", ["cl", "scl"])
+def test_a_preset_does_not_bring_its_scale_into_a_combination(added: str) -> None:
+    step = make_step(SCORES.logit(), OBSERVED)
+    alone, _ = build_method("asl", OBSERVED, preset="q2l")(step)
+    beside, _ = build_method(f"asl+{added}", OBSERVED, preset="q2l")(step)
+    by_hand = sum(-(p**2) * math.log(1 - p) for p in (0.4, 0.2, 0.1, 0.6)) - math.log(0.7) - math.log(0.9)
+    assert float(alone["labels"]) == pytest.approx(1000 * by_hand / 6)
+    assert float(beside["labels"]) == pytest.approx(by_hand / 6)
 
 
 def test_parts_of_a_combination() -> None:

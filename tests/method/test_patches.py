@@ -8,7 +8,7 @@ import torch
 
 from sparselabel.data.frame import Frame
 from sparselabel.data.marks import Marks
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.base import Progress, Step
 from sparselabel.method.patches import PatchLoss
 from sparselabel.model.output import Output
@@ -62,3 +62,24 @@ def test_refusals() -> None:
     nothing = Step(torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (Frame.whole(1),), PROGRESS)
     with pytest.raises(ConfigError, match="needs Output"):
         PatchLoss()(nothing)
+
+
+def test_marks_that_contradict_the_labels_are_refused() -> None:
+    maps = torch.zeros(1, 3, 2, 2)
+
+    def at(row: int, index: int, size: float = 0) -> Marks:
+        return Marks(np.array([row]), np.array([index], np.int32), ZERO + 0.25, ZERO + size)
+
+    with pytest.raises(DataError, match=r"a point at 0.25, 0.25 of class 1 in row 0 of the step, .* absent"):
+        step(maps, at(0, 1))
+    with pytest.raises(DataError, match=r"a box at 0.25, 0.25 of class 1 in row 0"):
+        step(maps, at(0, 1, 0.5))
+    with pytest.raises(
+        DataError, match=r"a mark has row 5 and class 0, but the labels of the step are 1 × 3"
+    ):
+        step(maps, at(5, 0))
+    with pytest.raises(
+        DataError, match=r"a mark has row 0 and class 3, but the labels of the step are 1 × 3"
+    ):
+        step(maps, at(0, 3))
+    assert step(maps, at(0, 2)).marks is not None  # of an unknown class: nobody says that it is not there

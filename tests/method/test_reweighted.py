@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.method.base import Method, Progress, batch_mean, batch_sum
+from sparselabel.method.base import Method, Progress, ScaledMean, batch_mean, batch_sum
 from sparselabel.method.catalog import PRESETS, build_method, make_method, settings_of
 from sparselabel.method.elements import Asymmetric, Focal, Hill, cross_entropy
 from sparselabel.method.large_loss import LargeLoss
@@ -19,8 +19,9 @@ from sparselabel.method.readings import AssumedNegative, ConfidentNow
 from sparselabel.method.robust import GeneralisedRobust, Line
 from sparselabel.method.unknown import PseudoLabelled, SoftLabels
 from tests.conftest import Golden
+from tests.method import reference as single_positive
 from tests.method import reweighted_reference as reference
-from tests.method.steps import make_step, showing
+from tests.method.steps import make_step, showing, value_and_gradient
 
 Case = dict[str, Any]
 
@@ -84,6 +85,25 @@ def test_asl(reweighting: Golden) -> None:
             named = build_method("asl", observed, **dict(zip(names, settings, strict=True)))
             same(evaluated(named, logits, observed), plain, 1e-12)
     assert len(settings_seen) == 12
+
+
+def test_asl_of_query2label() -> None:
+    """Their own copy of asl: 1000 times the mean, scores clamped at 1e-5; they train it detached."""
+    cases = cases_of(Golden("q2l"), "q2l/asl_")
+    for case in cases:
+        logits, observed = inputs(case)
+        hyper = case["hyper"]
+        settings = (hyper["gamma_pos"], hyper["gamma_neg"], hyper["clip"])
+        detached, scale = hyper["detach_focal_weight"], 1000 / logits.numel()
+        theirs = differentiated(reference.asl, logits, observed, hyper["eps"], *settings, detached)
+        same((scale * theirs[0], scale * theirs[1]), golden_numbers(case), 1e-9)
+        plain = differentiated(reference.asl, logits, observed, 0.0, *settings, detached)
+        method = Method(AssumedNegative(), Asymmetric(*settings, detached), reduction=ScaledMean(1000.0))
+        found = evaluated(method, logits, observed)
+        same(found, (scale * plain[0], scale * plain[1]), 1e-9)
+        if detached and settings == (0, 2, 0):
+            same(evaluated(build_method("asl", observed, preset="q2l"), logits, observed), found, 1e-12)
+    assert len(cases) == 18
 
 
 def test_focal_is_asl_without_margin_and_with_a_gradient_through_the_focus(reweighting: Golden) -> None:
@@ -154,6 +174,26 @@ def test_large_losses(reweighting: Golden, peer: str) -> None:
     assert seen == {(name, True) for name in ("ll-r", "ll-ct", "ll-cp")} | {("ll-r", False), ("ll-ct", False)}
 
 
+@pytest.mark.parametrize("peer", ["llm", "boost"])
+@pytest.mark.parametrize("name", ["LL-R", "LL-Ct"])
+def test_more_large_losses_than_unknown_labels(reweighting: Golden, peer: str, name: str) -> None:
+    """The programs go on with observed positives: a defect. Here all unknown labels change, and no other."""
+    case = reweighting.cases[f"{peer}/k_over_unknown_{name}"]
+    logits, observed = inputs(case)
+    assert case["values"]["k"] == 11
+    assert int((observed == UNKNOWN).sum()) == case["values"]["n_unknown"] == 9
+    way = torch.where(observed == 1, 1.0, -1.0) * (name == "LL-Ct")  # each label the other way round, or none
+    released = differentiated(lambda x: (torch.nn.functional.softplus(way * x) * way.abs()).mean(), logits)
+    same(released, golden_numbers(case), 1e-9)
+    method = build_method(name.lower(), observed, share=case["hyper"]["delta_rel_percent"] / 100)
+    intended = differentiated(reference.large_loss, logits, name.lower(), observed, 9)
+    found = evaluated(method, logits, observed, case["hyper"]["epoch"] - 1)
+    same(found, intended, 1e-12)
+    positive = observed == 1
+    torch.testing.assert_close(found[1][positive], (torch.sigmoid(logits) - 1)[positive] / logits.numel())
+    assert not torch.allclose(found[1], golden_numbers(case)[1])
+
+
 def test_large_losses_with_observed_negatives(reweighting: Golden) -> None:
     for case in cases_of(reweighting, "boost/openimages"):
         logits, observed = inputs(case)
@@ -210,6 +250,23 @@ def test_em(reweighting: Golden) -> None:
         plain = differentiated(reference.em, logits, observed, 0.0, alpha, none, 0.0)
         method = build_method("em", observed, entropy_weight=alpha)
         same(evaluated(method, logits, observed), plain, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["an", "iun"])
+def test_baselines_of_em(reweighting: Golden, name: str) -> None:
+    cases = cases_of(reweighting, f"em/{name}_s")
+    for case in cases:
+        logits, observed = inputs(case)
+        truth = torch.from_numpy(case["inputs"].get("true_labels", case["inputs"]["labels"])).to(torch.int8)
+        theirs, plain = (
+            differentiated(
+                lambda x, e=epsilon, o=observed, t=truth: single_positive.loss(name, x, o, t, e), logits
+            )
+            for epsilon in (1e-5, 0.0)
+        )
+        same(theirs, golden_numbers(case), 1e-9)
+        same(value_and_gradient(build_method(name, observed), logits, observed, truth), plain, 1e-12)
+    assert len(cases) == 3
 
 
 def test_em_apl(reweighting: Golden) -> None:
@@ -416,10 +473,14 @@ def test_wrong_settings_are_refused() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
-    assert set(PRESETS[name]) == ({"q2l"} if name == "asl" else {"voc", "coco", "nus", "cub"})
+    known = {"asl": {"q2l"}, "splc": {"coco-75"}}
+    data = {"voc", "coco", "nus", "cub"} | ({"boostlu"} if name.startswith("ll-") else set())
+    assert set(PRESETS[name]) == known.get(name, data)
     for values in PRESETS[name].values():
         assert set(values) <= set(settings_of(name))
         make_method(name, **values)
+    assert float(vars(make_method("ll-ct", preset="boostlu").reading)["share"]) == 0.002
+    assert vars(make_method("splc+cl", preset="coco-75").reading)["threshold"] == 0.65
     method = make_method("ll-r", preset="coco", share=0.01)
     assert isinstance(method.reading, LargeLoss)
     assert method.reading.share == Fraction(1, 100)

@@ -40,11 +40,11 @@ def test_equals_the_authors_program(name: str) -> None:
     logits = torch.from_numpy(case["inputs"]["logits"]).double().requires_grad_()
     observed = torch.from_numpy(case["inputs"]["labels"]).to(torch.int8)
     losses, targets = method_of(case)(make_step(logits, observed))
-    # Their masks and weights are float32 inside; scores are clamped at 1e-8, which moves nothing here.
-    assert float(losses["labels"].detach()) == pytest.approx(case["values"]["loss64"], rel=2e-7)
+    # Their weights and exponents here are exact in float32; the clamp of scores at 1e-8 moves nothing.
+    assert float(losses["labels"].detach()) == pytest.approx(case["values"]["loss64"], rel=1e-12)
     (gradient,) = torch.autograd.grad(losses["labels"], logits)
     expected = torch.from_numpy(case["outputs"]["grad64"])
-    torch.testing.assert_close(gradient, expected, rtol=2e-6, atol=2e-7 * float(expected.abs().max()))
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
     if "weights" in case["outputs"]:
         assert torch.equal(targets.weight.float(), torch.from_numpy(case["outputs"]["weights"]).float())
 
@@ -54,6 +54,26 @@ def test_by_hand() -> None:
     logits, observed = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[1, 0, -1]], dtype=torch.int8)
     losses = SelectiveFocal(1, 2, 3)(logits, (observed == 1).double(), observed)
     assert losses.tolist()[0] == pytest.approx([math.log(2) / 2, math.log(2) / 4, math.log(2) / 8])
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.03])
+def test_numbers_that_float32_does_not_have(margin: float) -> None:
+    logits, observed = (
+        torch.tensor([[0.7, -0.4, 1.1]], dtype=torch.float64),
+        torch.tensor([[1, 0, -1]], dtype=torch.int8),
+    )
+    element = SelectiveFocal(0.1, 1.3, 2.7, 0.9, 0.6, 0.2, margin)
+    found = element(logits, (observed == 1).double(), observed).tolist()[0]
+    positive, negative, unknown = (1 / (1 + math.exp(-logit)) for logit in (0.7, -0.4, 1.1))
+    negative, unknown = negative - margin, unknown - margin
+    assert found == pytest.approx(
+        [
+            -0.9 * (1 - positive) ** 0.1 * math.log(positive),
+            -0.6 * negative**1.3 * math.log(1 - negative),
+            -0.2 * unknown**2.7 * math.log(1 - unknown),
+        ],
+        rel=1e-14,
+    )
 
 
 def test_finite_at_large_logits() -> None:

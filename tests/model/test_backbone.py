@@ -126,6 +126,23 @@ def test_tokens_go_back_to_their_places() -> None:
     assert (cells[1, 5].flatten() - skipped).tolist() == list(range(16))
 
 
+@torch.no_grad()
+def test_a_distilled_deit_has_two_tokens_before_its_cells(tmp_path: Path) -> None:
+    """Also with the weights of its whole network, which has two classifiers."""
+    name = "deit_tiny_distilled_patch16_224"
+    torch.manual_seed(0)
+    whole: Any = timm.create_model(name, img_size=48).eval()
+    save_file(whole.state_dict(), tmp_path / "w.safetensors")
+    backbone = make_backbone(name, str(tmp_path / "w.safetensors"), size=48).eval()
+    views = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
+    cells, token = backbone.with_token(views)
+    tokens = whole.forward_features(backbone.normalised(views))
+    assert tokens.shape == (2, 2 + 9, 192)
+    torch.testing.assert_close(cells.flatten(2).transpose(1, 2), tokens[:, 2:])
+    torch.testing.assert_close(token, tokens[:, 0])
+    assert make_backbone(name, "none", size=48, own_head=True).network.num_classes == 1000
+
+
 def test_weights_of_a_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
     whole = timm.create_model("test_resnet", num_classes=10)

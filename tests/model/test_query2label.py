@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from sparselabel.config import Query
 from sparselabel.errors import ModelError
 from sparselabel.model import query2label
-from sparselabel.model.query2label import QueryHead, from_released, sine_code
+from sparselabel.model.heads import make_head
+from sparselabel.model.query2label import QueryHead, SelfAttention, from_released, head_like, sine_code
 from tests.conftest import Golden
 
 
@@ -26,7 +28,7 @@ def head_of(case: dict[str, Any]) -> QueryHead:
         inner=hyper["dim_feedforward"],
         encoder_layers=hyper["enc_layers"],
         decoder_layers=hyper["dec_layers"],
-        self_attention=hyper["keep_other_self_attn_dec"],
+        self_attention="later" if hyper["keep_other_self_attn_dec"] else "none",
     ).eval()
     released = {
         role.removeprefix("sd:"): torch.from_numpy(value)
@@ -65,6 +67,39 @@ def test_attention_sums_to_one_over_the_cells_and_does_not_change_the_logits(q2l
     assert shown.attention.shape == (3, 4, 3, 3)
     torch.testing.assert_close(shown.attention.sum(dim=(2, 3)), torch.ones(3, 4))
     torch.testing.assert_close(shown.logits, plain.logits, rtol=1e-5, atol=1e-6)
+
+
+def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> None:
+    torch.manual_seed(0)
+    head = QueryHead(8, 3, self_attention="first").eval()
+    assert [layer.sees_itself for layer in head.decoder] == [True, False]
+    first, features = head.decoder[0], torch.randn(2, 8, 2, 2)
+    with torch.no_grad():
+        first.self_attn.in_proj_bias.uniform_(-1, 1)
+        expected = head(features).logits
+        # Nothing was found yet, so the values that queries see are the projection's bias, whoever looks.
+        said = first.norm1(first.self_attn.out_proj(first.self_attn.in_proj_bias[16:]))
+        first.sees_itself = False
+        cross = first.forward
+        first.forward = lambda found, *others: cross(found + said, *others)  # type: ignore[method-assign]
+        torch.testing.assert_close(head(features).logits, expected)
+
+
+@pytest.mark.parametrize(
+    ("self_attention", "sees"),
+    [("none", [False, False]), ("first", [True, False]), ("later", [False, True]), ("all", [True, True])],
+)
+def test_a_head_is_built_as_asked_for_and_found_again(
+    self_attention: SelfAttention, sees: list[bool]
+) -> None:
+    head = make_head("query2label", 24, 3, query=Query(width=8, self_attention=self_attention))
+    assert isinstance(head, QueryHead)
+    again = head_like(head.state_dict(), 24, 3)
+    for one in (head, again):
+        assert [layer.sees_itself for layer in one.decoder] == sees
+        assert one.input_proj.weight.shape == (8, 24, 1, 1)
+    again.load_state_dict(head.state_dict())
+    assert again.query_embed.weight.shape == (3, 8)
 
 
 def test_any_size_of_view() -> None:

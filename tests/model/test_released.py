@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import DataWarning, ModelError
+from sparselabel.config import Query
+from sparselabel.errors import ConfigError, DataWarning, ModelError
 from sparselabel.model.backbone import Backbone, make_backbone
 from sparselabel.model.classifier import Classifier
 from sparselabel.model.query2label import QueryHead, head_like, released_head
@@ -173,6 +174,14 @@ def test_a_whole_model_is_taken_over(small_file: tuple[Path, Backbone, QueryHead
         torch.testing.assert_close(learner.classifier.eval()(views).logits, wanted)
     assert isinstance(learner.head, QueryHead)
     assert learner.head.state_dict()["decoder.0.linear1.weight"].shape == (64, 512)
+
+
+def test_a_released_head_is_as_it_was_trained(small_file: tuple[Path, Backbone, QueryHead]) -> None:
+    config = tiny(
+        backbone="resnet18", weights=str(small_file[0]), classifier="query2label", query=Query(width=64)
+    )
+    with pytest.raises(ConfigError, match=r"--query is for a head that starts anew, and that of .*\.pkl is"):
+        _ = Learner(config, 12).head
 
 
 def test_other_classes_keep_all_but_queries(small_file: tuple[Path, Backbone, QueryHead]) -> None:

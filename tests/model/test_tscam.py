@@ -1,10 +1,15 @@
 """TS-CAM against the numbers of its authors' program."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from timm.models.beit import Beit
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
 from sparselabel.errors import ModelError
 from sparselabel.model.backbone import Backbone, make_backbone
@@ -92,6 +97,55 @@ def test_a_class_token_gives_the_logits_and_the_same_layer_the_maps() -> None:
     torch.testing.assert_close(output.logits, head.linear(token))
     assert output.maps.shape == (2, 3, 4, 4)
     torch.testing.assert_close(output.maps[:, :, 1, 2], head.linear(cells[:, :, 1, 2]))
+
+
+SMALL: dict[str, Any] = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads": 2}
+TURNED: dict[str, Any] = {
+    "use_rot_pos_emb": True,
+    "rope_type": "dinov3",
+    "num_reg_tokens": 2,
+    "use_abs_pos_emb": False,
+}
+RELATIVE: dict[str, Any] = {"rel_pos_type": "bias", "class_token": True}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda: VisionTransformer(**SMALL, qk_norm=True, reg_tokens=2, num_classes=0),
+        lambda: Eva(**SMALL, use_rot_pos_emb=True, num_classes=0),
+        lambda: Eva(**SMALL, **TURNED, qkv_fused=False, num_classes=0),
+        lambda: Beit(**SMALL, use_rel_pos_bias=True, use_abs_pos_emb=False, num_classes=0),
+        lambda: Beit(**SMALL, use_shared_rel_pos_bias=True, num_classes=0),
+        lambda: VisionTransformerDistilled(**SMALL, num_classes=0),  # type: ignore[no-untyped-call]
+        lambda: VisionTransformerRelPos(**SMALL, **RELATIVE, num_classes=0),
+    ],
+    ids=["vit", "eva02", "dinov3", "beit", "beit-shared", "deit-distilled", "relative"],
+)
+@torch.no_grad()
+def test_attention_is_what_the_blocks_themselves_weigh_by(network: Callable[[], Any]) -> None:
+    made = network().eval()
+    for parameter in made.parameters():  # positions and biases begin at zero: let them count
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(parameter.numel())))
+    backbone = Unscaled(made)
+    pictures = torch.randn(2, 3, 24, 24, generator=torch.manual_seed(0))
+    output, attention = with_attention(backbone, lambda: backbone(pictures))
+    weights: list[torch.Tensor] = []
+    for block in made.blocks:  # timm's slow attention has its weights pass through a dropout
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda _, given, __: weights.append(given[0]))
+    torch.testing.assert_close(backbone(pictures), output, rtol=1e-4, atol=1e-4)
+    expected = torch.stack(weights).mean(dim=2)[:, :, 0, made.num_prefix_tokens :].sum(dim=0)
+    torch.testing.assert_close(attention, expected.reshape(2, 3, 3), rtol=1e-4, atol=1e-6)
+    with pytest.raises(ModelError, match="TIMM_FUSED_ATTN"):
+        with_attention(backbone, lambda: backbone(pictures))
+
+
+def test_blocks_with_two_attentions_are_refused() -> None:
+    network = VisionTransformer(**SMALL, attn_layer="diff", num_classes=0)
+    backbone = Unscaled(network.eval())
+    with pytest.raises(ModelError, match=r"6 attentions in 3 blocks"):
+        with_attention(backbone, lambda: backbone(torch.zeros(1, 3, 24, 24)))
 
 
 def test_a_network_without_class_token_says_so() -> None:

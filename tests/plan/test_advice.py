@@ -1,9 +1,10 @@
 """What a plan recommends, and how sure it says that is."""
 
+import numpy as np
 import pytest
 
-from sparselabel.data.budget import Kind
-from sparselabel.plan.advice import advise, difference
+from sparselabel.data.budget import KINDS, Kind
+from sparselabel.plan.advice import Difference, advise, difference
 from sparselabel.plan.results import Reached
 
 NONE: dict[int, float] = {}
@@ -20,15 +21,42 @@ def test_mean_and_spread() -> None:
     assert row("I", 60).spread() is None
 
 
+def between(*rows: Reached) -> Difference:
+    return difference(rows[0], rows[1], rows)
+
+
 def test_differences_are_paired() -> None:
-    gap = difference(row("SP", 50, 60, 70), row("I", 48, 57, 69))
+    gap = between(row("SP", 50, 60, 70), row("I", 48, 57, 69))
     assert gap.mean == 2
-    assert gap.margin == pytest.approx(4.303 / 3**0.5)  # their standard deviation is 1
+    assert gap.margin == pytest.approx(4.303 / 3**0.5, rel=1e-3)  # of two kinds it is Student's; deviation 1
     assert not gap.clear
     assert str(gap) == "2.0 points (95 % interval −0.5 to 4.5)"
-    assert difference(row("SP", 50, 60, 70), row("I", 47, 57, 67)).clear
-    alone = difference(row("SP", 50), row("I", 47))
+    assert between(row("SP", 50, 60, 70), row("I", 47, 57, 67)).clear
+    alone = between(row("SP", 50), row("I", 47))
     assert (alone.margin, alone.clear) == (None, False)
+
+
+def test_the_interval_is_for_all_kinds_at_once() -> None:
+    rows = row("SP", 3, 0), row("I", 0, 1), row("AB", 0, 2)
+    # Means of draws are equal (1), so what is left are the values less their kind's mean.
+    left = np.array([[1.5, -1.5], [-0.5, 0.5], [-1, 1]])
+    spread = (float((left**2).sum()) / 2) ** 0.5
+    assert between(*rows).margin == pytest.approx(8.331 * spread / 2**0.5)
+    missing = row("AB", 0)  # a run failed: one draw is left to compare
+    assert between(rows[0], rows[1], missing) == Difference(3, None, 1)
+
+
+@pytest.mark.parametrize(("kinds", "draws"), [(5, 3), (3, 5)])
+def test_equal_kinds_are_told_apart_in_one_plan_of_twenty(kinds: int, draws: int) -> None:
+    random = np.random.default_rng(1)
+    plans = 2000
+    values = 60 + random.normal(size=(plans, 1, draws)) + random.normal(size=(plans, kinds, draws))
+    wrong = 0
+    for plan in values.tolist():
+        found = advise([row(kind, *own) for kind, own in zip(KINDS, plan, strict=False)])
+        assert found is not None
+        wrong += len(found.rivals) < kinds - 1
+    assert wrong / plans == pytest.approx(0.05, abs=0.015)
 
 
 def test_a_clear_best_is_recommended() -> None:

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation
-from sparselabel.data.budget import Prices
+from sparselabel.data.budget import KINDS, Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data
+from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of
+from sparselabel.plan.candidates import simulate
 from tests.train.conftest import small_scenes
 
 
@@ -37,12 +38,7 @@ def test_the_sample_gets_the_same_seconds_a_picture(data: Prepared) -> None:
     [
         (0, None, FRACTIONS, "--budget must be hours above 0, not 0"),
         (1, 15, FRACTIONS, "--pictures 15 are fewer than the 16 training pictures"),
-        (
-            0.06,
-            None,
-            FRACTIONS,
-            "0.05333 hours answer every question about 16 pictures .* at most --budget 0.0533,",
-        ),
+        (0.06, None, FRACTIONS, "0.05333 hours answer .* 16 pictures with annotation I, .* --budget 0.0533,"),
         (0.002, None, FRACTIONS, r"0.125 of it are 0.9 s for the sample .* the least is --budget 0.0023,"),
         (0.01, None, (0.5, 2, 1), r"--fractions are shares of the budget in \(0, 1\], not 2"),
         (0.01, None, (0.5,), "--fractions must have 1"),
@@ -53,11 +49,27 @@ def test_refused_budgets(
     data: Prepared, hours: float, pictures: int | None, fractions: tuple[float, ...], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        budget_of(data, hours, pictures, Prices(), fractions)
+        budget_of(data, hours, pictures, Prices(), fractions, ["I"])
 
 
-def test_everything_can_be_bought(data: Prepared) -> None:
-    assert budget_of(data, 16 * 12 / 3600, None, Prices(), FRACTIONS).share(1) == 1
+def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
+    assert budget_of(data, 16 * 12 / 3600, None, Prices(), FRACTIONS, ["I"]).share(1) == 1
+    marks, truth = data.train.marks, data.train.truth.values
+    asked, pairs, things = truth.size, int(truth.sum()), len(marks)
+    assert (asked, pairs, things) == (192, 38, 55)
+    costs = {"I": 192, "SP": 192 + 1.4 * 38, "SB": 192 + 6 * 38, "AP": 192 + 1.4 * 55, "AB": 192 + 6 * 55}
+    budget = budget_of(data, costs["AB"] / 3600, None, Prices(), FRACTIONS)
+    assert budget.complete == pytest.approx({kind: cost / 192 for kind, cost in costs.items()})
+    assert budget.spent(1, "I") == 1
+    assert budget.spent(1, "SP") == pytest.approx(costs["SP"] / 192)
+    assert budget.spent(0.5, "AB") == pytest.approx(costs["AB"] / 192 / 2)
+    for kind in KINDS:
+        bought = simulate(data, budget, kind, 1, 0)[1]
+        assert (bought["answers"], bought["seconds"]) == (192, pytest.approx(costs[kind]))
+    assert simulate(data, budget, "AB", 1, 0)[1]["boxes"] == 55
+    said = "0.145 hours answer every question about 16 pictures with annotation AB, the dearest"
+    with pytest.raises(ConfigError, match=f"{said} .* give at most --budget 0.145,"):
+        budget_of(data, 0.16, None, Prices(), FRACTIONS)
 
 
 def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
@@ -66,6 +78,11 @@ def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
     assert refuse_data(without, ["I"]) == "val"
     with pytest.raises(DataError, match="neither a test nor a validation split"):
         refuse_data(replace(data, splits={"train": data.train}), ["I"])
+
+
+def test_validation_is_counted(data: Prepared) -> None:
+    assert validation_of(data) == (4, 48)
+    assert validation_of(replace(data, splits={"train": data.train})) == (0, 0)
 
 
 def test_labels_must_be_complete(data: Prepared) -> None:

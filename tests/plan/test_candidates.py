@@ -83,6 +83,11 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
         candidates_of(data, budget, ["I"], 0, base, METHODS, tmp_path)
 
 
+def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prepared, budget: Budget) -> None:
+    with pytest.raises(ConfigError, match="--mark-method an does not look at points or boxes"):
+        candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", "an"), Path("runs"))
+
+
 def test_fractions_in_words() -> None:
     assert [in_words(value) for value in (0.125, 0.33, 1.0)] == [
         "1/8 of the budget",

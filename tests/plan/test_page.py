@@ -1,5 +1,6 @@
 """The page of a plan, its figure and its charts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -49,6 +50,27 @@ def test_the_page_says_it_all(tmp_path: Path) -> None:
     assert "https://" not in text
     assert "src=" not in text
     assert not (tmp_path / "plan.html.partial").exists()
+
+
+def test_labels_that_the_budget_did_not_pay_for_are_counted(tmp_path: Path) -> None:
+    budget, file = Budget(40, 100_000, 4000, 20, Prices()), tmp_path / "plan.html"
+    write_page(ROWS, budget, replace(ABOUT, chosen_by=(50, 1000)), file)
+    said = (
+        "chosen by 50 validation pictures with 1,000 known labels, which the budget did not pay for. Who has"
+    )
+    assert said in file.read_text(encoding="utf-8")
+    write_page(ROWS, budget, replace(ABOUT, chosen_by=(100, 2000)), file)
+    assert "did not pay for: more than the 1,234 answers that it bought" in file.read_text(encoding="utf-8")
+    write_page(ROWS, budget, ABOUT, file)
+    assert "did not pay for" not in file.read_text(encoding="utf-8")
+
+
+def test_kinds_that_are_complete_are_named(tmp_path: Path) -> None:
+    budget = Budget(40, 4000, 4000, 20, Prices(), (0.5, 1), {"I": 1.0, "SP": 1.9})
+    write_page(ROWS, budget, ABOUT, tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "Answers alone are complete at 22.2 hours: a larger budget buys no more of them." in text
+    assert text.count("are complete at") == 1  # the points take 42.2 hours
 
 
 def test_a_sample_of_its_own_and_what_was_not_judged(tmp_path: Path) -> None:

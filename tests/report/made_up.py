@@ -47,7 +47,9 @@ def _split(folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], 
     return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
 
 
-def make_run(path: Path, data: Prepared, views: Views | None = None) -> RunFolder:
+def make_run(
+    path: Path, data: Prepared, views: Views | None = None, config: TrainConfig | None = None
+) -> RunFolder:
     """A run that has just begun."""
     run = RunFolder(path)
     about = {
@@ -55,7 +57,7 @@ def make_run(path: Path, data: Prepared, views: Views | None = None) -> RunFolde
         "data_digest": {name: split.digest for name, split in data.splits.items()},
         "classes": list(data.classes),
     }
-    run.begin(TrainConfig(views=views or Views()), about, resume=False, force=False)
+    run.begin(config or TrainConfig(views=views or Views()), about, resume=False, force=False)
     return run
 
 

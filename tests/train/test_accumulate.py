@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparselabel.config import FullPhase, HeadPhase, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Progress
 from sparselabel.model.output import Output
-from sparselabel.train.accumulate import live_norms
+from sparselabel.train.accumulate import draws_masks, live_norms
 from sparselabel.train.machine import default_precision
 from sparselabel.train.session import Session
 from tests.train.conftest import tiny
@@ -113,6 +113,44 @@ def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path)
     for name, plain in counted[0].items():
         if "running" in name:
             torch.testing.assert_close(counted[1][name], plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"classifier": "query2label"}, True),
+        ({}, False),
+        ({"accumulate": 1, "classifier": "query2label"}, False),
+    ],
+)
+def test_dropout_is_said(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: bool
+) -> None:
+    lines: list[str] = []
+    parts = changes.pop("accumulate", 4)
+    full = FullPhase(epochs=1, batch=16, accumulate=parts, frozen_norm=True)
+    session = make_session(small, tiny(full=full, **changes), tmp_path)
+    monkeypatch.setattr(session.log, "say", lines.append)
+    session.stage("full", 2, None)
+    wanted = (
+        "dropout draws its masks for 4 pictures at a time: gradients are those of other masks than with a "
+        "batch of 16 at once, and the same on average"
+    )
+    assert lines == [wanted] * said
+
+
+def test_what_draws_masks() -> None:
+    from timm.layers import DropPath
+
+    for layer, drawing in (
+        (nn.Dropout(0.1), True),
+        (nn.Dropout(0.0), False),
+        (nn.MultiheadAttention(4, 1, dropout=0.2), True),
+        (nn.MultiheadAttention(4, 1), False),
+        (DropPath(0.1), True),
+        (DropPath(0.0), False),
+    ):
+        assert draws_masks(nn.Sequential(nn.Linear(2, 2), layer)) is drawing
 
 
 def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

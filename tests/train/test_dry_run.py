@@ -1,5 +1,6 @@
 """What a run would cost, measured on a few steps; nothing is left behind."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparat
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.train.dry_run import dry_run
+from sparselabel.train.prior import run_before
 from sparselabel.train.run import train_run
 from sparselabel.train.run_cost import PhaseCost, RunCost
 from tests.train.conftest import small_scenes, tiny
@@ -113,8 +115,58 @@ def test_the_sum() -> None:
     cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
     assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
     assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
+    estimated = replace(cost, expected_time=2.0, prior_time=30.0, prior_disk=9_000)
+    assert estimated.seconds == pytest.approx(cost.seconds + 32)
+    assert estimated.disk == 9_000 + 5  # the prior's run is gone before training begins
 
 
-def test_settings_that_are_estimated_need_no_features(small: Prepared, tmp_path: Path) -> None:
+def test_estimating_before_training_is_counted(small: Prepared, tmp_path: Path) -> None:
     config = tiny("en", settings=Settings(expected_positives="auto"))
-    assert dry_run(small, config, tmp_path / "run", HERE, QUIET).features == 0
+    cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert cost.features == 61 * 256 * 4  # of the training split only, though the backbone is not frozen
+    assert min(cost.features_time, cost.expected_time) > 0
+    trained = sum(phase.time for phase in cost.phases) + cost.scored * cost.phases[-1].scoring
+    assert cost.seconds == pytest.approx(cost.features_time + cost.expected_time + trained)
+    assert not (small.folder / "features").exists()
+
+
+def test_two_samples_tell_how_long_all_pictures_take(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(features: Any, labels: Any, *_: Any) -> float:
+        assert features.shape == (len(labels), 256)
+        return 1 + 0.1 * len(labels)
+
+    monkeypatch.setattr("sparselabel.train.expected.SAMPLE", 20)
+    monkeypatch.setattr("sparselabel.train.expected._seconds", seconds)
+    config = tiny("en", settings=Settings(expected_positives="auto"), head=HeadPhase(epochs=0))
+    cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every picture has a label
+
+
+def test_features_of_cells_and_those_to_estimate_from(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
+    cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
+    config = tiny("en+scl", settings=Settings(expected_positives="auto"), **cells)
+    cost = dry_run(data, config, tmp_path / "run", HERE, QUIET)
+    assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4 + 32 * 256 * 4
+
+
+def test_labels_that_tell_by_their_numbers_need_no_features(tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="positive-share", share=0.6))
+    cost = dry_run(
+        data, tiny("pu", settings=Settings(expected_positives="auto")), tmp_path / "run", HERE, QUIET
+    )
+    assert cost.features == 0
+    assert cost.expected_time > 0
+
+
+def test_the_run_that_finds_a_prior_is_counted(marked: Prepared, tmp_path: Path) -> None:
+    config = tiny("csl-i+cl", settings=Settings(prior="auto"), head=HeadPhase(epochs=5, batch=16))
+    cost = dry_run(marked, config, tmp_path / "run", HERE, QUIET)
+    assert everything_under(tmp_path) == set()
+    before = run_before(config)
+    assert [before.method, before.head.epochs, before.full.epochs] == ["csl-i", 2, 1]
+    assert cost.prior_time > 0
+    assert cost.prior_disk == dry_run(marked, before, tmp_path / "run", HERE, QUIET).disk
+    assert cost.prior_disk < cost.disk

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, Machine, Settings
+from sparselabel.config import FullPhase, Handling, Machine, Query, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError
 from sparselabel.evaluate.maps import write_maps
 from sparselabel.evaluate.run import evaluate_run, load_classifier
+from sparselabel.model.query2label import QueryHead
 from sparselabel.model.tscam import PatchHead, TokenHead
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.run import train_run
@@ -33,8 +34,17 @@ def test_a_transformer_trains_with_either_head(
 
 def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    config = tiny("asl", classifier="query2label", full=FullPhase(epochs=1, optimiser="adamw", batch=16))
+    config = tiny(
+        "asl",
+        classifier="query2label",
+        query=Query(width=32, self_attention="all"),
+        full=FullPhase(epochs=1, optimiser="adamw", batch=16),
+    )
     result = train_run(small, config, run, HERE, QUIET)
+    head = load_classifier(RunFolder(run)).head
+    assert isinstance(head, QueryHead)
+    assert head.query_embed.weight.shape == (12, 32)
+    assert [layer.sees_itself for layer in head.decoder] == [True, True]
     measured = evaluate_run(run, "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
     write_maps(run, "test", [0, 3], [1, 2])
@@ -54,3 +64,10 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, t
         with pytest.raises(ConfigError, match=why):
             train_run(small, config, out, HERE, QUIET)
         assert not out.exists()
+
+
+def test_how_queries_are_built_is_for_queries() -> None:
+    with pytest.raises(ConfigError, match="--query is for --classifier query2label, not for linear: leave"):
+        tiny(query=Query(width=32))
+    with pytest.raises(ConfigError, match=r"query\.width must be a multiple of 4 above 0, not 30"):
+        Query(width=30)

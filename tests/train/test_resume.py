@@ -11,12 +11,20 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
-from sparselabel.train.checkpoint import checkpoints, newest_checkpoint
+from sparselabel.data.feed import Batch
+from sparselabel.method.base import Progress, Step
+from sparselabel.model.backbone import Backbone
+from sparselabel.model.output import Output
+from sparselabel.train.checkpoint import TrainingState, checkpoints, newest_checkpoint
+from sparselabel.train.phases import Stage
 from sparselabel.train.run import train_run
+from sparselabel.train.session import Session
 from tests.train.conftest import tiny
 
 
@@ -80,8 +88,6 @@ KINDS = {
 
 
 def work(data: Path, out: Path, kind: Kind) -> None:
-    import torch
-
     torch.set_num_threads(1)
     machine = Machine(accelerator="cpu", workers=0, memories=kind.memories)
     train_run(open_prepared(data), kind.config, out, machine, Handling(resume=True, quiet=True))
@@ -156,6 +162,53 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(
         process.join()
         assert process.exitcode == -signal.SIGKILL
     assert_same(finished(small.folder, out, kind), uninterrupted)
+
+
+def test_mixed_precision_goes_on_to_the_same_bits(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that is kept beside the weights: an average of them, a step in parts, a second look."""
+    full = FullPhase(
+        epochs=2, learning_rate=1e-3, batch=32, schedule="one-cycle", optimiser="adamw",
+        weight_average=0.9, accumulate=2, recompute=True,
+    )  # fmt: skip
+    config = tiny(
+        "en+cl", head=HeadPhase(epochs=0), full=full, precision="bf16-mixed", backbone="test_resnet"
+    )
+    here = Machine(accelerator="cpu", workers=0)
+    inside, outside = set(), set()
+
+    def seen(self: Session, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+        outside.add(outputs[0].logits.dtype)
+        return step(self, batch, outputs, progress)
+
+    def stem(self: Backbone, views: Tensor) -> Tensor:
+        found = forward(self, views)
+        if self.training:
+            inside.add(found.dtype)
+        return found
+
+    step, forward = Session.step, Backbone.forward
+    monkeypatch.setattr(Session, "step", seen)
+    monkeypatch.setattr(Backbone, "forward", stem)
+    result = train_run(small, config, tmp_path / "whole", here, Handling(quiet=True))
+    assert 0 < result["test"]["value"] < 1
+    assert inside == {torch.bfloat16}
+    assert outside == {torch.float32}  # losses are never computed in half precision
+
+    save = Session.save
+
+    def dies(self: Session, stage: Stage, state: TrainingState) -> None:
+        if state.epochs == 2:
+            raise KeyboardInterrupt
+        save(self, stage, state)
+
+    monkeypatch.setattr(Session, "save", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(small, config, tmp_path / "run", here, Handling(quiet=True))
+    monkeypatch.setattr(Session, "save", save)
+    train_run(small, config, tmp_path / "run", here, Handling(resume=True, quiet=True))
+    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_half_written_checkpoint_is_ignored(small: Prepared, uninterrupted: Path, tmp_path: Path) -> None:

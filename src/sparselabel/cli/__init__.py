@@ -32,7 +32,7 @@ from sparselabel.cli import (
     train,
 )
 from sparselabel.cli.given import note_flags, refuse_fractions, take_file
-from sparselabel.cli.help import EVERYTHING, ShortHelp
+from sparselabel.cli.help import HELP_FLAGS, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
 
@@ -43,7 +43,7 @@ app = App(
     Start with `sparselabel train photos --labels labels.csv` or, without pictures, `sparselabel demo`.
     """,
     version_flags=["--version"],
-    help_flags=["--help", "-h", EVERYTHING],
+    help_flags=HELP_FLAGS,
     help_formatter=ShortHelp(),
     default_parameter=Parameter(negative=()),
     config=(take_file, refuse_fractions, note_flags),
@@ -81,7 +81,7 @@ def main() -> None:
         _say("error", str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
-        _say("stopped", "a training run can go on with --resume")
+        _say("stopped", "give the same command again to go on, `train` with --resume")
         sys.exit(130)
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:

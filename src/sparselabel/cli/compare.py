@@ -69,7 +69,8 @@ def compare(
         Folder of the runs, of table.csv, table.md and table.tex, and of table-by-labels.csv (mAP of pictures
         with 1, 2, ... labels).
     methods
-        The methods (--method is ignored); each takes those of the --settings that it has.
+        The methods (--method is ignored); each takes those of the --settings that it has, and its own default
+        where it does not have the preset.
     seeds
         Seeds; default 0.
     choose
@@ -87,7 +88,7 @@ def compare(
     """
     from sparselabel.compare.chance import with_differences
     from sparselabel.compare.cluster import Cluster
-    from sparselabel.compare.plan import plan
+    from sparselabel.compare.plan import note_on_preset, plan
     from sparselabel.compare.rows import BASELINE
     from sparselabel.compare.running import compare as run_all
     from sparselabel.compare.sheet import sheet_of
@@ -109,7 +110,8 @@ def compare(
     console = plain_console()
     rows = with_differences(rows, against, console.print)
     name = None if varied is None else varied.name
-    sheet = sheet_of(rows, name, against, recipe, notes_on(prepared, config, told))
+    notes = notes_on(prepared, config, told) + note_on_preset(named, config.settings.preset)
+    sheet = sheet_of(rows, name, against, recipe, notes)
     write_all(rows, sheet, out, name, recipe)
     show(sheet)
     console.print(f"written to {out / 'table.csv'}, table.md and table.tex")
@@ -180,9 +182,11 @@ def _of_recipe(
 
 def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
     """Without a recipe's settings that none of the methods has: they are for others of its table."""
-    from sparselabel.compare.plan import settings_known
+    from sparselabel.compare.plan import has_preset, settings_known
 
     known = {name for settings in settings_known(methods).values() for name in settings}
+    if not any(has_preset(method, config.settings.preset) for method in methods):
+        known.discard("preset")
     kept = {
         name: value
         for name, value in config.settings.given().items()

@@ -31,7 +31,16 @@ def show(cost: "RunCost") -> None:
             *([in_words(phase.gpu)] if cost.gpu else []),
         )
     console.print(table)
-    first = f", of which {duration(cost.features_time)} for features" if cost.features else ""
+    before = [
+        f"{duration(seconds)} {what}"
+        for seconds, what in (
+            (cost.features_time, "for features"),
+            (cost.expected_time, "to estimate expected positives"),
+            (cost.prior_time, "for the run that finds the prior"),
+        )
+        if seconds
+    ]
+    first = f", of which {', '.join(before)}" if before else ""
     console.print(f"time: about {duration(cost.seconds)}{first}")
     if cost.gpu:
         console.print(f"GPU: {in_words(cost.gpu)} of {in_words(cost.gpu_there)}")

@@ -52,7 +52,8 @@ def evaluate(
         Score from which a class counts as predicted.
     places
         What a run's maps are judged by where the data says where things are (mAP-loc).
-        any: masks where they are known, else boxes; masks, boxes: these alone.
+        any: masks where they are known, else boxes; masks, boxes: these alone. With masks alone, pictures
+        without any are left out of the ranking.
     coupled
         Also judge TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees pictures twice.
     json
@@ -196,9 +197,9 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
 
 
 def _places(located: dict[str, Any]) -> str:
-    """What maps were judged by: masks of 1,118 pictures, boxes of 4,705."""
+    """What maps were judged by: masks of 1,118 pictures, boxes of 4,705; and how many were ranked."""
     parts = [f"{kind} of {counted(located[kind], 'picture')}" for kind in ("masks", "boxes") if located[kind]]
-    return ", ".join(parts)
+    return f"{', '.join(parts)}; {located['ranked']:,} ranked"
 
 
 def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:

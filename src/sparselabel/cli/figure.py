@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from sparselabel.cli.help import HELP_FLAGS
 from sparselabel.cli.terminal import plain_console
 
 app = App(
@@ -13,6 +14,7 @@ app = App(
 
     Example: `sparselabel figure heat-maps runs/scl --out heat-maps.png`
     """,
+    help_flags=HELP_FLAGS,
 )
 
 Listed = Parameter(consume_multiple=True)

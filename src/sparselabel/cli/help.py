@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 EVERYTHING = "--help-all"
+HELP_FLAGS = ["--help", "-h", EVERYTHING]
+"""For every App: those with commands of their own do not take over their parent's."""
 SCREEN = 50  # lines
 FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (

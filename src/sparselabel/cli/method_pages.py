@@ -5,51 +5,34 @@ formulas.py: formula, when to take ─┼─▶ docs/methods/NAME.md, and README
 results/*.csv: what we measured    ─┘
 """
 
-import csv
 import inspect
 import re
-import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from sparselabel.cli.method_results import INDEXED, Measured, Value, best_of, measured
 from sparselabel.cli.methods import PAPERS, needs_of
 
 HEADER = (
     "<!-- Made by `make docs` from the catalogue: edit the docstrings, formulas.py or results/ instead. -->"
 )
-SINGLE = "VOC 2012, one positive label a picture"
-TABLES = {
-    "voc2012-methods.csv": f"{SINGLE}, frozen MobileNetV2 features, rate by validation",
-    "voc2012-auto.csv": f"{SINGLE}, frozen MobileNetV2 features, batch 64, K estimated",
-    "voc2012-linear.csv": f"{SINGLE}, frozen MobileNetV2 features, rate and batch by validation",
-    "voc2012-tuned.csv": f"{SINGLE}, everything trained, small views",
-    "scenes-demo.csv": "drawn scenes (`sparselabel demo`), one positive label a picture",
-}
-"""Results by file, the words for them; docs/results.md says how they were measured."""
-
-
-class Value(NamedTuple):
-    """A mean over seeds, and in words with its spread."""
-
-    mean: float
-    words: str
-
-
-Measured = Mapping[str, Mapping[str, Value]]
-"""Test mAP by the words for the data, and by method."""
+HEAD = "boostlu"
+"""What is no method but a part of the head, and has a page all the same."""
 
 
 def pages(results: Path) -> dict[str, str]:
     """All pages by the name of their file."""
     from sparselabel.method.catalog import CONSISTENCY, METHODS, UNLABELLED
+    from sparselabel.model.classifier import boosted
 
     added = {f"+{name}": factory for name, factory in (UNLABELLED | CONSISTENCY).items()}
-    measured = {title: _measured(results / file) for file, title in TABLES.items()}
+    found = measured(results)
     parts: dict[str, Callable[..., Any]] = METHODS | added
-    made = {f"{file_name(name)}.md": _page(name, part, measured) for name, part in parts.items()}
-    return made | {"README.md": _index(parts, measured)}
+    made = {f"{file_name(name)}.md": _page(name, part, found) for name, part in parts.items()}
+    index = _index(parts | {HEAD: boosted}, found)
+    return made | {f"{HEAD}.md": _head_page(boosted, found), "README.md": index}
 
 
 def file_name(name: str) -> str:
@@ -78,6 +61,38 @@ def _page(name: str, factory: Callable[..., Any], measured: Measured) -> str:
         f"On the command line: `sparselabel methods {_example(name)}`.",
     ]
     return re.sub("(?<!`)``(?!`)", "`", "\n\n".join(parts)) + "\n"  # but not of ```
+
+
+def _head_page(factory: Callable[..., Any], measured: Measured) -> str:
+    from sparselabel.method.catalog import PRESETS
+    from sparselabel.method.catalog.formulas import formula_of
+
+    formula = formula_of(HEAD)
+    first, *rest = (inspect.getdoc(factory) or "").split("\n\n")
+    presets = [
+        f"- `{method}` with `--settings.preset {HEAD}`, or any preset: share {values[HEAD]['share']:g}"
+        for method, values in PRESETS.items()
+        if HEAD in values
+    ]
+    parts = [
+        HEADER,
+        f"# `{HEAD}`: a part of the head",
+        " ".join(first.split()),
+        f"```math\n{formula.latex}\n```",
+        "Symbols are explained in the [index](README.md).",
+        *(" ".join(paragraph.split()) for paragraph in rest),
+        f"**When to take it.** {formula.when}",
+        f"**Paper.** {_papers(first)}",
+        "**Needs.** A head that adds up logits of cells: `--classifier linear` or `tscam`.",
+        "\n".join(
+            ["| setting | default | what |", "|---|---|---|", f"| `--boost` |  | {_of_flag('boost')} |"]
+        ),
+        "\n".join(["Settings of the paper's methods with it:", "", *presets]),
+        "**Combines with** every method: it is a flag, not a part of a name.",
+        _results(HEAD, measured),
+        "On the command line: `sparselabel train DATA --method ll-r --settings.preset voc --boost 5`.",
+    ]
+    return re.sub("(?<!`)``(?!`)", "`", "\n\n".join(parts)) + "\n"
 
 
 def _added() -> set[str]:
@@ -136,10 +151,21 @@ def _meanings() -> dict[str, str]:
     """What each setting is, in the words of its flag; the methods that have it are left out."""
     from sparselabel.config import Settings
 
-    body = (inspect.getdoc(Settings) or "").partition("----------\n")[2]
-    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
     whose = r" \([^()]*(?:\*|, |asl|role)[^()]*\)"
-    return {name: re.sub(whose, "", " ".join(text.split()), count=1) for name, text in found}
+    return {name: re.sub(whose, "", text, count=1) for name, text in _flags(Settings).items()}
+
+
+def _of_flag(name: str) -> str:
+    from sparselabel.config import TrainConfig
+
+    return _flags(TrainConfig)[name]
+
+
+def _flags(kind: type) -> dict[str, str]:
+    """What the docstring of a part of the configuration says of each flag."""
+    body = (inspect.getdoc(kind) or "").partition("----------\n")[2]
+    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _combines(name: str) -> str:
@@ -158,44 +184,18 @@ def _combines(name: str) -> str:
     return f"**Combines with** {', '.join(parts)}." if parts else "It combines with nothing."
 
 
-def _measured(file: Path) -> dict[str, Value]:
-    """Test mAP by method; of a weight that was varied, the best by validation."""
-    with file.open(newline="", encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    if "spread" in rows[0]:  # a line a method
-        seeds = sum(key.startswith("test_") for key in rows[0])
-        return {
-            row["method"]: Value(float(row["test"]), f"{row['test']} ± {row['spread']} ({seeds} seeds)")
-            for row in rows
-        }
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for row in rows:  # a line a seed
-        own = found.setdefault(row["method"], {}).setdefault(row.get("weight") or "", [])
-        own.append((float(row["validation"]), float(row["test"])))
-    best = {
-        method: max(weights.values(), key=lambda some: statistics.fmean(pair[0] for pair in some))
-        for method, weights in found.items()
-    }
-    return {method: _value([test for _, test in pairs]) for method, pairs in best.items()}
-
-
-def _value(tests: list[float]) -> Value:
-    mean = statistics.fmean(tests)
-    if len(tests) == 1:
-        return Value(mean, f"{mean:.2f} (one seed)")
-    return Value(mean, f"{mean:.2f} ± {statistics.stdev(tests):.2f} ({len(tests)} seeds)")
-
-
 def _results(name: str, measured: Measured) -> str:
     """Our numbers of the method, and of combinations with it."""
     rows = []
     for title, values in measured.items():
-        beside = ", ".join(
-            f"`{other}` {values[other].mean:.2f}" for other in ("an", "bce") if other in values
-        )
-        for method, value in values.items():
-            if _is_of(method, name):
-                rows.append(f"| {title} | `{method}` | {value.words} | {beside} |")
+        means = {value.method: f"`{value.method}` {value.mean:.2f}" for value in values}
+        beside = {other: means[other] for other in ("an", "bce") if other in means}
+        if (best := best_of(values)) is not None and best.method not in beside:
+            beside[best.method] = f"best {best.named} {best.mean:.2f}"
+        for value in values:
+            if _is_of(value.method, name):
+                others = ", ".join(words for other, words in beside.items() if other != value.method)
+                rows.append(f"| {title} | {value.named} | {value.words} | {others} |")
     if not rows:
         return "**Our result.** Not measured yet."
     table = ["**Our result**, test mAP ([how](../results.md)):", "", "| data | method | test mAP | beside |"]
@@ -213,12 +213,13 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     from sparselabel.cli.methods import how_they_combine
     from sparselabel.method.catalog import formulas
 
-    letters = [chr(ord("A") + number) for number in range(len(measured))]
-    keys = "; ".join(f"{letter}: {title}" for letter, title in zip(letters, measured, strict=True))
+    columns = {title: measured.get(title, ()) for title in INDEXED}
+    letters = [chr(ord("A") + number) for number in range(len(columns))]
+    keys = "; ".join(f"{letter}: {title}" for letter, title in zip(letters, columns, strict=True))
     rows = []
     for name, factory in parts.items():
         first = " ".join((inspect.getdoc(factory) or "").split("\n\n")[0].split())
-        own = " | ".join(_in_short(name, values) for values in measured.values())
+        own = " | ".join(_in_short(name, values) for values in columns.values())
         rows.append(f"| [`{name}`]({file_name(name)}.md) | {first} | {own} |")
     symbols = " ".join((formulas.__doc__ or "").split("\n\n")[1].split())
     combine = "\n".join(line.rstrip() for line in how_they_combine().splitlines())
@@ -233,12 +234,14 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     )  # fmt: skip
 
 
-def _in_short(name: str, values: Mapping[str, Value]) -> str:
+def _in_short(name: str, values: Sequence[Value]) -> str:
     """The test mAP of a method, or else of the first combination with it, which is named."""
-    if name in values:
-        return f"{values[name].mean:.2f}"
-    of = next((method for method in values if _is_of(method, name)), None)
-    return f"`{of}` {values[of].mean:.2f}" if of else ""
+    of = next((value.method for value in values if value.method == name), None)
+    other = of or next((value.method for value in values if _is_of(value.method, name)), None)
+    found = ", ".join(
+        f"{value.setting} {value.mean:.2f}".strip() for value in values if value.method == other
+    )
+    return found if of or not other else f"`{other}` {found}"
 
 
 def main(root: Path) -> None:

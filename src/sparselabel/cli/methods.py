@@ -79,7 +79,7 @@ def how_they_combine() -> str:
 
 
 def _explain(name: str) -> None:
-    from sparselabel.method.catalog import PRESETS, factories, parsed, settings_of
+    from sparselabel.method.catalog import factories, presets_of, settings_of
 
     console, parts = plain_console(), factories(name)
     console.print(name, style="bold")
@@ -99,7 +99,7 @@ def _explain(name: str) -> None:
                 "" if default is None else str(default),
             )
         console.print(table)
-    for preset, values in PRESETS.get(parsed(name).base, {}).items():
+    for preset, values in presets_of(name).items():
         console.print(f"preset {preset}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
 
 

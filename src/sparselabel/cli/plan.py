@@ -84,7 +84,8 @@ def plan(
     from sparselabel import __version__
     from sparselabel.data.budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data
+    from sparselabel.plan.begun import keep_budget, refuse_other_budget
+    from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of
     from sparselabel.plan.candidates import candidates_of
     from sparselabel.plan.page import About
     from sparselabel.plan.running import check_candidates, train_candidates
@@ -94,10 +95,13 @@ def plan(
     prepared = open_prepared(data)
     tried = kinds or KINDS
     split = refuse_data(prepared, tried)
-    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS)
+    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS, tried)
+    refuse_other_budget(spent, out)
     methods = answer_method, mark_method
     candidates = candidates_of(prepared, spent, tried, draws, config, methods, out / "runs")
     check_candidates(prepared, spent, candidates, machine)
+    if first_process():
+        keep_budget(spent, out)
     with runs_shown(len(candidates)) as shown:
         failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
     if not first_process():
@@ -113,6 +117,7 @@ def plan(
         sys.argv,
         __version__,
         failed,
+        validation_of(prepared),
     )
     _write(candidates, about, spent, out)
     if failed:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
+from sparselabel.cli.help import HELP_FLAGS
 from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
 
@@ -17,6 +18,7 @@ app = App(
 
     Example: `sparselabel prepare table labels.csv --images photos --out prepared`
     """,
+    help_flags=HELP_FLAGS,
 )
 
 

@@ -44,7 +44,7 @@ def plan(
     """All runs of a comparison.
 
     Each method takes those of the settings that it has, also of those to choose from; one that does not have
-    the setting that is varied runs once.
+    the setting that is varied runs once, and one that does not have the preset keeps its defaults.
     """
     if not methods:
         raise ConfigError("there is nothing to compare: give --methods")
@@ -65,6 +65,8 @@ def plan(
                 config = one.config(config, value)
             _refuse_settings_of_none(config.settings, known)
             given = {name: value for name, value in config.settings.given().items() if name in known[method]}
+            if given.get("preset") == base.settings.preset and not has_preset(method, given.get("preset")):
+                given.pop("preset", None)
             config = replace(config, method=method, settings=Settings(**given))
             parts = [method, *(one.folder(value, everything) for one, value in taken)]
             at = next((value for one, value in taken if one is varied), "")
@@ -83,6 +85,21 @@ def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {method: settings_of(method) for method in methods}
 
 
+def has_preset(method: str, preset: str | None) -> bool:
+    """Whether a method has settings by this name."""
+    from sparselabel.method.catalog import presets_of
+
+    return preset in presets_of(method)
+
+
+def note_on_preset(methods: Sequence[str], preset: str | None) -> list[str]:
+    """Which methods do not have the preset that was asked for, as a note; none where all have it."""
+    others = [method for method in methods if not has_preset(method, preset)]
+    if preset is None or not others:
+        return []
+    return [f"preset {preset}: {listing(others, 30)} keep their defaults, as they have none"]
+
+
 def _refuse_repeated(what: str, values: Sequence[object]) -> None:
     """A run that is there twice would count twice in the means."""
     repeated = [value for value, times in Counter(values).items() if times > 1]
@@ -94,6 +111,11 @@ def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]
     for name in settings.given():
         if not any(name in settings_known for settings_known in known.values()):
             raise ConfigError(f"none of the methods {listing(known)} has a setting {name!r}")
+    if settings.preset is not None and not any(has_preset(method, settings.preset) for method in known):
+        raise ConfigError(
+            f"none of the methods {listing(known)} has a preset {settings.preset!r}: leave it out, or see "
+            "`sparselabel methods NAME` for what a method has"
+        )
 
 
 def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) -> None:

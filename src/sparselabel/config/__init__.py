@@ -18,7 +18,7 @@ from sparselabel.config.preparing import (
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
-from sparselabel.config.training import DEFAULT_METHOD, WORKERS, Handling, Machine, TrainConfig, Views
+from sparselabel.config.training import DEFAULT_METHOD, WORKERS, Handling, Machine, Query, TrainConfig, Views
 
 __all__ = [
     "ALL",
@@ -37,6 +37,7 @@ __all__ = [
     "Measured",
     "Phase",
     "Preparation",
+    "Query",
     "Recipe",
     "Settings",
     "Sparsify",

@@ -21,11 +21,13 @@ class Phase:
         Pictures in a step, over all processes.
     accumulate
         Parts of a process's batch that go through the model one after the other, which add up to the same
-        gradients in less memory; the model sees every picture twice.
+        gradients in less memory; the model sees every picture twice. Live batch norm and dropout see a part
+        at a time, and a run says so.
     optimiser
         Optimiser (sgd has momentum .9).
     schedule
-        How the learning rate goes on, step by step.
+        How the learning rate goes on, step by step; one-cycle moves the momentum (Adam's β₁) too, from .95 to
+        .85 and back, as torch's does.
     weight_decay
         Weight decay.
     clip

@@ -1,5 +1,6 @@
 """What can be set for preparing data."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +59,8 @@ class Sparsify:
         I: nothing more. SP, SB: a point on, or a box around, one thing of the class. AP, AB: on or around
         each of them.
     budget
-        Share of what it costs to ask for every class on every training picture: 0.02 is 2 %.
+        Share of what it costs to ask for every class on every training picture: 0.02 is 2 %. All points or
+        boxes of everything cost more than 1.
     answers
         Instead of --budget: how many questions to ask, whatever that costs.
     cost
@@ -82,6 +84,8 @@ class Sparsify:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ConfigError(f"share must be in (0, 1], not {self.share}")
+        if not 0 <= self.label_seed < 2**32:
+            raise ConfigError(f"label_seed must be 0 or more and less than 2^32, not {self.label_seed}")
         for name in ("positives", "negatives"):
             if getattr(self, name) < ALL:
                 raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")
@@ -105,9 +109,11 @@ class Sparsify:
             raise ConfigError(
                 f"sparsify budget needs its size, as --budget 0.02 (a share) or --answers 1000, {both}"
             )
-        if self.budget is not None and not 0 < self.budget <= 1:
+        # Points or boxes of everything cost more than 1: how much more only the data knows.
+        most, rule = (1.0, "in (0, 1]") if self.annotate == "I" else (math.inf, "above 0")
+        if self.budget is not None and not 0 < self.budget <= most:
             raise ConfigError(
-                f"budget must be a share in (0, 1], where 1 is to ask for every class on every picture, not "
+                f"budget must be a share {rule}, where 1 is to ask for every class on every picture, not "
                 f"{self.budget}: 2 % is --budget 0.02"
             )
         if self.answers is not None and self.answers < 1:

@@ -100,8 +100,8 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set, or of Query2Label: q2l (ll-*, em*, gr*, asl*); what
-        else is given beats them.
+        The settings of the method's paper for a data set (ll-*, em*, gr*), for 75 % of COCO's labels (splc*),
+        or of Query2Label: q2l (asl*); what else is given beats them. With --boost those of ll-* are boostlu.
     """
 
     smoothing: float | None = None
@@ -144,7 +144,7 @@ class Settings:
     sure_positive: float | None = None
     sure_negative: float | None = None
     strong_weight: float | None = None
-    preset: Literal["voc", "coco", "nus", "cub", "q2l"] | None = None
+    preset: Literal["voc", "coco", "nus", "cub", "coco-75", "boostlu", "q2l"] | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that were given."""

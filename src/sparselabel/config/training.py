@@ -13,7 +13,7 @@ WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model ne
 
 
 DEFAULT_METHOD = "pu"
-"""What somebody who knows nothing should take: the best over all data and kinds of labels we measured."""
+"""What somebody who knows nothing should take: the best on average over the kinds of labels we measured."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,30 @@ class Views:
 
 
 @dataclass(frozen=True)
+class Query:
+    """How --classifier query2label is built.
+
+    Parameters
+    ----------
+    width
+        Of its transformer: a 1 × 1 convolution projects the backbone's features to it. Default: their own
+        width, without a projection.
+    self_attention
+        In which layers of the decoder queries see each other: none, as the authors' program has it by
+        default; all, as in P4 eq. 12; the first, or later ones only.
+    """
+
+    width: int | None = None
+    self_attention: Literal["none", "first", "later", "all"] = "none"
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.width is not None and (self.width < 4 or self.width % 4 > 0),
+            f"query.width must be a multiple of 4 above 0, not {self.width}",
+        )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides the outcome of a training run.
 
@@ -102,6 +126,7 @@ class TrainConfig:
     partial_weights: bool = False
     output_stride: int | None = None
     classifier: Literal["linear", "tscam", "token", "query2label"] = "linear"
+    query: Query = field(default_factory=Query)
     boost: float | None = None
     frozen: bool = False
     views: Views = field(default_factory=Views)
@@ -119,6 +144,10 @@ class TrainConfig:
             "there is nothing to train: --head.epochs and --full.epochs are both 0",
         )
         refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
+        refuse(
+            self.output_stride not in (None, 8, 16, 32),
+            f"output_stride must be 8, 16 or 32, not {self.output_stride}",
+        )
         refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
         refuse(
             self.frozen and self.head.epochs == 0,
@@ -127,6 +156,10 @@ class TrainConfig:
         refuse(
             self.boost is not None and not 0 < self.boost < math.inf,
             f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
+        )
+        refuse(
+            self.query != Query() and self.classifier != "query2label",
+            f"--query is for --classifier query2label, not for {self.classifier}: leave one out",
         )
 
     @property

@@ -4,19 +4,20 @@ P2 = PatchML. What is bought is decided in ``budget.py``; here things become the
 would click on: somewhere on the thing, where its mask is known, else near the middle of its box.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import Sparsify
-from sparselabel.data.budget import PRICES, Indices, Prices, ask, buy, refuse_answers
+from sparselabel.config import Annotation, Sparsify
+from sparselabel.data.budget import PRICES, Indices, Prices, ask, buy, cost_of_all, refuse_answers
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.marks import Floats, Marks
 from sparselabel.data.masks import Masks, runs_of
 from sparselabel.data.source import Split
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError, DataError
 
 SPREAD = 0.02  # of points around the middle of a box, in shares of the picture (P2 §4, Objects365)
 BLOCK = 4096  # masks decoded together
@@ -37,7 +38,7 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     ``prices`` take the place of those that ``how`` names.
     """
     truth = split.labels.values
-    marks, numbers = _things(split, how)
+    marks, numbers = _things(split.marks, how.annotate)
     prices = prices or PRICES[how.cost]
     seed = (how.label_seed, draw)
     if how.answers is not None:
@@ -45,6 +46,11 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     else:
         seconds = (how.budget or 0.0) * truth.size * prices.answer
         bought = buy(truth, marks, how.annotate, seconds, prices, seed)
+        if not (bought.observed != UNKNOWN).any():
+            raise ConfigError(
+                f"budget {how.budget:g} buys nothing: {truth.size:,} answers (pictures × classes) cost 1, so "
+                f"that one costs at least {1 / truth.size:.2g}: give a larger --budget"
+            )
     chosen = numbers[bought.marks]
     if how.annotate in ("SP", "AP"):
         seen = points_on(split.marks, split.masks, chosen, np.random.default_rng((*seed, 1)))
@@ -69,23 +75,38 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
 
 def refuse_budget(split: Split, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
-    _things(split, how)
+    _things(split.marks, how.annotate)
     if how.answers is not None:
         refuse_answers(split.labels.values, how.answers)
 
 
-def _things(split: Split, how: Sparsify) -> tuple[Marks, Indices]:
+def refuse_more_than_all(split: Split, how: Sparsify) -> None:
+    """Raise if a budget is more than it takes to annotate all of a split."""
+    most = share_of_all(split.labels.values, split.marks, how.annotate, PRICES[how.cost])
+    if how.budget is not None and how.budget > most * (1 + 1e-9):
+        raise ConfigError(
+            f"budget {how.budget:g} is more than everything: annotation {how.annotate} of every class on "
+            f"every picture costs {most:.6g} of what answers alone would (cost {how.cost}): give at most "
+            f"--budget {math.floor(most * 1e4) / 1e4:g}"
+        )
+
+
+def share_of_all(truth: Labels, marks: Marks, kind: Annotation, prices: Prices) -> float:
+    """What it costs to annotate everything, as a share of what answers alone would: 1 for kind I."""
+    return cost_of_all(truth, _things(marks, kind)[0], kind, prices) / (truth.size * prices.answer)
+
+
+def _things(marks: Marks, kind: Annotation) -> tuple[Marks, Indices]:
     """The marks that can be bought, and their numbers among all."""
-    marks = split.marks
-    if how.annotate == "I":
+    if kind == "I":
         return Marks.none(), np.empty(0, np.int64)
     numbers = np.arange(len(marks))
-    if how.annotate in ("SB", "AB"):
+    if kind in ("SB", "AB"):
         numbers = np.flatnonzero(~marks.is_point)
     if not len(numbers):
-        what = "boxes" if how.annotate in ("SB", "AB") else "points and boxes"
+        what = "boxes" if kind in ("SB", "AB") else "points and boxes"
         raise DataError(
-            f"annotations of kind {how.annotate} need {what}, and the data has none: prepare data whose "
+            f"annotations of kind {kind} need {what}, and the data has none: prepare data whose "
             "boxes are known (voc, coco, scenes, a table with x, y, w, h), or give --annotate I"
         )
     return Marks(*_columns(marks, numbers), check=False), numbers

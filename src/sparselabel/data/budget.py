@@ -22,7 +22,7 @@ Kind = Annotation
 KINDS: tuple[Kind, ...] = get_args(Annotation)
 Indices = npt.NDArray[np.int64]
 Seed = int | tuple[int, ...]
-ROUNDING = 1e-12  # a share of what all answers cost is not exact
+ROUNDING = 1e-9  # shares and sums of prices are not exact, and who pays for all gets all
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,13 @@ def buy(
     size = truth.size
     affordable = min(size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
     return _answered(truth, marks, kind, prices, _questions(size, affordable, random), random, seconds)
+
+
+def cost_of_all(truth: Labels, marks: Marks, kind: Kind, prices: Prices) -> float:
+    """Seconds that it takes to ask every question, with all points or boxes of its kind."""
+    _, counts, _ = _things(marks.only(truth[marks.rows, marks.classes] == POSITIVE), truth.shape)
+    yes = float(_costs(kind, prices, counts).sum())
+    return yes + (truth.size - len(counts)) * _least(kind, prices)
 
 
 def ask(

@@ -47,6 +47,8 @@ class Marks:
             object.__setattr__(self, name, column[order])
         self._refuse((self.rows < 0) | (self.classes < 0), "a mark's row and class must not be negative")
         self._refuse(np.any(self.sizes < 0, axis=1), "a mark's size must not be negative")
+        line = np.any(self.sizes == 0, axis=1) & np.any(self.sizes > 0, axis=1)
+        self._refuse(line, "a box must have an area, and a point a size of 0 × 0")
         half = self.sizes / 2
         low, high = self.centres - half, self.centres + half
         # Boxes may touch the edge; float32 may carry them over it by a rounding error. NaN is never inside.

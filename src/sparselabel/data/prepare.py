@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.annotate import annotate, refuse_budget
+from sparselabel.data.annotate import annotate, refuse_budget, refuse_more_than_all
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.folder import refuse_in_the_way, refuse_taken
@@ -119,6 +119,8 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
         refuse_incomplete(split.labels.values)
         if how.sparsify == "budget":
             refuse_budget(split, how)
+    if how.sparsify == "budget":
+        refuse_more_than_all(source.splits["train"], how)
 
 
 def _leave_out_broken(

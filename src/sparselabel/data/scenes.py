@@ -120,6 +120,8 @@ def make(
     counts = {"train": train, "test": test}
     if min(train, test) < 1:
         raise DataError(f"scenes need at least one picture in every split, not {train} train and {test} test")
+    if seed < 0:
+        raise DataError(f"the seed of scenes must not be negative, but is {seed}")
     _refuse_size(size)
     settings = {"version": _VERSION, **counts, "size": size, "seed": seed, "classes": list(CLASSES)}
     if not _is_complete(folder, settings, counts):

@@ -1,24 +1,36 @@
 """Which share of every cell of a view things cover, from their boxes or from the runs of their masks.
 
-Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through,
-and a rectangle is four corners with signs: what begins at a corner fills everything to its right and below.
-So a corner in a cell adds to that cell the part beyond it, to the cells to the right and below their share,
-and 1 to all beyond both: four histograms of corners and their running sums are the covered shares, exactly,
-also where cells do not end where pixels do.
+Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through;
+boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs: what begins at a
+corner fills everything to its right and below. So a corner in a cell adds to that cell the part beyond it, to
+the cells to the right and below their share, and 1 to all beyond both: four histograms of corners and their
+running sums are the covered shares, exactly, also where cells do not end where pixels do.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.marks import spans
 from sparselabel.data.masks import Masks, Runs, runs_of, union
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-FINE = 8  # parts of a cell, along an axis, in which the union of boxes is counted
 TEXT = 1 << 17  # bytes of masks' texts looked at together: some tens of megabytes
+
+
+@dataclass(frozen=True, eq=False)
+class Rectangles:
+    """R rectangles that do not overlap, (R,) each: whose they are, and their sides in cells of the view."""
+
+    owners: Indices
+    left: Numbers
+    right: Numbers
+    top: Numbers
+    bottom: Numbers
 
 
 def covered_by_masks(
@@ -50,21 +62,16 @@ def covered_by_boxes(
     groups: Indices,
     frames: npt.NDArray[np.floating],
     grid: tuple[int, int],
-    block: int = 4096,
 ) -> Floats:
-    """(P, h, w) The share of every cell that any box of a group covers, counted in eighths of a cell's side.
+    """(P, h, w) The share of every cell that any box of a group covers.
 
     Boxes are centres and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
     """
-    low, high = _to_view(centres - sizes / 2, frames[groups]), _to_view(centres + sizes / 2, frames[groups])
+    centres, half, cells = centres.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
+    low, high = (_to_view(place, frames[groups]) * cells for place in (centres - half, centres + half))
     shown = (high > low).all(axis=1)
-    groups = groups[shown]
-    corners = _raster(low[shown], high[shown], grid)
-    covered = np.zeros((len(frames), *grid), np.float32)
-    for start in range(0, len(frames), block):
-        end = min(start + block, len(frames))
-        first, last = np.searchsorted(groups, [start, end])
-        covered[start:end] = _union(groups[first:last] - start, corners[first:last], end - start, grid)
+    boxes = Rectangles(groups[shown], low[shown, 0], high[shown, 0], low[shown, 1], high[shown, 1])
+    covered = np.clip(_shares(_apart(boxes), len(frames), grid), 0, 1).astype(np.float32)
     flipped = frames[:, 4] != 0
     covered[flipped] = covered[flipped, :, ::-1]
     return covered
@@ -75,38 +82,45 @@ def _to_view(places: npt.NDArray[np.floating], frames: npt.NDArray[np.floating])
     return np.asarray(np.clip((places - frames[:, :2]) / frames[:, 2:4], 0, 1))
 
 
-def _raster(low: Numbers, high: Numbers, grid: tuple[int, int]) -> Indices:
-    """(M, 4) Left, top, right, bottom of boxes in parts of cells; none is empty."""
-    scale = np.array([grid[1], grid[0]]) * FINE
-    start = np.clip(np.rint(low * scale), 0, scale - 1)
-    end = np.clip(np.rint(high * scale), start + 1, scale)
-    return np.concatenate([start, end], axis=1).astype(np.int64)
+def _apart(boxes: Rectangles) -> Rectangles:
+    """The union of each owner's boxes as rectangles that do not overlap.
 
-
-def _union(own: Indices, corners: Indices, count: int, grid: tuple[int, int]) -> Floats:
-    """(count, h, w) The share of cells inside any of the boxes that belong together."""
-    height, width = grid[0] * FINE, grid[1] * FINE
-    # Each box adds 1 where it begins and takes it away where it ends; running sums fill it.
-    steps = np.zeros((count, height + 1, width + 1), np.int32)
-    left, top, right, bottom = corners.T
-    for rows, columns, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
-        np.add.at(steps, (own, rows, columns), sign)
-    inside = steps.cumsum(axis=1).cumsum(axis=2)[:, :height, :width] > 0
-    parts = inside.reshape(count, grid[0], FINE, grid[1], FINE)
-    return np.asarray(parts.mean(axis=(2, 4), dtype=np.float32))
+    The sides of an owner's boxes cut the view into columns. In a column, going down, a box begins or ends
+    here and there; the union is where more have begun than ended.
+    """
+    owners, sides = np.tile(boxes.owners, 2), np.concatenate([boxes.left, boxes.right])
+    order = np.lexsort((sides, owners))
+    owners, sides = owners[order], sides[order]
+    first, last = np.split(np.argsort(order), 2)
+    number, column = np.repeat(np.arange(len(first)), last - first), spans(first, last - first)
+    columns, steps = np.tile(column, 2), np.repeat([1, -1], len(column))
+    heights = np.concatenate([boxes.top[number], boxes.bottom[number]])
+    order = np.lexsort((-steps, heights, columns))
+    columns, steps, heights = columns[order], steps[order], heights[order]
+    depth = np.cumsum(steps)  # 0 at the end of every column: no column sees those before it
+    begin, end = (depth == 1) & (steps == 1), depth == 0
+    found = columns[begin]
+    return Rectangles(owners[found], sides[found], sides[found + 1], heights[begin], heights[end])
 
 
 def _covered(runs: Runs, sizes: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]) -> Numbers:
     owners, columns, tops, bottoms = _rectangles(runs, sizes[:, 0])
     tall, wide = (frames[:, 1], frames[:, 3], sizes[:, 0]), (frames[:, 0], frames[:, 2], sizes[:, 1])
-    down = [_cells(edge, owners, *tall, grid[0]) for edge in (tops, bottoms)]
-    across = [_cells(edge, owners, *wide, grid[1]) for edge in (columns, columns + 1)]
-    shape = (len(frames), grid[0] + 1, grid[1] + 1)
+    left, right = (_in_cells(edge, owners, *wide, grid[1]) for edge in (columns, columns + 1))
+    top, bottom = (_in_cells(edge, owners, *tall, grid[0]) for edge in (tops, bottoms))
+    return _shares(Rectangles(owners, left, right, top, bottom), len(frames), grid)
+
+
+def _shares(rectangles: Rectangles, count: int, grid: tuple[int, int]) -> Numbers:
+    """(count, h, w) The share of every cell that the rectangles of each owner cover."""
+    down = [_split(place) for place in (rectangles.top, rectangles.bottom)]
+    across = [_split(place) for place in (rectangles.left, rectangles.right)]
+    shape = (count, grid[0] + 1, grid[1] + 1)
     both, below, right, beyond = (np.zeros(np.prod(shape)) for _ in range(4))
     for row, rest_down, sign_down in ((*down[0], 1.0), (*down[1], -1.0)):
         for column, rest_across, sign_across in ((*across[0], 1.0), (*across[1], -1.0)):
             sign = sign_down * sign_across
-            bins = (owners * shape[1] + row) * shape[2] + column
+            bins = (rectangles.owners * shape[1] + row) * shape[2] + column
             both += sign * np.bincount(bins, rest_down * rest_across, len(both))
             right += sign * np.bincount(bins, rest_down, len(both))
             below += sign * np.bincount(bins, rest_across, len(both))
@@ -120,22 +134,23 @@ def _before(values: Numbers, axis: int) -> Numbers:
     return np.asarray(values.cumsum(axis=axis) - values)
 
 
-def _cells(
+def _in_cells(
     edges: Indices,
     owners: Indices,
     starts: npt.NDArray[np.floating],
     lengths: npt.NDArray[np.floating],
     sides: Indices,
     cells: int,
-) -> tuple[Indices, Numbers]:
-    """In which cell of the view edges of pixels lie (``cells``: behind the last), and the part beyond them.
-
-    What lies outside the view is moved to its rim.
-    """
+) -> Numbers:
+    """Where edges of pixels lie, in cells of the view; what lies outside the view is moved to its rim."""
     scale, shift = cells / (lengths * sides), starts / lengths * cells
-    place = np.clip(edges * scale[owners] - shift[owners], 0, cells)
-    cell = place.astype(np.int64)
-    return cell, 1 - (place - cell)
+    return np.asarray(np.clip(edges * scale[owners] - shift[owners], 0, cells))
+
+
+def _split(places: Numbers) -> tuple[Indices, Numbers]:
+    """The cells in which places lie (the rim: behind the last), and the part of the cell beyond them."""
+    cell = places.astype(np.int64)
+    return cell, 1 - (places - cell)
 
 
 def _rectangles(runs: Runs, heights: Indices) -> tuple[Indices, Indices, Indices, Indices]:

@@ -22,7 +22,11 @@ from sparselabel.evaluate.saved import judging_labels
 from sparselabel.model.output import Output
 
 Places = Literal["any", "masks", "boxes"]
-"""What maps are judged by: masks where a class has them, else boxes; or one of the two alone."""
+"""What maps are judged by: masks where a class has them, else boxes; or one of the two alone.
+
+Where only masks count, pictures without any are not ranked at all: their classes could not be right, and
+would stand among the others as if they were absent.
+"""
 
 
 class Located:
@@ -36,6 +40,8 @@ class Located:
         self.masks = part.masks if part.masks is not None else Masks.none(len(part.marks))
         self._labels = judging_labels(part)
         self._find_pairs(places)
+        masked = np.unique(part.marks.rows[self.masks.there])
+        self.ranked = masked if places == "masks" else np.arange(len(part))
         if places != "any" and len(part.marks) and not self.pairs:
             raise DataError(
                 f"split {part.name!r} has no {places} of classes that are there: leave --places {places} out"
@@ -114,12 +120,14 @@ class Located:
         """mAP-loc, that of every class, and by how many pictures with masks and with boxes; None without."""
         if not self.pairs:
             return None
-        positive = (np.asarray(self._labels.values) == POSITIVE).astype(np.int8)
-        found = location_precision(scores, positive, self.rows, self.classes, enough(self.shares))
+        positive = (np.asarray(self._labels.values)[self.ranked] == POSITIVE).astype(np.int8)
+        rows = np.searchsorted(self.ranked, self.rows)
+        found = location_precision(scores[self.ranked], positive, rows, self.classes, enough(self.shares))
         return {
             "mean": found.mean,
             "classes": dict(zip(self._labels.classes, found.by_class.tolist(), strict=True)),
             "cuts": list(CUTS),
+            "ranked": len(self.ranked),
             "pairs": self.pairs,
             "masks": len(np.unique(self.rows[self.masked])),
             "boxes": len(np.unique(self.rows[~self.masked])),

@@ -5,7 +5,8 @@ right if at least half of it lies on things of the class (IoA-P, intersection ov
 prediction). A class that is there but badly shown is a false positive and still counts in the recall.
 
 Everything is counted in cells: the truth says which share of every cell things of the class cover, so that
-an intersection is exact for a map that is as coarse as the model made it.
+an intersection is exact for a map that is as coarse as the model made it. Maps are not made finer first
+(ours; P2 does not say), so a class that covers no cell by half cannot be shown well.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -25,6 +25,7 @@ from sparselabel.data.frame import Frame
 from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
+from sparselabel.method.cells import refuse_marks
 from sparselabel.method.layout import Layout, Memory
 from sparselabel.model.output import Output
 
@@ -52,7 +53,8 @@ class Step:
     epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
     is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
     part needs it: only oracles can peek. Labels are where the outputs are; rows and frames are best left on
-    the CPU, where memories are, so that nobody waits for a GPU to learn them.
+    the CPU, where memories are, so that nobody waits for a GPU to learn them. ``check``: refuse marks of
+    classes that are marked absent.
     """
 
     rows: Tensor
@@ -62,6 +64,11 @@ class Step:
     progress: Progress
     marks: Marks | None = None
     truth: Tensor | None = None
+    check: InitVar[bool] = True
+
+    def __post_init__(self, check: bool) -> None:
+        if check and self.marks is not None:  # prepared data has been checked, and a GPU would have to wait
+            refuse_marks(self.marks, self.observed)
 
     @cached_property
     def valid(self) -> Tensor:

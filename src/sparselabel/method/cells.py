@@ -13,6 +13,7 @@ from torch import Tensor
 from sparselabel.data.frame import Frame, cell_centres
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.marks import Marks
+from sparselabel.errors import DataError
 
 BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""
@@ -36,6 +37,27 @@ def cell_labels(
     where = _positive_cells(marks, frame, grid, _LEAST[box_rule]).to(observed.device)
     labels[tuple(where)] = POSITIVE
     return labels
+
+
+def refuse_marks(marks: Marks, observed: Tensor) -> None:
+    """Raise if a mark is of no row of a batch's labels (B, L), or of a class that is marked absent there."""
+    rows, classes = torch.from_numpy(marks.rows), torch.from_numpy(marks.classes).long()
+    beyond = (rows >= observed.shape[0]) | (classes >= observed.shape[1])
+    if beyond.any():
+        first = int(beyond.int().argmax())
+        raise DataError(
+            f"a mark has row {int(rows[first])} and class {int(classes[first])}, but the labels of the step "
+            f"are {observed.shape[0]} × {observed.shape[1]}: rows of its marks are positions in the batch"
+        )
+    absent = observed[rows.to(observed.device), classes.to(observed.device)] == NEGATIVE
+    if bool(absent.any()):
+        first = int(absent.int().argmax())
+        kind = "point" if marks.is_point[first] else "box"
+        place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+        raise DataError(
+            f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
+            " it is marked absent (0): remove the mark, or mark the class present (1)"
+        )
 
 
 def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: float) -> Tensor:

@@ -44,8 +44,9 @@ class SelectiveFocal:
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L, ...) losses; ``observed`` says which labels are unknown."""
         unknown = observed == UNKNOWN
-        focus = torch.where(unknown, self.unknown_focus, self.negative_focus)
-        weight = torch.where(unknown, self.unknown_weight, self.negative_weight)
+        # Of two plain numbers, where would make a tensor in float32, whatever the logits are.
+        focus = torch.where(unknown, logits.new_full((), self.unknown_focus), self.negative_focus)
+        weight = torch.where(unknown, logits.new_full((), self.unknown_weight), self.negative_weight)
         if self.margin:
             shifted = (torch.sigmoid(logits) - self.margin).clamp(min=0)
             negative = shifted.detach() ** focus * -torch.log1p(-shifted)

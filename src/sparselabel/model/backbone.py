@@ -101,6 +101,8 @@ def make_backbone(
         return _cvt(weights, output_stride, partial_weights, own_head)
     about = known_network(name)
     extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
+    if name.startswith("deit") and "_distilled" in name:
+        extra.pop("global_pool", None)  # it takes no other than its own, which leaves the tokens as they are
     if output_stride is not None:
         extra["output_stride"] = output_stride
     if about is not None and about.fixed_input_size:

@@ -60,7 +60,10 @@ class LinearHead(Head):
 
 
 def boosted(cells: Tensor, boost: float) -> Tensor:
-    """Cell logits (B, L, h, w) with those above 0 multiplied by ``boost``."""
+    """BoostLU: logits of cells above 0 are multiplied before their mean (Kim et al. 2023).
+
+    By ``boost``, for which the paper takes 5, in training and in evaluation.
+    """
     return torch.where(cells > 0, boost * cells, cells)
 
 

@@ -1,5 +1,6 @@
 """The heads by name, as `--classifier` names them."""
 
+from sparselabel.config import Query
 from sparselabel.errors import ConfigError
 from sparselabel.model.backbone import Backbone
 from sparselabel.model.classifier import Head, LinearHead
@@ -7,7 +8,9 @@ from sparselabel.model.query2label import QueryHead
 from sparselabel.model.tscam import PatchHead, TokenHead
 
 
-def make_head(name: str, width: int, classes: int, boost: float | None = None) -> Head:
+def make_head(
+    name: str, width: int, classes: int, boost: float | None = None, query: Query | None = None
+) -> Head:
     """A head for so many features and classes, with random weights."""
     match name:
         case "linear":
@@ -17,7 +20,8 @@ def make_head(name: str, width: int, classes: int, boost: float | None = None) -
         case "token":
             return TokenHead(width, classes)
         case "query2label":
-            return QueryHead(width, classes)
+            query = query or Query()
+            return QueryHead(width, classes, query.width, self_attention=query.self_attention)
     raise ConfigError(f"there is no classifier {name!r}: it is linear, tscam, token or query2label")
 
 

@@ -8,6 +8,7 @@ the queries of the decoder; the authors' program removes it by default, and so d
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,15 @@ from sparselabel.model.classifier import Head
 from sparselabel.model.output import Output
 
 TEMPERATURE = 10_000.0
+SelfAttention = Literal["none", "first", "later", "all"]
 
 
 class QueryHead(Head):
     """An encoder over cells, a decoder of class queries, one linear layer a class; for any size of view.
 
     ``width`` of the transformer is that of the features unless given; then a 1×1 convolution projects them.
-    ``self_attention`` lets queries see each other, from the second decoder layer on (in the first they are
-    the same for every picture).
+    ``self_attention`` lets queries see each other: in the first decoder layer (where it adds the same to all
+    of them, as nothing was found yet), in the later ones, or in all.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class QueryHead(Head):
         inner: int | None = None,
         encoder_layers: int = 1,
         decoder_layers: int = 2,
-        self_attention: bool = False,
+        self_attention: SelfAttention = "none",
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
@@ -52,7 +54,9 @@ class QueryHead(Head):
             _EncoderLayer(size, heads, inner, dropout) for _ in range(encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            _DecoderLayer(size, heads, inner, dropout, self_attention and number > 0)
+            _DecoderLayer(
+                size, heads, inner, dropout, self_attention in ("all", "later" if number else "first")
+            )
             for number in range(decoder_layers)
         )
         self.norm = nn.LayerNorm(size)
@@ -202,6 +206,13 @@ def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> Que
     def layers(kind: str) -> int:
         return len({name.split(".")[1] for name in weights if name.startswith(f"{kind}.")})
 
+    first, later = (any(name.startswith(f"decoder.{at}.self_attn") for name in weights) for at in (0, 1))
+    seen: dict[tuple[bool, bool], SelfAttention] = {
+        (False, False): "none",
+        (True, False): "first",
+        (False, True): "later",
+        (True, True): "all",
+    }
     return QueryHead(
         features,
         classes,
@@ -209,5 +220,5 @@ def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> Que
         inner=weights["decoder.0.linear1.weight"].shape[0],
         encoder_layers=layers("encoder"),
         decoder_layers=layers("decoder"),
-        self_attention=any(name.startswith("decoder.1.self_attn") for name in weights),
+        self_attention=seen[first, later],
     )

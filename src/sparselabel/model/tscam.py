@@ -4,12 +4,13 @@ P2 = PatchML. TS-CAM = Gao et al., Token Semantic Coupled Attention Map for Weak
 Localization (2021), which P2 builds on.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from sparselabel.errors import ModelError
 from sparselabel.model.backbone import Backbone
@@ -75,35 +76,45 @@ def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Ten
     """
     blocks = getattr(backbone.network, "blocks", None)
     modules = [block.attn for block in blocks if hasattr(block, "attn")] if blocks is not None else []
-    if not backbone.has_token or not modules or not all(hasattr(module, "qkv") for module in modules):
+    fused = all(getattr(module, "fused_attn", False) for module in modules)
+    if not backbone.has_token or not modules or not fused:
         raise ModelError(
-            "this backbone has no attention of a class token to show: take a ViT or DeiT, or maps without it"
+            "this backbone has no attention of a class token to show: take a ViT or DeiT (with timm's fused "
+            "attention, its default: TIMM_FUSED_ATTN), or maps without it"
         )
-    with _recorded(modules) as rows:
+    with _Attention() as seen:
         result = run()
-    patches = torch.stack(rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]
+    if len(seen.rows) != len(modules):  # as differential attention, which subtracts one from another
+        raise ModelError(
+            f"the backbone computed {len(seen.rows)} attentions in {len(modules)} blocks; what a class token "
+            "looked at is known where each block has one: take a ViT or DeiT, or maps without it"
+        )
+    patches = torch.stack(seen.rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]
     side = round(patches.shape[1] ** 0.5)
     return result, patches.reshape(len(patches), side, side)
 
 
-@contextmanager
-def _recorded(modules: list[Any]) -> Iterator[list[Tensor]]:
-    """The class token's row of every attention matrix, (B, T), as it is computed.
+class _Attention(TorchFunctionMode):
+    """Keeps the class token's row of every attention that is computed, (B, T), the mean over heads.
 
-    timm's fused attention gives no weights away, so the one row we want is computed again from its inputs.
+    It sees the queries and keys that torch is given, so positions that turn them (EVA, DINOv3) and biases
+    (BEiT) are in the row, whatever a block does before. Fused attention gives no weights away, so the one row
+    is computed again, with values of which each is one token's own: their mix is the weights.
     """
-    rows: list[Tensor] = []
 
-    def record(module: Any, inputs: tuple[Tensor, ...], _: Tensor) -> None:
-        tokens = inputs[0]
-        batch, length = tokens.shape[:2]
-        qkv = module.qkv(tokens).reshape(batch, length, 3, module.num_heads, -1).permute(2, 0, 3, 1, 4)
-        query, key = module.q_norm(qkv[0][:, :, :1]), module.k_norm(qkv[1])
-        rows.append(((query * module.scale) @ key.transpose(-2, -1)).softmax(dim=-1).mean(dim=1)[:, 0])
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Tensor] = []
 
-    hooks = [module.register_forward_hook(record) for module in modules]
-    try:
-        yield rows
-    finally:
-        for hook in hooks:
-            hook.remove()
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the function, and attention once more for the first token."""
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            query, key = args[:2]
+            own = torch.eye(key.shape[2], dtype=key.dtype, device=key.device).expand(*key.shape[:2], -1, -1)
+            mask = kwargs.get("attn_mask")
+            first = kwargs | {"dropout_p": 0.0, "attn_mask": None if mask is None else mask[..., :1, :]}
+            self.rows.append(func(query[:, :, :1], key, own, **first).mean(dim=1)[:, 0])
+        return func(*args, **kwargs)

@@ -1,27 +1,35 @@
 """What to buy, in plain words, and how sure that is.
 
 The same draw asks the same questions for every kind, so kinds are compared draw by draw: the mean of the
-differences, with the 95 % interval of Student's t. With few draws that is wide, as it should be.
+differences, with Tukey's 95 % interval. It holds for all pairs of kinds at once, so that kinds that are
+equally good are told apart in 5 % of plans, however many there are; and it takes one spread for all of them,
+what is left of the values without the means of kinds and draws.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from sparselabel.data.budget import Kind
 from sparselabel.plan.candidates import in_words
 from sparselabel.plan.results import NAMES, Measure, Reached
 
-# Student's t, 97.5 %, for 1, 2, ... degrees of freedom; for more than these the last is a little too large.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+# 95 % of the studentised range of so many kinds, for 2, 3, ... draws; the last, for more, is a bit too large.
+RANGES = {
+    2: (17.969, 6.085, 4.501, 3.926, 3.635, 3.460, 3.344, 3.261, 3.199, 3.151, 3.113, 3.081),
+    3: (8.331, 5.040, 4.339, 4.041, 3.877, 3.773, 3.701, 3.649, 3.609, 3.578, 3.553, 3.532),
+    4: (6.825, 4.896, 4.415, 4.199, 4.076, 3.997, 3.942, 3.901, 3.870, 3.845, 3.825, 3.809),
+    5: (6.287, 4.886, 4.508, 4.333, 4.232, 4.166, 4.120, 4.086, 4.060, 4.039, 4.022, 4.008),
+}
 
 LEAST = 1.0  # mAP-loc, in per cent, below which no map says where things are
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one kind is above another, in points of per cent, over the draws that both have.
+    """By how much one kind is above another, in points of per cent, over the draws that all kinds have.
 
     ``margin`` is how far the 95 % interval reaches to both sides; None for a single draw.
     """
@@ -54,16 +62,22 @@ class Advice:
     sentences: tuple[str, ...]
 
 
-def difference(one: Reached, other: Reached, measure: Measure = "mAP") -> Difference:
-    """By how much one is above another."""
-    first, second = one.values[measure], other.values[measure]
-    gaps = [first[draw] - second[draw] for draw in first if draw in second]
-    if len(gaps) < 2:
-        return Difference(gaps[0] if gaps else math.nan, None, len(gaps))
-    student = STUDENT[min(len(gaps) - 1, len(STUDENT)) - 1]
-    return Difference(
-        statistics.fmean(gaps), student * statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps)
-    )
+def difference(
+    one: Reached, other: Reached, among: Sequence[Reached], measure: Measure = "mAP"
+) -> Difference:
+    """By how much one is above another; ``among`` are all that are compared, these two with them."""
+    values = [row.values[measure] for row in (one, other, *among)]
+    draws = sorted(set(values[0]).intersection(*values))
+    table = np.array([[of[draw] for draw in draws] for of in values])
+    mean = float((table[0] - table[1]).mean()) if draws else math.nan
+    if len(draws) < 2:
+        return Difference(mean, None, len(draws))
+    table = table[2:]
+    left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    kinds, count = table.shape
+    spread = math.sqrt(float((left**2).sum()) / ((kinds - 1) * (count - 1)))
+    widest = RANGES[kinds][min(count - 2, len(RANGES[kinds]) - 1)]
+    return Difference(mean, widest * spread / math.sqrt(count), count)
 
 
 def advise(rows: Sequence[Reached]) -> Advice | None:
@@ -73,7 +87,7 @@ def advise(rows: Sequence[Reached]) -> Advice | None:
         return None
     ranked = sorted(at_it, key=lambda row: row.mean() or 0.0, reverse=True)
     best, others = ranked[0], ranked[1:]
-    rivals = [row for row in others if not difference(best, row).clear]
+    rivals = [row for row in others if not difference(best, row, ranked).clear]
     order = [*NAMES]
     buy = min([best, *rivals], key=lambda row: order.index(row.kind))
     sentences = [_chance(best, others, rivals), *_smaller(rows, buy), *_places(at_it)]
@@ -108,7 +122,7 @@ def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached])
     """How far the order can be relied on."""
     if not others:
         return "There is nothing to compare with: name more --kinds."
-    second = difference(best, others[0])
+    second = difference(best, others[0], [best, *others])
     name, other = NAMES[best.kind].capitalize(), NAMES[others[0].kind]
     if second.margin is None:
         return (
@@ -147,7 +161,7 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
         there = [row for row in rows if row.fraction == fraction and row.mean() is not None]
         ahead = max(there, key=lambda row: row.mean() or 0.0)
         mine = next(row for row in there if row.kind == buy.kind)
-        if ahead.kind != buy.kind and difference(ahead, mine).clear:
+        if ahead.kind != buy.kind and difference(ahead, mine, there).clear:
             said.append(
                 f"With {in_words(fraction)} {NAMES[ahead.kind]} are clearly better ({ahead.text()} against "
                 f"{mine.text()})."
@@ -162,7 +176,7 @@ def _places(at_it: Sequence[Reached]) -> list[str]:
         return []
     ranked = sorted(located, key=lambda row: row.mean("mAP-loc") or 0.0, reverse=True)
     best, second = ranked[:2]
-    gap = difference(best, second, "mAP-loc")
+    gap = difference(best, second, located, "mAP-loc")
     sure = "a clear difference" if gap.clear else "not a clear difference"
     return [
         f"If the model must also show where things are: {NAMES[best.kind]} have the highest mAP-loc, "

@@ -1,9 +1,10 @@
 """How much annotation is simulated: hours for the real pictures, seconds for those of the sample."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from sparselabel.data.annotate import share_of_all
 from sparselabel.data.budget import KINDS, Kind, Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
@@ -18,7 +19,8 @@ BOXED = ("SB", "AB")
 class Budget:
     """Hours of annotation for ``pictures``, tried on a sample with as many seconds a picture.
 
-    ``sample`` is how many pictures are trained on, ``classes`` how many questions each has.
+    ``sample`` is how many pictures are trained on, ``classes`` how many questions each has. ``complete`` is
+    what it costs to have everything of a kind, as a share of what all answers cost.
     """
 
     hours: float
@@ -27,6 +29,7 @@ class Budget:
     classes: int
     prices: Prices
     fractions: tuple[float, ...] = FRACTIONS
+    complete: Mapping[Kind, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -40,13 +43,26 @@ class Budget:
 
     def share(self, fraction: float) -> float:
         """A fraction of the budget as a share of what all answers cost."""
-        return min(1.0, fraction * self.hours / self.everything)
+        return fraction * self.hours / self.everything
+
+    def spent(self, fraction: float, kind: Kind) -> float:
+        """What a fraction of the budget is of it for a kind, which may have everything for less."""
+        return min(self.share(fraction), self.complete.get(kind, math.inf))
+
+    def hours_of_all(self, kind: Kind) -> float:
+        """Hours that it takes to have everything of a kind."""
+        return self.complete[kind] * self.everything
 
 
 def budget_of(
-    data: Prepared, hours: float, pictures: int | None, prices: Prices, fractions: Sequence[float]
+    data: Prepared,
+    hours: float,
+    pictures: int | None,
+    prices: Prices,
+    fractions: Sequence[float],
+    kinds: Sequence[Kind] = KINDS,
 ) -> Budget:
-    """The budget of a sample; refuses one that buys nothing, or more than there is."""
+    """The budget of a sample; refuses one that buys nothing, or more than there is of any kind."""
     sample, classes = len(data.train), len(data.classes)
     if not 0 < hours < math.inf:
         raise ConfigError(f"--budget must be hours above 0, not {hours}")
@@ -56,12 +72,17 @@ def budget_of(
             "which are a sample of them: give the size of the whole data, or leave --pictures out"
         )
     _refuse_fractions(fractions)
-    budget = Budget(hours, pictures or sample, sample, classes, prices, tuple(sorted(fractions)))
-    if hours > budget.everything * (1 + 1e-9):
+    train = data.train
+    complete = {kind: share_of_all(train.truth.values, train.marks, kind, prices) for kind in kinds}
+    budget = Budget(hours, pictures or sample, sample, classes, prices, tuple(sorted(fractions)), complete)
+    dearest = max(kinds, key=lambda kind: complete[kind])
+    most = budget.hours_of_all(dearest)
+    if hours > most * (1 + 1e-9):
         raise ConfigError(
-            f"--budget {hours:g} hours are more than everything: {budget.everything:.4g} hours answer every "
-            f"question about {counted(budget.pictures, 'picture')} ({classes} classes, {prices.answer:g} s "
-            f"an answer): give at most --budget {_below(budget.everything):g}, or more --pictures"
+            f"--budget {hours:g} hours are more than everything: {most:.4g} hours answer every question "
+            f"about {counted(budget.pictures, 'picture')} with annotation {dearest}, the dearest ({classes} "
+            f"classes, {prices.answer:g} s an answer, {prices.point:g} s a point, {prices.box:g} s a box): "
+            f"give at most --budget {_below(most):g}, or more --pictures"
         )
     least = budget.fractions[0]
     if budget.seconds * least < prices.answer:
@@ -126,3 +147,11 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
                 f"x, y, w, h){way_out}"
             )
     return judged
+
+
+def validation_of(data: Prepared) -> tuple[int, int]:
+    """Pictures and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
+    if "val" not in data.splits:
+        return 0, 0
+    part = data.split("val")
+    return len(part), int((part.observed.values != UNKNOWN).sum())

@@ -18,6 +18,7 @@ from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.source import Split
 from sparselabel.errors import ConfigError, listing
 from sparselabel.plan.budget import Budget
+from sparselabel.train.methods import method_of
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ def candidates_of(
     if draws < 1:
         raise ConfigError(f"--draws must be 1 or more, not {draws}")
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
+    if not method_of(configs["marks"]).needs.marks:
+        raise ConfigError(
+            f"--mark-method {methods[1]} does not look at points or boxes, so that the plan would compare "
+            "methods and not annotations: give patchml, csl-p, or one of these with +cluster"
+        )
     found = []
     for fraction in budget.fractions:
         for kind in kinds:
@@ -89,7 +95,11 @@ def simulate(
     """
     train = data.train
     how = Sparsify(
-        sparsify="budget", annotate=kind, budget=budget.share(fraction), label_seed=draw, cost="per-positive"
+        sparsify="budget",
+        annotate=kind,
+        budget=budget.spent(fraction, kind),
+        label_seed=draw,
+        cost="per-positive",
     )
     split = Split(train.truth, train.paths, train.marks, masks=train.masks)
     found = annotate(split, how, prices=budget.prices)

@@ -17,7 +17,10 @@ from sparselabel.report.html.page import environment
 
 @dataclass(frozen=True)
 class About:
-    """What a plan was made with, as its page tells it."""
+    """What a plan was made with, as its page tells it.
+
+    ``chosen_by``: pictures and known labels of the validation split that chose the best epoch of every run.
+    """
 
     data: str
     split: str
@@ -28,14 +31,16 @@ class About:
     command: Sequence[str]
     version: str
     failed: Sequence[str] = ()
+    chosen_by: tuple[int, int] = (0, 0)
 
 
 def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path) -> None:
     """Write the page at once."""
     kinds = list(dict.fromkeys(row.kind for row in rows))
     best = max((row for row in rows if row.fraction == 1), key=lambda row: row.mean() or 0.0)
+    compared = [row for row in rows if row.fraction == 1 and row.mean() is not None]
     lines = [
-        {"row": row, "behind": _behind(best, row)}
+        {"row": row, "behind": _behind(best, row, compared)}
         for row in sorted(rows, key=lambda row: (-row.fraction, kinds.index(row.kind)))
     ]
     today = date.today()
@@ -48,8 +53,14 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             budget=budget,
             charts=[_chart(rows, measure, about.split) for measure in measures_of(rows)],
             command=shlex.join(about.command),
+            complete=[
+                (NAMES[kind], budget.hours_of_all(kind))
+                for kind in kinds
+                if budget.complete.get(kind, budget.share(1)) < budget.share(1)
+            ],
             kinds=[{"kind": kind, "name": NAMES[kind], "number": n} for n, kind in enumerate(kinds)],
             lines=lines,
+            paid=max(row.bought["answers"] for row in rows),
             located="mAP-loc" in measures_of(rows),
             seconds=seconds_a_picture(budget),
             spent=100 * budget.share(1),
@@ -77,10 +88,10 @@ def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
     return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
 
 
-def _behind(best: Reached, row: Reached) -> str:
+def _behind(best: Reached, row: Reached, compared: Sequence[Reached]) -> str:
     """How far a kind is behind the best one at the whole budget."""
     if row.fraction != 1 or row is best or row.mean() is None:
         return "best" if row is best and row.mean() is not None else ""
-    gap = difference(best, row)
+    gap = difference(best, row, compared)
     margin = "" if gap.margin is None else f" ± {gap.margin:.1f}"
     return f"−{abs(gap.mean):.1f}{margin}{', clearly' if gap.clear else ''}"

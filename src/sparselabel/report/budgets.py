@@ -10,6 +10,7 @@ import numpy as np
 from sparselabel.data.dataset import open_prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.json_file import read_json
+from sparselabel.report.alike import Conditions, conditions_of, refuse_unlike
 from sparselabel.report.page import COLOURS, MARKERS, Table, new_figure, save, style
 from sparselabel.run_folder import RunFolder
 
@@ -26,6 +27,7 @@ class Point:
     size: tuple[Any, ...]
     bought: dict[str, Any]
     value: float
+    conditions: Conditions
 
     @property
     def name(self) -> str:
@@ -43,6 +45,7 @@ def draw_budgets(runs: Sequence[Path], measure: Measure, split: str, out: Path) 
     if not runs:
         raise ConfigError("there is nothing to draw: name runs on data prepared with --sparsify budget")
     points = [_point(path, measure, split) for path in runs]
+    refuse_unlike([point.conditions for point in points])
     with style():
         figure = new_figure(5.2, 3.7)
         axes = figure.subplots()
@@ -92,7 +95,8 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
     folder = Path(about["data"])
     if not (folder / "dataset.json").is_file():
         raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known")
-    made = open_prepared(folder).made
+    data = open_prepared(folder)
+    made = data.made
     bought = made.get("bought", {}).get("train")
     if bought is None:
         raise RunError(
@@ -100,12 +104,18 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
         )
     how = made["preparation"]
     size = (how["budget"], how["answers"], how["cost"])
-    return Point(path, str(result["method"]), size, bought, 100 * _value(run, result, measure, split))
+    method = str(result["method"])
+    value, located = _value(run, result, measure, split)
+    conditions = conditions_of(run, method, data, split, located)
+    return Point(path, method, size, bought, 100 * value, conditions)
 
 
-def _value(run: RunFolder, result: dict[str, Any], measure: Measure, split: str) -> float:
+def _value(
+    run: RunFolder, result: dict[str, Any], measure: Measure, split: str
+) -> tuple[float, dict[str, Any] | None]:
+    """The measure, and for mAP-loc what evaluation says of it."""
     if measure == "mAP" and split == "test" and result.get("test"):
-        return float(result["test"]["value"])
+        return float(result["test"]["value"]), None
     file, write_it = (
         run.evaluation_file(split),
         f"`sparselabel evaluate {run.path} --split {split}` writes it",
@@ -114,7 +124,7 @@ def _value(run: RunFolder, result: dict[str, Any], measure: Measure, split: str)
         raise RunError(f"there is no {file}: {write_it}")
     measured = read_json(file)
     if measure == "mAP":
-        return float(measured["mean_average_precision"]["sklearn"]["mean"])
+        return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
     if not measured.get("location"):
         raise RunError(f"{file} has no mAP-loc: {write_it} anew, where the data has boxes or masks")
-    return float(measured["location"]["mean"])
+    return float(measured["location"]["mean"]), measured["location"]

@@ -7,7 +7,7 @@
 The method sees all outputs of the batch at once, so that its losses are those of the whole batch, also where
 pictures are coupled (epr, role, the large losses). The price is a second pass. What a model itself does with
 a whole batch cannot be had in parts: live batch norm has the statistics of the few (see ``live_norms``), and
-dropout draws its masks for the few.
+dropout draws its masks for the few (see ``draws_masks``).
 """
 
 import functools
@@ -24,6 +24,7 @@ from sparselabel.model.output import Output
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 Backward = Callable[[Tensor], None]
 
 
@@ -93,6 +94,15 @@ def _joined(parts: list[Output]) -> Output:
 def live_norms(module: nn.Module) -> list[Norm]:
     """The layers that normalise by statistics of the batch they see."""
     return [layer for layer in norms(module) if layer.training]
+
+
+def draws_masks(module: nn.Module) -> bool:
+    """Whether something in it drops numbers at random: dropout, that of attention, timm's of whole paths."""
+    return any(
+        isinstance(value := getattr(layer, name, 0), float) and value > 0
+        for layer in module.modules()
+        for name in (("p",) if isinstance(layer, DROPOUTS) else ("dropout", "drop_prob"))
+    )
 
 
 @contextmanager

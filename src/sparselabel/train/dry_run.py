@@ -1,6 +1,7 @@
 """What a run would cost: everything up to a few real steps of each phase, measured; nothing is kept.
 
     checks of a run ─▶ model, feeds, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
+                    └▶ what is estimated before training: K from features, a prior by a run of its own
 
 Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimiser's
 state, so the most memory is that of the second. What the method remembers of every picture is made as in a
@@ -32,6 +33,7 @@ from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
 from sparselabel.train.cost import forget_peak, peak_memory
+from sparselabel.train.expected import is_estimated, seconds_to_estimate
 from sparselabel.train.first_inputs import FirstInputs, timed, wait
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner, in_evaluation, weights_of
@@ -41,6 +43,7 @@ from sparselabel.train.machine import default_precision
 from sparselabel.train.memories import files_of, in_ram
 from sparselabel.train.methods import method_of
 from sparselabel.train.phases import Stage
+from sparselabel.train.prior import run_before, trains_for_prior
 from sparselabel.train.run import checked, started, tell_method
 from sparselabel.train.run_cost import PhaseCost, RunCost
 from sparselabel.train.session import Session
@@ -67,6 +70,9 @@ def dry_run(
     config, trial = checked(data, config)
     there = RunFolder(out)
     there.goes_on(config, about(data, command, config), resume=handling.resume, force=handling.force)
+    prior = None
+    if trains_for_prior(config):
+        prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
     fabric = started(data, config, machine)
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
         run = RunFolder(Path(folder))
@@ -74,6 +80,7 @@ def dry_run(
         learner = Learner(config, len(data.classes))
         inputs = FirstInputs(data, config, learner, fabric, machine.workers, log)
         inputs.check()
+        estimating = seconds_to_estimate(config, inputs) if is_estimated(config) else 0.0
         tell_method(trial, config, data, there, fabric, machine, inputs)
         files = sum(memory.bytes for memory in files_of(trial))
         ram, disk = available_memory(), free_disk(out)
@@ -121,7 +128,15 @@ def dry_run(
             _gpu_size(fabric.device),
             ram,
             disk,
+            estimating,
+            0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
+            0 if prior is None else prior.disk,
         )
+
+
+def _to_find(prior: RunCost, pictures: int) -> float:
+    """Seconds to train and to score the training pictures; the features are those of the run itself."""
+    return prior.seconds - prior.features_time + pictures * prior.phases[-1].scoring
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Expected positives of prepared data, before training: given, counted, or estimated from features."""
 
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from sparselabel.data.readers.table_shapes import label_code
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.method.catalog import parsed, settings_of
 from sparselabel.method.class_counts import ClassCounts, How, counted_positives, read_expected
-from sparselabel.method.expected_count import estimate_positives, needs_features
+from sparselabel.method.expected_count import MOST_PICTURES, estimate_positives, needs_features
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
@@ -25,6 +26,7 @@ from sparselabel.train.log import Log
 from sparselabel.train.machine import start
 
 AUTO = "auto"
+SAMPLE = 500  # pictures that tell how long estimating takes
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
@@ -89,14 +91,18 @@ def expected_file(config: TrainConfig) -> Path | None:
     return Path(str(given)) if named else None
 
 
+def is_estimated(config: TrainConfig) -> bool:
+    """Whether expected positives are to be estimated before training."""
+    return config.settings.expected_positives == AUTO and "expected_positives" in settings_of(config.method)
+
+
 def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
     """The expected positives of every class, if they come from a file or are to be estimated now."""
-    given = config.settings.expected_positives
-    if not isinstance(given, str) or "expected_positives" not in settings_of(config.method):
+    data, fabric, file = inputs.data, inputs.fabric, expected_file(config)
+    if file is not None:
+        return _of_file(file, data)
+    if not is_estimated(config):
         return None
-    data, fabric = inputs.data, inputs.fabric
-    if given != AUTO:
-        return _of_file(Path(given), data)
     features = inputs.features("train").numpy() if needs_features(_annotations(data)) else None
     return fabric.broadcast(_estimated(features, data, config.seed))
 
@@ -113,6 +119,32 @@ def _annotations(data: Prepared) -> Labels:
 def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: int) -> ClassCounts:
     found = estimate_positives(features, _annotations(data), data.classes, seed)
     return found.within(np.asarray(data.train.observed.values))
+
+
+def seconds_to_estimate(config: TrainConfig, inputs: Inputs) -> float:
+    """How long estimating will take, once there are features: measured with made-up ones of some pictures.
+
+    Two sizes tell what comes once and what comes for each picture.
+    """
+    labels = _annotations(inputs.data)
+    if not needs_features(labels):
+        return _seconds(None, labels, inputs.data, config.seed)
+    width = inputs.features("train").shape[1]
+    random = np.random.default_rng(config.seed)
+    rows = random.permutation(np.flatnonzero((labels == POSITIVE).any(1)))
+    made_up = random.standard_normal((min(len(rows), SAMPLE), width), dtype=np.float32)
+    whole = _seconds(made_up, labels[rows[:SAMPLE]], inputs.data, config.seed)
+    if len(rows) <= SAMPLE:
+        return whole
+    half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], inputs.data, config.seed)
+    more = (min(len(rows), MOST_PICTURES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
+    return whole + more * max(whole - half, 0.0)
+
+
+def _seconds(features: npt.NDArray[np.float32] | None, labels: Labels, data: Prepared, seed: int) -> float:
+    began = time.monotonic()
+    estimate_positives(features, labels, data.classes, seed)
+    return time.monotonic() - began
 
 
 def kept_counts(

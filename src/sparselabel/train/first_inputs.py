@@ -44,14 +44,15 @@ class FirstInputs(Inputs):
         return self._made_up[split, cells]
 
     def _count(self, seconds: float, found: Tensor) -> None:
-        """What all features that are missing will take."""
-        missing = [name for name in self.data.splits if not self._file(name, self._of_cells(name)).exists()]
-        width, cells = found.shape[1], found.shape[2] * found.shape[3]
-        sizes = {name: len(self.data.split(name)) * width for name in missing}
-        pooled = sum(4 * size for name, size in sizes.items() if not self._of_cells(name))
-        kept = sum(2 * size * cells for name, size in sizes.items() if self._of_cells(name))
+        """What all features that are missing will take: those of --frozen, and others that were asked for."""
+        wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
+        missing = [one for one in wanted | {*self._made_up} if not self._file(*one).exists()]
+        width, grid = found.shape[1], found.shape[2] * found.shape[3]
+        sizes = {(name, cells): len(self.data.split(name)) * width for name, cells in missing}
+        pooled = sum(4 * size for (_, cells), size in sizes.items() if not cells)
+        kept = sum(2 * size * grid for (_, cells), size in sizes.items() if cells)
         self.to_come, self.in_ram = pooled + kept, pooled
-        self.time = seconds * sum(len(self.data.split(name)) for name in missing) / self.fabric.world_size
+        self.time = seconds * sum(len(self.data.split(name)) for name, _ in missing) / self.fabric.world_size
 
 
 @torch.no_grad()

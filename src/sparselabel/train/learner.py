@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import TrainConfig
-from sparselabel.errors import DataWarning
+from sparselabel.config import Query, TrainConfig
+from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone
 from sparselabel.model.classifier import HEAD, Classifier, Head
 from sparselabel.model.freezing import frozen_parts, recompute
@@ -53,9 +53,15 @@ class Learner:
             tensors = read_tensors(Path(self.config.weights))
             if is_released(tensors):
                 return self._released_head(tensors, width)
-        return make_head(self.config.classifier, width, self.classes, self.config.boost)
+        config = self.config
+        return make_head(config.classifier, width, self.classes, config.boost, config.query)
 
     def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
+        if self.config.query != Query():
+            raise ConfigError(
+                f"--query is for a head that starts anew, and that of {self.config.weights} is as it was "
+                "trained: leave it out, or take other weights"
+            )
         head, whole = released_head(tensors, width, self.classes)
         if not whole:
             warnings.warn(

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from sparselabel.config import TrainConfig
 from sparselabel.method.base import Method
-from sparselabel.method.catalog import make_method, parsed, settings_of
+from sparselabel.method.catalog import make_method, parsed, presets_of, settings_of
 from sparselabel.method.class_counts import ClassCounts
 
 PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
+BOOSTED = "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
 
 
 def method_of(
@@ -27,6 +28,8 @@ def method_of(
             )
     if "prior" in settings and "prior" in has:
         settings["prior"] = prior
+    if config.boost is not None and "preset" in settings and BOOSTED in presets_of(config.method):
+        settings["preset"] = BOOSTED
     return make_method(config.method, **settings)
 
 

@@ -15,7 +15,7 @@ from sparselabel.data.sampler import epoch_batches
 from sparselabel.model.classifier import HEAD
 from sparselabel.model.output import Output
 from sparselabel.train.accumulate import InParts, norms_at_rest
-from sparselabel.train.schedule import learning_rate
+from sparselabel.train.schedule import learning_rate, momentum
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -47,7 +47,7 @@ class Stage:
         return -(-self.rows // self.phase.batch)
 
     def batches(self, epoch: int, expect: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate, to which the optimiser is set.
+        """The batches of an epoch, each with its learning rate; the optimiser is set to it and its momentum.
 
         ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
         """
@@ -62,9 +62,16 @@ class Stage:
             if number + AHEAD < len(rows):
                 expect(torch.from_numpy(rows[number + AHEAD]))
             rate = learning_rate(self.phase, first + number, steps)
-            for group in self.optimiser.param_groups:
-                group["lr"] = rate * group.get(MULTIPLE, 1.0)
+            self._set(rate, momentum(self.phase, first + number, steps))
             yield rate, batch
+
+    def _set(self, rate: float, momentum: float | None) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group.get(MULTIPLE, 1.0)
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None:
+                group["momentum"] = momentum
 
     def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
         """What the model says of a step's views, all at once or in parts."""

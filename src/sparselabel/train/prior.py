@@ -130,6 +130,11 @@ def kept_prior(config: TrainConfig, inputs: Inputs, run: RunFolder, train: Train
     return read_prior(run.prior_file, classes)
 
 
+def trains_for_prior(config: TrainConfig) -> bool:
+    """Whether a run of its own comes first, to find the prior."""
+    return config.settings.prior == AUTO and "prior" in settings_of(config.method)
+
+
 def run_before(config: TrainConfig) -> TrainConfig:
     """The run whose mean scores are the prior: the method alone, in ignore mode, a quarter of the epochs."""
     base = parsed(config.method).base

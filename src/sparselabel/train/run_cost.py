@@ -35,7 +35,8 @@ class RunCost:
 
     ``features`` are bytes that --frozen keeps beside the data, ``features_in_ram`` those of them in RAM too,
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
-    ``model`` the final model.
+    ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
+    ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free).
     """
 
@@ -49,12 +50,16 @@ class RunCost:
     gpu_there: int
     ram_there: int
     disk_there: int
+    expected_time: float = 0.0
+    prior_time: float = 0.0
+    prior_disk: int = 0
 
     @property
     def seconds(self) -> float:
-        """Of the whole run: features, training and scoring."""
+        """Of the whole run: features, estimates, training and scoring."""
         end = self.scored * self.phases[-1].scoring
-        return self.features_time + sum(phase.time for phase in self.phases) + end
+        before = self.features_time + self.expected_time + self.prior_time
+        return before + sum(phase.time for phase in self.phases) + end
 
     @property
     def ram(self) -> int:
@@ -70,4 +75,4 @@ class RunCost:
     def disk(self) -> int:
         """Bytes in the run's folder at the most."""
         largest = max(phase.checkpoint for phase in self.phases)
-        return CHECKPOINTS * largest + self.model + self.files
+        return max(CHECKPOINTS * largest + self.model, self.prior_disk) + self.files

@@ -1,4 +1,4 @@
-"""The learning rate of every step, as a pure function: nothing to save, nothing to restore."""
+"""The learning rate and momentum of every step, as pure functions: nothing to save, nothing to restore."""
 
 import math
 
@@ -6,6 +6,7 @@ from sparselabel.config import Phase
 
 RISE = 0.2  # one-cycle: the share of steps in which the rate rises (P4's recipe)
 START, END = 1 / 25, 1 / 25e4  # one-cycle: first and last rate, as parts of the highest
+MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at its ends, and where the rate is highest (torch's defaults)
 
 
 def learning_rate(phase: Phase, step: int, steps: int) -> float:
@@ -17,10 +18,19 @@ def learning_rate(phase: Phase, step: int, steps: int) -> float:
         case "cosine":
             return _between(highest, 0.0, step / steps)
         case "one-cycle":
-            top = RISE * steps - 1
-            if step <= top:
-                return _between(highest * START, highest, step / top) if top > 0 else highest
-            return _between(highest, highest * END, (step - top) / (steps - 1 - top))
+            return _cycle(step, steps, highest * START, highest, highest * END)
+
+
+def momentum(phase: Phase, step: int, steps: int) -> float | None:
+    """The momentum of a step (Adam's β₁), where the schedule moves it: against the rate, in one cycle."""
+    return _cycle(step, steps, MOST, LEAST, MOST) if phase.schedule == "one-cycle" else None
+
+
+def _cycle(step: int, steps: int, first: float, middle: float, last: float) -> float:
+    top = RISE * steps - 1
+    if step <= top:
+        return _between(first, middle, step / top) if top > 0 else middle
+    return _between(middle, last, (step - top) / (steps - 1 - top))
 
 
 def _between(start: float, end: float, share: float) -> float:

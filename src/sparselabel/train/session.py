@@ -18,7 +18,7 @@ from sparselabel.data.sampler import rows_of
 from sparselabel.method.base import Method, Needs, Progress, Step
 from sparselabel.model.output import Output
 from sparselabel.run_folder import RunFolder
-from sparselabel.train.accumulate import live_norms
+from sparselabel.train.accumulate import draws_masks, live_norms
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
@@ -99,6 +99,7 @@ class Session:
             progress=progress,
             marks=self.marks(batch.rows),
             truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
+            check=False,
         )
 
     @torch.no_grad()
@@ -160,7 +161,7 @@ class Session:
         else:
             module = self.learner.classifier_of(name)
             leave_out_unused(module, self.config.views.size)
-            self._say_of_norms(module, self.config.phases[name])
+            self._say_of_parts(module, self.config.phases[name])
         stage = make_stage(
             name,
             self.config.phases[name],
@@ -186,12 +187,20 @@ class Session:
                 load_into(stage.judged, average)
         return stage
 
-    def _say_of_norms(self, module: nn.Module, phase: Phase) -> None:
-        if phase.accumulate > 1 and live_norms(module.train()):
-            few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+    def _say_of_parts(self, module: nn.Module, phase: Phase) -> None:
+        """Say what the model itself does otherwise where a batch goes through it in parts."""
+        if phase.accumulate == 1:
+            return
+        few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+        if live_norms(module.train()):
             self.log.say(
                 f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
                 f"{phase.batch} at once; with --full.frozen-norm it would be"
+            )
+        if draws_masks(module):
+            self.log.say(
+                f"dropout draws its masks for {few} pictures at a time: gradients are those of other masks "
+                f"than with a batch of {phase.batch} at once, and the same on average"
             )
 
     def restore(self, checkpoint: Checkpoint) -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -26,7 +27,7 @@ def content() -> dict[str, Any]:
             {"id": 1, "image_id": 9, "category_id": 18, "bbox": [50, 25, 100, 50], "iscrowd": 0},
             {"id": 2, "image_id": 10, "category_id": 1, "bbox": [150, -1, 60, 51]},
             {"id": 3, "image_id": 10, "category_id": 18, "bbox": [0, 0, 200, 100], "iscrowd": 1},
-            {"id": 4, "image_id": 9, "category_id": 1, "bbox": [20, 20, 0, 10], "iscrowd": 0},
+            {"id": 4, "image_id": 9, "category_id": 1, "bbox": [20, 20, 5, 10], "iscrowd": 1},
         ],
         "categories": [{"id": 18, "name": "zebra"}, {"id": 1, "name": "dog"}, {"id": 90, "name": "ant"}],
     }
@@ -50,11 +51,57 @@ def test_presence_boxes_and_order(tmp_path: Path) -> None:
     assert train.labels.ids.tolist() == ["10", "9"]  # as strings; 11 has no annotation
     assert train.paths.tolist() == ["10.jpg", "9.jpg"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]] * 2
-    # The crowd and the box without area count for presence only.
+    # Crowds count for presence only.
     assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 1], [1, 0])
     np.testing.assert_allclose(train.marks.centres, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
     np.testing.assert_allclose(train.marks.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
     assert READERS["coco"] is coco.read
+
+
+def test_boxes_without_area_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    data = content()
+    data["annotations"] += [
+        {"id": 5, "image_id": 9, "category_id": 1, "bbox": [10, 10, 0, 20]},
+        {"id": 6, "image_id": 11, "category_id": 90, "bbox": [500, 10, 20, 20]},
+        {"id": 7, "image_id": 9, "category_id": 90, "bbox": [10, 10, 0, 0], "num_keypoints": 1},  # a point
+    ]
+    said = r"labels.json: 2 boxes without area .* annotation 5, 'dog', bbox \[10, 10, 0, 20\]; such things"
+    with pytest.warns(DataWarning, match=said):
+        train = coco.read(write(tmp_path, data)).splits["train"]
+    assert train.labels.ids.tolist() == ["10", "11", "9"]
+    assert train.labels.values[1].tolist() == [NEGATIVE, NEGATIVE, POSITIVE]
+    assert train.marks.classes.tolist() == [1, 0, 2]
+    assert train.marks.is_point.tolist() == [False, False, True]
+
+
+def test_a_point_lies_where_its_key_point_is(tmp_path: Path) -> None:
+    data = content()
+    point = {"id": 7, "image_id": 9, "category_id": 90, "bbox": [0, 0, 0, 0], "num_keypoints": 1}
+    data["annotations"].append(
+        point | {"keypoints": [0, 0, 0, 50, 25, 2, 7, 7, 1]}
+    )  # the first is not labelled
+    marks = coco.read(write(tmp_path, data)).splits["train"].marks
+    assert marks.is_point.tolist() == [False, False, True]
+    assert marks.centres[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([500, 25, 2], "the key point 500, 25 lies outside its picture of 200 x 100 pixels"),
+        ([math.nan, 25, 2], "the key point nan, 25 lies outside its picture"),
+        ([5, 25], r"its keypoints are \[5, 25\]: they must be x, y and visibility"),
+        ([5, 25, 0], r"its keypoints are \[5, 25, 0\]: .* one of them labelled"),
+        (["a", 25, 2], "they must be x, y and visibility"),
+        (None, "its keypoints are None"),
+    ],
+)
+def test_a_wrong_key_point_is_named(tmp_path: Path, given: Any, why: str) -> None:
+    data = content()
+    point = {"id": 7, "image_id": 9, "category_id": 90, "bbox": [0, 0, 0, 0], "num_keypoints": 1}
+    data["annotations"].append(point | {"keypoints": given})
+    with pytest.raises(DataError, match=f"annotation 7.*{why}"):
+        coco.read(write(tmp_path, data))
 
 
 def test_masks_of_polygons_and_run_lengths(tmp_path: Path) -> None:
@@ -366,8 +413,10 @@ def test_many_annotations_against_a_few_loops(
         "categories": [{"id": number * 10, "name": f"c{number}"} for number in (3, 1, 2, 8, 7, 6, 5, 4)],
     }
     monkeypatch.setattr(coco, "JsonBlocks", partial(JsonBlocks, block=block))
-    read = coco.read_instances(write(tmp_path, data, names=()))
     ids, labels, marks = straightforward(data)
+    lost = sum(not annotation["iscrowd"] for annotation in data["annotations"]) - len(marks)
+    with pytest.warns(DataWarning, match=rf"labels.json: {lost} boxes without area inside"):
+        read = coco.read_instances(write(tmp_path, data, names=()))
     assert read.labels.ids.tolist() == ids
     assert read.labels.values.tolist() == labels
     assert read.names.tolist() == [f"{key}.jpg".encode() for key in ids]

@@ -7,7 +7,7 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers import READERS, voc
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, DataWarning
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "VOC2012"
 
@@ -47,7 +47,8 @@ def root(tmp_path: Path) -> Path:
         an_object("hand", (1, 1, 2, 2)),
     ]
     (root / "Annotations/2008_000001.xml").write_text(annotation("".join(objects)))
-    (root / "Annotations/2008_000003.xml").write_text(annotation(an_object("dog", (1, 1, 20, 20))))
+    far = an_object("dog", (1, 1, 20, 20), "<difficult>1</difficult>")
+    (root / "Annotations/2008_000003.xml").write_text(annotation(far))
     return root
 
 
@@ -63,9 +64,18 @@ def test_labels_are_of_pictures_with_a_positive_sorted_by_name(root: Path) -> No
     assert READERS["voc"] is voc.read
 
 
+def test_an_object_of_a_class_that_is_labelled_absent_is_refused(root: Path) -> None:
+    file = root / "Annotations/2008_000003.xml"
+    file.write_text(annotation(an_object("train", (1, 1, 9, 9)) + an_object("dog", (1, 1, 20, 20))))
+    with pytest.raises(
+        DataError, match=r"2008_000003.xml: object 2 is a dog, which ImageSets/Main/dog_\*.txt says"
+    ):
+        voc.read(root)
+
+
 def test_boxes_are_unit_boxes_of_positive_classes(root: Path) -> None:
     marks = voc.read(root).splits["train"].marks
-    assert marks.rows.tolist() == [0, 0, 0]  # the dog of picture 3 is labelled negative there
+    assert marks.rows.tolist() == [0, 0, 0]  # the dog of picture 3 is difficult to see, and negative
     assert marks.classes.tolist() == [0, 1, 1]
     np.testing.assert_allclose(
         marks.centres, [[0.5, 0.5], [0.5, 0.5], [(189 / 200 + 1) / 2, 0.25]], atol=1e-6
@@ -147,6 +157,19 @@ def test_label_files_that_are_wrong(root: Path, name: str, text: str, message: s
     (root / "ImageSets/Main" / f"{name}.txt").write_text(text)
     with pytest.raises(DataError, match=message):
         voc.read(root)
+
+
+def test_boxes_outside_their_picture_are_counted_and_the_first_is_named(root: Path) -> None:
+    objects = [an_object("dog", (1, 1, 9, 9)), an_object("train", (201, 1, 230, 50))]
+    (root / "Annotations/2008_000001.xml").write_text(annotation("".join(objects)))
+    (root / "Annotations/2008_000005.xml").write_text(annotation(an_object("dog", (1, 1, 9, 9))))
+    said = (
+        r"Annotations: 1 box without area .*000001.xml, object 2, 'train', xmin 201, ymin 1, xmax 230, ymax"
+    )
+    with pytest.warns(DataWarning, match=said):
+        train = voc.read(root).splits["train"]
+    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0], [0])
+    assert train.labels.values[0].tolist() == [POSITIVE, POSITIVE]
 
 
 @pytest.mark.parametrize(

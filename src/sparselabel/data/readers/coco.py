@@ -17,7 +17,13 @@ from sparselabel.data.marks import Marks
 from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_annotations import Annotations
 from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
-from sparselabel.data.readers.common import Listing, naming, refuse_empty, require_folder
+from sparselabel.data.readers.common import (
+    Listing,
+    naming,
+    refuse_empty,
+    require_folder,
+    warn_of_lost_boxes,
+)
 from sparselabel.data.readers.json_blocks import JsonBlocks
 from sparselabel.data.readers.label_list import with_observed
 from sparselabel.data.readers.published import warn_of_another_size
@@ -53,8 +59,9 @@ def read(
     A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
-    the order of the image ids as strings. A box without extent is a point if it has keypoints, else no mark.
-    Masks are those of the marks; crowd regions are neither.
+    the order of the image ids as strings. A box without extent is a point, its first labelled key point, if
+    it has one; other boxes without area inside the picture are no marks, which is said. Masks are those of
+    the marks; crowd regions are neither.
 
     Parameters
     ----------
@@ -153,6 +160,9 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}
     values, marks, found_masks = annotations.build(class_of, kept)
+    if annotations.first_left_out is not None:
+        name, key, box = annotations.first_left_out
+        warn_of_lost_boxes(file, annotations.left_out, f"{name}, {categories[key][1]!r}, bbox {box}")
     names = tuple(name for _, name in categories.values())
     # Ids and names were checked to be unique, and the values are what they are.
     table = LabelTable(images.ids[kept], names, values, check=False)

@@ -34,6 +34,8 @@ class Annotations:
         self._centres: list[Floats] = []
         self._sizes: list[Floats] = []
         self._masks = MaskColumns() if masks else None
+        self.left_out = 0
+        self.first_left_out: tuple[str, str, Any] | None = None  # annotation, category id and bbox
         count = 0
         for block in blocks.elements(skip=None if masks else "segmentation"):
             self._add(block, count)
@@ -58,8 +60,19 @@ class Annotations:
         low, high = self._edges(block, first, chosen, self._images.sizes[rows[chosen]])
         inside = np.all(low < high, axis=1)
         for place in np.flatnonzero(np.all(low == high, axis=1)).tolist():  # a point, as write_labels has it
-            inside[place] = bool(block[int(chosen[place])].get("num_keypoints"))
+            number = int(chosen[place])
+            if block[number].get("num_keypoints"):
+                inside[place] = True
+                if "keypoints" in block[number]:
+                    size = self._images.sizes[rows[number]]
+                    low[place] = high[place] = _point(self.file, first + number, block[number], size)
         single[chosen] = inside
+        lost = chosen[~inside]
+        if len(lost) and self.first_left_out is None:
+            place = int(lost[0])
+            name = name_of("annotation", first + place, block[place])
+            self.first_left_out = name, str(categories[place]), block[place]["bbox"]
+        self.left_out += len(lost)
         self._boxed.append(single)
         self._centres.append(((low + high) / 2)[inside].astype(np.float32))
         self._sizes.append((high - low)[inside].astype(np.float32))
@@ -135,6 +148,25 @@ class Annotations:
 
 def _joined(parts: list[Floats]) -> Floats:
     return np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.float32)
+
+
+def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> Any:
+    """(2,) The first labelled key point of an annotation, in shares of the picture's size (2,)."""
+    name, given = name_of("annotation", number, annotation), annotation.get("keypoints")
+    triples = isinstance(given, list) and len(given) % 3 == 0 and any(given[2::3])
+    if not isinstance(given, list) or not triples or not all(isinstance(one, int | float) for one in given):
+        raise DataError(
+            f"{file}: {name} has num_keypoints and no box, but its keypoints are {given!r}: they must be "
+            "x, y and visibility of each, one of them labelled (1 or 2)"
+        )
+    place = next(place for place in range(0, len(given), 3) if given[place + 2])
+    point = np.asarray(given[place : place + 2], dtype=np.float64) / size
+    if not ((point >= 0) & (point <= 1)).all():
+        raise DataError(
+            f"{file}: {name}: the key point {given[place]}, {given[place + 1]} lies outside its picture of "
+            f"{size[0]:g} x {size[1]:g} pixels"
+        )
+    return point
 
 
 def _boxes(boxes: list[Any]) -> npt.NDArray[np.float64] | None:

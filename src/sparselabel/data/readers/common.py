@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import numpy as np
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.marks import Marks
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, DataWarning, listing
 
 SPLITS = ("train", "val", "test")
 
@@ -79,6 +80,16 @@ class MarkColumns:
         low, high = edges[:, :2], edges[:, 2:]
         rows, classes = np.asarray(self._rows, np.int64), np.asarray(self._classes, np.int32)
         return Marks(rows, classes, ((low + high) / 2).astype(np.float32), (high - low).astype(np.float32))
+
+
+def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
+    """Say that official data has boxes that are none: with no area, or outside their pictures."""
+    warnings.warn(
+        f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the picture, the first: "
+        f"{first}; such things count as there, without a place",
+        DataWarning,
+        stacklevel=4,
+    )
 
 
 @contextmanager

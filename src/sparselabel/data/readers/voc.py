@@ -15,7 +15,7 @@ import numpy as np
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
 from sparselabel.data.marks import Marks
 from sparselabel.data.masks import MaskColumns, Masks
-from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty
+from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty, warn_of_lost_boxes
 from sparselabel.data.readers.published import warn_of_another_size
 from sparselabel.data.readers.voc_masks import Object, ObjectMasks
 from sparselabel.data.source import Source, Split
@@ -24,6 +24,7 @@ from sparselabel.errors import DataError, listing
 PARTS = {"train": "train", "test": "val"}
 """Our splits and VOC's: the papers test on its official validation set."""
 
+EDGES = ("xmin", "ymin", "xmax", "ymax")
 CODES = {"1": POSITIVE, "-1": NEGATIVE, "0": NEGATIVE}
 """0 is "difficult": the objects there are ones that even people overlook. The field counts it as negative."""
 
@@ -118,25 +119,34 @@ def _pictures(files: Listing, table: LabelTable, main: Path, part: str) -> Texts
 def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, Masks | None]:
     index_of = {name: index for index, name in enumerate(table.classes)}
     marks, masks, pictures = MarkColumns(), MaskColumns(), ObjectMasks()
+    lost: list[str] = []
     for row, name in enumerate(table.ids):
         path, drawn = f"Annotations/{name}.xml", f"SegmentationObject/{name}.png"
         if path not in files:
             continue
-        objects, numbered = _objects(root / path)
+        objects, numbered = _objects(root / path, lost)
         found = pictures.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
         for item, mask in zip(objects, found, strict=True):
             index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
                 marks.add(row, index, item.box)
                 masks.add(mask)
+            elif index is not None and not item.difficult:
+                raise DataError(
+                    f"{root / path}: object {item.number} is a {item.label}, which "
+                    f"ImageSets/Main/{item.label}_*.txt says is not on the picture (-1, or 0 for difficult "
+                    "ones): mend one of the two"
+                )
     pictures.finish(root)
+    if lost:
+        warn_of_lost_boxes(root / "Annotations", len(lost), lost[0])
     return marks.build(), masks.build()
 
 
-def _objects(file: Path) -> tuple[list[Object], int]:
+def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
     """The objects of a picture that have a box in it, not their parts, and how many the file has.
 
-    It counts pixels from 1 and includes the last one.
+    It counts pixels from 1 and includes the last one. Objects without such a box are added to ``lost``.
     """
     try:
         annotation = Xml.parse(file).getroot()
@@ -147,15 +157,19 @@ def _objects(file: Path) -> tuple[list[Object], int]:
         raise DataError(f"{file}: a picture's size must be positive, not {width:g} × {height:g}")
     objects, found = [], annotation.findall("object")
     for number, item in enumerate(found, 1):
-        edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")))
+        edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in EDGES))
         if edges.right < edges.left or edges.bottom < edges.top:
             raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
         box = Box(
             (edges.left - 1) / width, (edges.top - 1) / height, edges.right / width, edges.bottom / height
         )
-        inside = box.clipped()
+        inside, label = box.clipped(), item.findtext("name", "").strip()
         if inside is not None:
-            objects.append(Object(number, item.findtext("name", "").strip(), inside))
+            difficult = item.findtext("difficult", "0").strip() == "1"
+            objects.append(Object(number, label, inside, difficult))
+        else:
+            said = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
+            lost.append(f"{file.name}, object {number}, {label!r}, {said}")
     return objects, len(found)
 
 

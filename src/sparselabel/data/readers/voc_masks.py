@@ -23,11 +23,15 @@ SLIPS = ("2008_005245", "2009_005069", "2011_002644", "2011_002863", "2011_00320
 
 
 class Object(NamedTuple):
-    """An object of an XML file: its number there, counted from 1, its class's name and its box."""
+    """An object of an XML file: its number there, counted from 1, its class's name and its box.
+
+    One that is ``difficult`` to see does not count as present: its class may be absent.
+    """
 
     number: int
     label: str
     box: Box
+    difficult: bool = False
 
 
 class ObjectMasks:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
-from sparselabel.method.catalog import annotated, expected, patches, reweighted, single_positive
+from sparselabel.method.catalog import annotated, expected, patches, refusing, reweighted, single_positive
 from sparselabel.method.elements import Asymmetric, Focal
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -83,6 +83,7 @@ OWN_LOSS = {
 OWN_PAST = {"role": "its label estimates already follow what the model said before"}
 
 SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
+SCALE = "scale"  # no setting of a combination, which is on the scale of the mean
 
 
 class Combination(NamedTuple):
@@ -112,6 +113,8 @@ def parsed(name: str) -> Combination:
     if rest and last in ELEMENTS:
         base, element = rest, last
     if base not in METHODS:
+        if reason := refusing.why_not(name, _kinds(), parsed):
+            raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
         raise ConfigError(
             f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; "
             "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELLED, as "
@@ -130,6 +133,16 @@ def parsed(name: str) -> Combination:
     if consistency is not None and base in OWN_PAST:
         raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
     return Combination(base, element, unlabelled, consistency)
+
+
+def _kinds() -> dict[str, str]:
+    """What each part of a name is; focal, asl, hill and fixmatch are methods on their own too."""
+    return (
+        dict.fromkeys(METHODS, refusing.READING)
+        | dict.fromkeys(ELEMENTS, refusing.ELEMENT)
+        | dict.fromkeys(UNLABELLED, refusing.UNLABELLED)
+        | dict.fromkeys(CONSISTENCY, refusing.CONSISTENCY)
+    )
 
 
 def with_elements() -> list[str]:
@@ -178,10 +191,21 @@ def settings_of(name: str) -> dict[str, Any]:
         parameters = inspect.signature(factory).parameters
         settings |= {key: p.default for key, p in parameters.items() if key != "method"}
     if len(factories(name)) > 1:
-        settings.pop("scale", None)  # a combination is on the scale of the mean
-    if parsed(name).base in reweighted.PRESETS:
+        settings.pop(SCALE, None)
+    if presets_of(name):
         settings["preset"] = None
     return settings
+
+
+def presets_of(name: str) -> dict[str, dict[str, Any]]:
+    """The settings that a method's paper uses, by data set; of a combination those of its base."""
+    presets = reweighted.PRESETS.get(parsed(name).base, {})
+    if len(factories(name)) == 1:
+        return presets
+    return {
+        preset: {key: value for key, value in values.items() if key != SCALE}
+        for preset, values in presets.items()
+    }
 
 
 def make_method(name: str, **settings: Any) -> Method:
@@ -192,7 +216,7 @@ def make_method(name: str, **settings: Any) -> Method:
         if key not in known:
             has = nearest(key, known) if known else "it has none"
             raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
-    settings = _preset(base, settings.pop("preset", None)) | settings
+    settings = _preset(name, settings.pop("preset", None)) | settings
     own = _dealt_out(factories(name), settings)
     method = METHODS[base](**own.pop(0))
     if element is not None:
@@ -208,12 +232,12 @@ def make_method(name: str, **settings: Any) -> Method:
     return method
 
 
-def _preset(base: str, preset: str | None) -> dict[str, Any]:
+def _preset(name: str, preset: str | None) -> dict[str, Any]:
     if preset is None:
         return {}
-    presets = reweighted.PRESETS[base]
+    presets = presets_of(name)
     if preset not in presets:
-        raise ConfigError(f"{base} has no preset {preset!r}: {nearest(preset, presets)}")
+        raise ConfigError(f"{name} has no preset {preset!r}: {nearest(preset, presets)}")
     return presets[preset]
 
 

@@ -1,9 +1,10 @@
 """What each method computes, as a formula, and when to take it: the pages in docs/methods are made of it.
 
 f is the score σ(x) of an entry, x its logit, z its observed label: 1, 0 or ? (unknown), y its true one, s its
-running score; F and H are scores and heat maps of cells, t is the epoch. ℓ₊ = −log f and ℓ₋ = −log(1−f). A
-formula is the loss of an entry unless it begins with 𝓛, which is that of a batch of B pictures, L classes.
-Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i and those made of it).
+running score; F and H are scores and heat maps of cells, a logits of the G² cells, t is the epoch. ℓ₊ is
+−log f, ℓ₋ is −log(1−f). A formula is the loss of an entry unless it begins with 𝓛, which is that of a batch
+of B pictures, L classes, or with x. Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i
+and those made of it).
 """
 
 from typing import NamedTuple
@@ -161,6 +162,11 @@ FORMULAS: dict[str, Formula] = {
     "+fixmatch": Formula(
         r"+\ \lambda\,\tfrac1n\sum_{z=?}\big([f_w>\tau_+]\,\ell_+(f_s) + [f_w<\tau_-]\,\ell_-(f_s)\big)",
         "Beside csl-i and patchml, where many labels are unknown.",
+    ),
+    "boostlu": Formula(
+        r"x = \tfrac{1}{G^2}\sum_{g} a_g\,\big(1 + (\beta - 1)[a_g > 0]\big)",
+        "With methods for which unknown is negative (ll-* in the paper, which finds that false negatives "
+        "make the maps of classes fainter rather than wrong).",
     ),
 }
 

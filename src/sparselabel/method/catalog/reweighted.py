@@ -1,7 +1,7 @@
 """Losses that weigh or correct unknown labels: the baselines of P1 and newer methods for single positives.
 
-``PRESETS`` has the settings that each paper uses on each data set. Their learning rates and epochs are in the
-docstrings, which ``sparselabel methods NAME`` prints.
+``PRESETS`` has the settings that each paper uses on each data set, and those of ll-* with BoostLU. Learning
+rates and epochs are in the docstrings, which ``sparselabel methods NAME`` prints; ll-* have recipes too.
 """
 
 from typing import Any
@@ -15,23 +15,27 @@ from sparselabel.method.unknown import Acknowledged, PseudoLabelled, SoftLabels
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "asl": {"q2l": {"positive_focus": 0.0, "negative_focus": 2.0, "margin": 0.0, "scale": 1000.0}},
+    "splc": {"coco-75": {"threshold": 0.65}},
     "ll-r": {
         "voc": {"share": 0.002},
         "coco": {"share": 0.004},
         "nus": {"share": 0.004},
         "cub": {"share": 0.004},
+        "boostlu": {"share": 0.005},
     },
     "ll-ct": {
         "voc": {"share": 0.002},
         "coco": {"share": 0.002},
         "nus": {"share": 0.002},
         "cub": {"share": 0.004},
+        "boostlu": {"share": 0.002},
     },
     "ll-cp": {
         "voc": {"share": 0.001},
         "coco": {"share": 0.002},
         "nus": {"share": 0.002},
         "cub": {"share": 0.002},
+        "boostlu": {"share": 0.001},
     },
     "em": {
         "voc": {"entropy_weight": 0.2},
@@ -96,8 +100,9 @@ def splc(
     """Self-paced loss correction: from epoch 2 on, unknown labels above τ are positive (Zhang et al. 2021).
 
     In that step only: nothing is remembered. Focal on both sides, with ``margin`` taken off the logits of
-    observed positives. The sum over the entries. τ (``threshold``) is .6, and .65 where 75 % of the labels
-    are kept. An observed negative is −log(1−p) and never corrected (ours; the paper has none).
+    observed positives. The sum over the entries. τ (``threshold``) is .6, and .65 where 75 % of COCO's
+    labels are kept (``preset`` coco-75). An observed negative is −log(1−p) and never corrected (ours; the
+    paper has none).
     """
     element = Focal(positive_focus, negative_focus, margin, plain_negatives=True)
     return Method(ConfidentNow(threshold), element, reduction=batch_sum)
@@ -110,7 +115,8 @@ def ll_r(share: float = 0.004) -> Method:
     whole batch of all processes; in exact arithmetic, and at most all unknown labels: the authors' program
     adds up rounding errors and, where unknown labels run out, goes on with observed positives. Ties all
     count. Theirs: batch 16, 10 epochs, SGD 5e-3 on VOC, Adam 1e-5 on COCO and NUS, 7.5e-5 on CUB, the head
-    at ten times the rate. With BoostLU (--boost 5) Δ .005.
+    at ten times the rate (recipes other/voc-large-losses and others). With BoostLU (--boost 5) Δ .005; any
+    ``preset`` is boostlu then.
     """
     return Method(LargeLoss(share, "drop"), cross_entropy)
 
@@ -118,7 +124,7 @@ def ll_r(share: float = 0.004) -> Method:
 def ll_ct(share: float = 0.002) -> Method:
     """Large losses corrected for now: as ll-r, but they count as positive in that step (Kim et al. 2022).
 
-    With BoostLU (--boost 5) Δ .002. The rest is as for ll-r.
+    With BoostLU (``preset`` boostlu) Δ .002. The rest is as for ll-r.
     """
     return Method(LargeLoss(share, "turn"), cross_entropy)
 
@@ -129,7 +135,7 @@ def ll_cp(share: float = 0.002) -> Method:
     From the second epoch on, the ⌈B·L·Δ⌉ largest of every step. The corrections are the method's memory, one
     bit an entry, never written to the data. The released program never stores them (a comparison goes wrong)
     and would keep one too few; that of the authors' next paper (Kim et al. 2023) does as here. With BoostLU
-    (--boost 5) Δ .001. The rest is as for ll-r.
+    (``preset`` boostlu) Δ .001. The rest is as for ll-r.
     """
     return Method(LargeLossForGood(share), cross_entropy)
 

@@ -1,0 +1,103 @@
+"""What we measured, from results/*.csv, for the pages in docs/methods."""
+
+import csv
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+SINGLE = "VOC 2012, one positive label a picture"
+FEATURES = "frozen MobileNetV2 features"
+OF_KINDS = f"{{data}}, labels: {{labels}}; {FEATURES}, batch 64, K estimated"
+BUDGET = f"VOC 2012, a budget of 4 % for {{kind}}, {FEATURES}"
+TABLES = {
+    "voc2012-methods.csv": f"{SINGLE}, {FEATURES}, rate by validation",
+    "voc2012-linear.csv": f"{SINGLE}, {FEATURES}, rate and batch by validation",
+    "voc2012-tuned.csv": f"{SINGLE}, everything trained, small views",
+    "scenes-demo.csv": "drawn scenes (`sparselabel demo`), one positive label a picture",
+    "voc2012-budget.csv": BUDGET,
+    "kinds-of-labels.csv": OF_KINDS,
+}
+"""Results by file, the words for them; docs/results.md says how they were measured."""
+KINDS = {
+    "I": "answers (I)",
+    "SP": "answers with a point (SP)",
+    "SB": "answers with a box (SB)",
+    "AP": "answers with all points (AP)",
+    "AB": "answers with all boxes (AB)",
+}
+INDEXED = (
+    *(title for title in TABLES.values() if "{" not in title),
+    OF_KINDS.format(data="VOC 2012", labels="one positive"),
+    *(BUDGET.format(kind=KINDS[kind]) for kind in ("I", "SP")),
+)
+"""The tables that are columns of the index: some for every method that was measured."""
+
+
+class Value(NamedTuple):
+    """The mean test mAP of a method with a setting (where several were measured), and with its spread."""
+
+    method: str
+    setting: str
+    mean: float
+    words: str
+
+    @property
+    def named(self) -> str:
+        """Method and setting as a page names them."""
+        return f"`{self.method}`{self.setting and f', {self.setting}'}"
+
+
+Measured = Mapping[str, Sequence[Value]]
+"""Results by the words for the data."""
+
+
+def measured(results: Path) -> Measured:
+    """All results of a folder, in the order of TABLES."""
+    found: dict[str, list[Value]] = {}
+    for file, title in TABLES.items():
+        for words, value in _of_file(results / file, title):
+            found.setdefault(words, []).append(value)
+    return found
+
+
+def best_of(values: Sequence[Value]) -> Value | None:
+    """The best method that is no oracle."""
+    from sparselabel.cli.methods import needs_of
+
+    return max(
+        (one for one in values if "oracle" not in needs_of(one.method)),
+        key=lambda one: one.mean,
+        default=None,
+    )
+
+
+def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    titles = [title.format(**row | {"kind": KINDS.get(row.get("kind", ""), "")}) for row in rows]
+    if "spread" in rows[0]:  # a line a method
+        seeds = sum(key.startswith("test_") for key in rows[0])
+        words = [f"{row['test']} ± {row['spread']} ({seeds} seeds)" for row in rows]
+        return [
+            (own, Value(row["method"], "", float(row["test"]), said))
+            for own, row, said in zip(titles, rows, words, strict=True)
+        ]
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for own, row in zip(titles, rows, strict=True):  # a line a seed, or a draw of the labels
+        settings = found.setdefault((own, row["method"]), {})
+        settings.setdefault(row.get("weight") or "", []).append(float(row.get("test") or row["test_mAP"]))
+    each = "draw" if "draw" in rows[0] else "seed"
+    return [
+        (own, _value(method, f"γ {weight}" if len(settings) > 1 else "", tests, each))
+        for (own, method), settings in found.items()
+        for weight, tests in settings.items()
+    ]
+
+
+def _value(method: str, setting: str, tests: list[float], each: str) -> Value:
+    mean = statistics.fmean(tests)
+    if len(tests) == 1:
+        return Value(method, setting, mean, f"{mean:.2f} (one {each})")
+    spread = statistics.stdev(tests)
+    return Value(method, setting, mean, f"{mean:.2f} ± {spread:.2f} ({len(tests)} {each}s)")
