@@ -31,6 +31,7 @@ def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         "features to be kept beside the data: 1.00 GB",
     ):
         assert words in said
+    assert "may not fit" not in said
 
 
 def test_what_comes_before_training_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +42,10 @@ def test_what_comes_before_training_is_named(capsys: pytest.CaptureFixture[str])
         "time: about 45 s, of which 6 s for features, 4 s to estimate expected positives, "
         "30 s for the run that finds the prior"
     ) in said
+
+
+def test_a_disk_that_may_be_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    phase = PhaseCost("full", 5, 10, 8, 0.5, 0, 0.0, 10**9, 0, 18 * 10**6)
+    show(RunCost((phase,), 0, 0, 0, 0.0, 0, 3 * 10**6, 0, 64 * 10**9, 45 * 10**6))
+    said = capsys.readouterr().out
+    assert "disk: 57.00 MB; 45.00 MB are free at --out\nthat may not fit: make room, or take an --out" in said

@@ -46,8 +46,7 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
     assert other == 2
     assert "the runs in plan were bought with --point-seconds 1.4, not 3: give what they were" in other.err
     assert "or choose another --out" in other.err
-    asked = ("plan", sample, "--budget", 1.5, *asked[4:])
-    other = command(*asked, "--draws", 1, *TINY)
+    other = command("plan", sample, "--budget", 1.5, *asked[4:], "--draws", 1, *TINY)
     assert other == 2
     assert "the runs in plan were bought with --budget 1, not 1.5: give" in other.err
 

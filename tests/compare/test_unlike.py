@@ -31,6 +31,14 @@ def test_what_differs_is_named() -> None:
     )
 
 
+def test_objects365_is_read_like_coco_but_is_not_coco() -> None:
+    theirs, recipe = load("p2/objects365")
+    how = {"sparsify": "budget", "annotate": "SP", "cost": "flat-objects365"}
+    assert unlike(recipe, theirs, prepared(365, 80_000, budget=0.0100503, **how), theirs) == ""
+    said = unlike(recipe, theirs, prepared(80, 40_137, budget=0.0100503, **how), theirs)
+    assert "(the paper's has 365 and 80,000)" in said
+
+
 def test_data_that_measures_nothing() -> None:
     data = prepared()
     del data.splits["test"]

@@ -28,6 +28,14 @@ def prepared(tmp_path: Path) -> Prepared:
     return replace(found, "train", "observed", [[1, -1, 0], [1, -1, -1], [-1, 1, 1], [-1, -1, 1]])
 
 
+def test_complete_labels_have_no_unknown_ones_and_no_fewer(tmp_path: Path) -> None:
+    values = np.array([[1] * 3] * 8 + [[0] * 3] * 2, np.int8)
+    source = read_table(tmp_path / "photos", values, ["train"] * 10)
+    counts = count_all(prepare(source, tmp_path / "out", Preparation(validation=0)))["train"]
+    assert counts.shares == {"positive": 0.8, "negative": 0.2, "unknown": 0.0}  # 1 − .8 − .2 is below 0
+    assert f"{counts.shares['unknown']:.1%}" == "0.0%"
+
+
 def test_description(prepared: Prepared) -> None:
     told = description(prepared, count_all(prepared))
     assert (told["name"], list(told["splits"])) == ("labels", ["train", "test"])

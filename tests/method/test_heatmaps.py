@@ -207,6 +207,7 @@ def test_only_the_best_classes_have_maps_and_the_others_count_as_zero() -> None:
     # The annotated class starts at 1, the best other one at its running score .5·0 + .5·.8, in 255 levels.
     torch.testing.assert_close(targets, torch.tensor([0, 1, round(255 * 0.4) / 255, 0, 0]))
     learn(method, again)
+    assert heat_maps.remembered(rows)["heat_map_classes"].tolist() == [[1, 2]]
     kept = heat_maps.remembered(rows)["heat_maps"][0].float().mean(dim=(1, 2)) / 255
     torch.testing.assert_close(kept, torch.tensor([0, 0.55, 0.6, 0, 0]), atol=0.005, rtol=0)
     state = {name: memory.state() for name, memory in method.memories().items()}
@@ -217,7 +218,8 @@ def test_an_epoch_that_nobody_began_is_refused_where_classes_are_chosen() -> Non
     observed = torch.tensor([[1, -1]], dtype=torch.int8)
     method, _ = make(observed, top_maps=1)
     step = step_of(torch.zeros(1, 2, 2, 2), observed, Frame.whole(1), torch.tensor([0]))
-    with pytest.raises(ConfigError, match=r"a step of epoch 1 came .* call method.begin_epoch"):
+    said = r"a step of epoch 2 came .*begin_epoch\(Progress\(epoch=1, \.\.\.\)\), which counts from 0"
+    with pytest.raises(ConfigError, match=said):
         method(step)
 
 
@@ -280,6 +282,14 @@ def test_every_annotated_class_needs_a_map() -> None:
     observed = torch.tensor([[1, 1, 1, -1]], dtype=torch.int8)
     with pytest.raises(ConfigError, match="top_maps is 2, but a picture has 3 annotated classes"):
         make(observed, top_maps=2)
+
+
+def test_more_maps_than_classes_are_refused() -> None:
+    observed = torch.tensor([[1, -1, -1]], dtype=torch.int8)
+    said = "top_maps must be at most 3, the number of classes, not 4: leave it out to keep the maps of all"
+    with pytest.raises(ConfigError, match=said):
+        make(observed, top_maps=4)
+    assert make(observed, top_maps=3)[1].depth == 3
 
 
 def test_ties_go_to_the_lower_class_and_observed_negatives_come_last() -> None:

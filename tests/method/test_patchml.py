@@ -219,7 +219,7 @@ def test_pseudo_labels_begin_when_training_has_settled() -> None:
     method.begin_epoch(FIRST)
     method.survey(lambda rows: pytest.fail("nobody looks in the first epoch"))
     assert losses_of(method, progress=FIRST, features=CELLS)["pseudo"] == 0
-    with pytest.raises(ConfigError, match="a step of epoch 1 came before that epoch began"):
+    with pytest.raises(ConfigError, match="a step of epoch 2 came before that epoch began"):
         losses_of(method, features=CELLS)
 
 

@@ -430,11 +430,11 @@ def test_gr_by_hand() -> None:
 def test_gr_refuses_an_epoch_that_nobody_began() -> None:
     method = build_method("gr", OBSERVED)
     steps = [make_step(SCORES.logit(), OBSERVED, progress=Progress(epoch, 4, 0, 1e-3)) for epoch in (0, 1)]
-    with pytest.raises(ConfigError, match="a step of epoch 0 came before that epoch began"):
+    with pytest.raises(ConfigError, match="a step of epoch 1 came before that epoch began"):
         method.observe(steps[0], method(steps[0])[1])
     method.begin_epoch(steps[0].progress)
     method.observe(steps[0], method(steps[0])[1])
-    with pytest.raises(ConfigError, match="a step of epoch 1 came before that epoch began"):
+    with pytest.raises(ConfigError, match="a step of epoch 2 came before that epoch began"):
         method.observe(steps[1], method(steps[1])[1])
 
 

@@ -1,10 +1,14 @@
 """The best rows of every class: equal to sorting, whatever the pieces and ties."""
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -51,6 +55,41 @@ def test_equal_to_sorting(seed: int, count: int, classes: int, size: int, held: 
     chosen = found.chooses(scores, rows) & candidate
     assert torch.equal(chosen, by_sorting(scores, rows, candidate, wanted))
     assert chosen.sum(0).tolist() == wanted.tolist()
+
+
+def of_three_scores() -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of 61 rows and 4 classes that are nearly all equal to others; who may be chosen; how many."""
+    generator = torch.Generator().manual_seed(5)
+    scores = torch.randint(0, 3, (61, 4), generator=generator) / 4
+    scores[:, 3] = 0.5  # only rows tell them apart
+    candidate = torch.rand(61, 4, generator=generator) < 0.8
+    return scores, candidate, torch.tensor([7, 20, 1, 30])
+
+
+def chosen_by(process: int, meeting: Path) -> list[list[float]]:
+    """What one of two processes chooses, each with every second row."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=process, world_size=2)
+    try:
+        scores, candidate, wanted = of_three_scores()
+        rows = torch.arange(61)[process::2]
+        found = best_rows(lambda: in_pieces(scores[rows], rows, candidate[rows], 9), wanted, 61)
+        return [found.score.tolist(), found.row.tolist()]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes_break_ties_as_one_does(tmp_path: Path) -> None:
+    scores, candidate, wanted = of_three_scores()
+    rows = torch.arange(61)
+    alone = best_rows(lambda: in_pieces(scores, rows, candidate, 9), wanted, 61)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        both = list(pool.map(chosen_by, (0, 1), [tmp_path / "meeting"] * 2))
+    assert both == [[alone.score.tolist(), alone.row.tolist()]] * 2
+    chosen = alone.chooses(scores, rows) & candidate
+    assert torch.equal(chosen, by_sorting(scores, rows, candidate, wanted))
+    last = int(candidate[:, 3].nonzero()[29])
+    assert (float(alone.score[3]), int(alone.row[3])) == (0.5, last)
 
 
 def test_neighbouring_floats_and_rows_are_told_apart() -> None:

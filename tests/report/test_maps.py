@@ -193,16 +193,22 @@ def test_other_pictures_of_the_same_names_are_refused(run: RunFolder, tmp_path: 
 
 def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Prepared) -> None:
     run = make_run(tmp_path / "run", data)
-    levels = np.array([[255, 0, 0, 9, 0]])
-    watch(run, 1, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2), heat_maps=constant_maps(levels, 4))
-    watched = Watched(run.path)
-    assert watched.kept("heat_maps", np.zeros((4, 4)))  # all classes have a map
     save(TrainConfig(settings=Settings(top_maps=2)), run.config_file)
-    assert not watched.kept("heat_maps", np.zeros((4, 4)))
-    assert watched.kept("heat_maps", watched.last.map("heat_maps", 0, 3))
-    assert watched.kept("maps", np.zeros((4, 4)))
-    draw_heat_maps(run.path, [0], 1, tmp_path / "a.png")
+    levels = np.array([[255, 0, 0, 0, 0]])  # ant and bee have maps: that of bee has fallen to 0
+    maps = {"maps": constant_maps(SCORES[:1], 2), "heat_maps": constant_maps(levels, 4)}
+    watch(run, 1, [0], SCORES[:1], **maps, heat_map_classes=np.array([[0, 1]], np.int32))
+    last = Watched(run.path).last
+    assert [index for index in range(5) if last.map("heat_maps", 0, index) is None] == [2, 3, 4]
+    assert np.array_equal(last.map("heat_maps", 0, 1), np.zeros((4, 4)))  # type: ignore[arg-type]
+    assert last.map("maps", 0, 4) is not None
+    found = numbers(draw_heat_maps(run.path, [0], 1, tmp_path / "a.png"))
+    of_class = {line["class"]: (line["map_mean"], line["map_max"]) for line in found}
+    assert of_class == {"ant": ("1", "1"), "bee": ("0", "0"), "dog $x_1$": ("", "")}
     assert is_picture(tmp_path / "a.png")
+    growth = numbers(draw_growth(run.path, 0, tmp_path / "b.png"))
+    assert {line["class"]: line["map_max"] for line in growth} == {"ant": "1", "bee": "0", "dog $x_1$": ""}
+    beside = numbers(draw_beside(run.path, run.path, 1, tmp_path / "c.png"))
+    assert [line["map_max"] for line in beside[:5]] == ["1", "0", "", "", ""]
 
 
 def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Prepared) -> None:

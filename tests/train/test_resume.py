@@ -57,6 +57,15 @@ KINDS = {
         ),
         "auto",
     ),
+    "best heat maps in a file": Kind(
+        tiny(
+            "en+scl",
+            settings=Settings(top_maps=3),
+            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+            full=FULL,
+        ),
+        "file",
+    ),
     "soft labels in a file": Kind(
         tiny(
             "em+apl",

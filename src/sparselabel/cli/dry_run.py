@@ -52,6 +52,8 @@ def show(cost: "RunCost") -> None:
     )
     files = f", {in_words(cost.files)} of them what the method remembers" if cost.files else ""
     console.print(f"disk: {in_words(cost.disk)}{files}; {in_words(cost.disk_there)} are free at --out")
+    if cost.disk > cost.disk_there:
+        console.print("that may not fit: make room, or take an --out on a larger disk")
     if cost.features:
         console.print(f"features to be kept beside the data: {in_words(cost.features)}")
     console.print("nothing was written")

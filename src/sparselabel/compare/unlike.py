@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 PAPERS_DATA = {
     "voc": (20, 5823),
     "coco": (80, 40137),
+    "objects365": (365, 80000),
     "nuswide": (81, 60260),
     "cub": (312, 5794),
     "imagenet": (1000, 50000),
 }
-"""Classes and test pictures of the papers, by the reader that a recipe prepares its data with."""
+"""Classes and test pictures of the papers, by the reader or the folder of a recipe's `prepare`."""
 HIDDEN_BY = (
     "sparsify",
     "positives",
@@ -47,7 +48,8 @@ def unlike(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainCon
 def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     """How prepared data differs from what the recipe's commands prepare."""
     commands = [shlex.split(command)[2:] for command in recipe.prepare]
-    known = [PAPERS_DATA[words[0]] for words in commands if words[0] in PAPERS_DATA]
+    names = [words[1].lower() if words[1].lower() in PAPERS_DATA else words[0] for words in commands]
+    known = [PAPERS_DATA[name] for name in names if name in PAPERS_DATA]
     size = len(data.classes), len(data.splits["test"]) if "test" in data.splits else 0
     found = []
     if known and size != known[0]:

@@ -54,9 +54,10 @@ class Counts:
     @property
     def shares(self) -> dict[str, float]:
         """What is observed of all labels: the share of positives, of negatives, and of unknown ones."""
-        everything = max(len(self.per_picture["positive"]) * len(self.per_class["positive"]), 1)
-        positive, negative = (int(self.per_class[what].sum()) / everything for what in WHAT[1:])
-        return {"positive": positive, "negative": negative, "unknown": 1 - positive - negative}
+        everything = len(self.per_picture["positive"]) * len(self.per_class["positive"])
+        positive, negative = (int(self.per_class[what].sum()) for what in WHAT[1:])
+        counts = {"positive": positive, "negative": negative, "unknown": everything - positive - negative}
+        return {what: number / max(everything, 1) for what, number in counts.items()}
 
 
 def count(split: PreparedSplit, folder: Path) -> Counts:

@@ -84,7 +84,12 @@ class HeatMaps(Part):
         """Make room for the maps, if the model's grid is known; if not, at the first step."""
         self.layout = layout
         classes = layout.observed.shape[1]
-        self.depth = classes if self.top is None else min(self.top, classes)
+        self.depth = classes if self.top is None else self.top
+        if self.depth > classes:
+            raise ConfigError(
+                f"top_maps must be at most {classes}, the number of classes, not {self.top}: leave it out to "
+                "keep the maps of all"
+            )
         pieces = layout.pieces() if len(layout.observed) else ()
         annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
@@ -158,7 +163,7 @@ class HeatMaps(Part):
         return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
 
     def remembered(self, rows: Tensor) -> dict[str, Tensor]:
-        """(B, L, H, W) uint8 The maps of some rows."""
+        """(B, L, H, W) uint8 The maps of some rows; if not all classes have one, (B, k) those that have."""
         if self.size is None or not self.chosen:
             return {}
         slots = self.layout.slots(rows)
@@ -166,8 +171,9 @@ class HeatMaps(Part):
         if self.top is None:
             return {"heat_maps": maps}
         whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
-        places = self.classes.read(slots).long()[:, :, None, None].expand_as(maps)
-        return {"heat_maps": whole.scatter_(1, places, maps)}
+        classes = self.classes.read(slots)
+        places = classes.long()[:, :, None, None].expand_as(maps)
+        return {"heat_maps": whole.scatter_(1, places, maps), "heat_map_classes": classes}
 
     def _of(self, step: Step) -> Current:
         """The maps of the step's rows, read once for all who ask during the step."""

@@ -18,7 +18,9 @@ class RunningScores(Part):
 
     s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
     annotated positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
-    (ours; P1 has none). float32, or float16 where the rows are so many that they live in a file.
+    (ours; P1 has none). float32, or float16 where the rows are so many that they live in a file: there a
+    score stops short of where it is going by a few steps of float16. From 0 towards .9 it comes to .899 with
+    μ .8, .898 with μ .9 and .876 with μ .99.
     """
 
     dtype = torch.float32

@@ -54,7 +54,9 @@ def best_rows(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) 
     classes = len(wanted)
     left = wanted.clone()
     found = torch.zeros(classes, dtype=torch.int64)
-    held: tuple[Tensor, Tensor] | None = None
+    # One block for all that is kept: many small ones would keep the memory of large ones from use.
+    room = torch.empty(2, HELD_ENTRIES, dtype=torch.int64)
+    held: Tensor | None = None
 
     def entries(shift: int) -> Iterable[tuple[Tensor, Tensor]]:
         """(class, rank) of the candidates that agree with the digits found so far."""
@@ -69,18 +71,15 @@ def best_rows(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) 
 
     for shift in range(SCORE_BITS + row_bits - DIGIT, -1, -DIGIT):
         counts = torch.zeros(classes, 1 << DIGIT, dtype=torch.int64)
-        kept: list[tuple[Tensor, Tensor]] = []
         size = 0
         for of_class, ranks in entries(shift):
             digits = (ranks >> shift) & ((1 << DIGIT) - 1)
             counts += torch.bincount(of_class << DIGIT | digits, minlength=classes << DIGIT).view(classes, -1)
-            size += len(ranks)
+            first, size = size, size + len(ranks)
             if size <= HELD_ENTRIES:
-                kept.append((of_class, ranks))
-            else:
-                kept.clear()
-        if size <= HELD_ENTRIES and kept:
-            held = torch.cat([part for part, _ in kept]), torch.cat([part for _, part in kept])
+                room[0, first:size], room[1, first:size] = of_class, ranks
+        if size <= HELD_ENTRIES:
+            held = room[:, :size]
         from_top = total(counts).flip(1).cumsum(1)
         place = torch.searchsorted(from_top, left[:, None]).clamp(max=(1 << DIGIT) - 1)
         above = torch.where(place > 0, from_top.gather(1, (place - 1).clamp(min=0)), 0)

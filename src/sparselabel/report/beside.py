@@ -13,6 +13,7 @@ from sparselabel.report.panels import (
     colour_bar,
     explain,
     legend,
+    mean_and_max,
     show_class,
     show_picture,
 )
@@ -54,7 +55,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)
                     identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
-                    found = (watched.classes[index], kind, score, float(values.mean()), float(values.max()))
+                    found = (watched.classes[index], kind, score, *mean_and_max(values))
                     numbers.append([*identity, *found])
         colour_bar(figure, page.ravel().tolist(), SOURCES[source])
         explain(figure, " and ".join(names), "the model's score of the whole picture", source, both)

@@ -13,6 +13,7 @@ from sparselabel.report.panels import (
     SOURCES,
     colour_bar,
     explain,
+    mean_and_max,
     show_class,
     show_picture,
 )
@@ -54,7 +55,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
                 axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
-                found = (score, running, float(values.mean()), float(values.max()))
+                found = (score, running, *mean_and_max(values))
                 numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
         colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
         running = "running_scores" in watched.last.arrays

@@ -11,6 +11,7 @@ from sparselabel.report.panels import (
     caption,
     colour_bar,
     explain,
+    mean_and_max,
     show_class,
     show_picture,
 )
@@ -42,7 +43,7 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
                 score = float(watched.last.scores[place, best[kind]])
                 show_class(axes, picture, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
-                found = (watched.classes[best[kind]], score, float(values.mean()), float(values.max()))
+                found = (watched.classes[best[kind]], score, *mean_and_max(values))
                 numbers.append([row, name, kind, *found])
         for axes, kind in zip(grid[0, 1:], KINDS, strict=True):
             axes.annotate(

@@ -67,14 +67,19 @@ def show_map(
 
 
 def show_class(
-    axes: "Axes", picture: npt.NDArray[np.uint8], values: Maps, watched: Watched, source: str
+    axes: "Axes", picture: npt.NDArray[np.uint8], values: Maps | None, watched: Watched, source: str
 ) -> None:
     """The map of a class over the picture; the picture alone, and why, where the run kept no map of it."""
-    if watched.kept(source, values):
+    if values is not None:
         show_map(axes, picture, values, watched.seen(source, picture.shape[1], picture.shape[0]))
         return
     show_map(axes, picture, np.full((1, 1), np.nan))
     axes.text(0.5, 0.5, "no map kept", transform=axes.transAxes, ha="center", va="center", fontsize=7)
+
+
+def mean_and_max(values: Maps | None) -> tuple[float | None, float | None]:
+    """What a table says of a map: nothing where none was kept."""
+    return (None, None) if values is None else (float(values.mean()), float(values.max()))
 
 
 def explain(figure: "Figure", title: str, number: str, source: str, runs: Sequence[Watched]) -> None:

@@ -34,8 +34,11 @@ class Snapshot:
         """Whether it has maps of this kind."""
         return source in self.arrays
 
-    def map(self, source: str, place: int, index: int) -> Maps:
-        """(h, w) in 0..1 The map of a class, of the picture at this place among the rows."""
+    def map(self, source: str, place: int, index: int) -> Maps | None:
+        """(h, w) in 0..1 The map of a class, of the picture at this place among the rows; None: none kept."""
+        classes = self.arrays.get("heat_map_classes") if source == "heat_maps" else None
+        if classes is not None and index not in classes[place]:
+            return None
         values = self.arrays[source][place, index].astype(np.float64)
         return np.asarray(values / 255 if source == "heat_maps" else values)
 
@@ -67,10 +70,6 @@ class Watched:
     def top_maps(self) -> int | None:
         """Of how many classes of a picture it keeps heat maps; None: of all."""
         return self.run.config().settings.top_maps
-
-    def kept(self, source: str, values: Maps) -> bool:
-        """Whether it has a map of a class: one outside the best (top_maps) is written as nothing but 0."""
-        return source == "maps" or self.top_maps is None or bool(values.max() > 0)
 
     def source(self, *others: "Watched") -> str:
         """Which maps to show: the heat maps where all have them, else the model's own maps of cells."""

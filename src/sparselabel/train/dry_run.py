@@ -28,7 +28,6 @@ from sparselabel.data.sampler import Rows, epoch_batches, rows_of
 from sparselabel.method.base import Method, Progress, Step
 from sparselabel.method.layout import Layout
 from sparselabel.method.room import available_memory, free_disk
-from sparselabel.method.rows import RowMemory
 from sparselabel.model.output import Output
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
@@ -41,7 +40,7 @@ from sparselabel.train.learner import Learner, in_evaluation, weights_of
 from sparselabel.train.log import Log
 from sparselabel.train.loop import train_step
 from sparselabel.train.machine import default_precision
-from sparselabel.train.memories import files_of
+from sparselabel.train.memories import files_of, in_ram
 from sparselabel.train.methods import method_of
 from sparselabel.train.phases import Stage
 from sparselabel.train.prior import run_before, trains_for_prior
@@ -239,14 +238,8 @@ def _checkpoint(session: Session, stage: Stage) -> int:
     """Bytes of a checkpoint: the trained weights, their average, the optimiser, memories in RAM."""
     trained = _bytes(weights_of(stage.module, stage.name == "head"))
     states = [value for state in stage.optimiser.state_dict()["state"].values() for value in state.values()]
-    kept = {
-        id(memory): memory.rows * memory.row_bytes
-        for part in session.method.modules()
-        for memory in vars(part).values()
-        if isinstance(memory, RowMemory)
-    }
     optimiser = sum(value.nbytes for value in states if isinstance(value, Tensor))
-    return trained * (2 if stage.average is not None else 1) + optimiser + sum(kept.values())
+    return trained * (2 if stage.average is not None else 1) + optimiser + in_ram(session.method)
 
 
 def _bytes(tensors: dict[str, Tensor]) -> int:

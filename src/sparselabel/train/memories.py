@@ -4,6 +4,7 @@ from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, listing
 from sparselabel.method.base import Method
 from sparselabel.method.room import in_words
+from sparselabel.method.rows import RowsInRam
 from sparselabel.method.rows_file import RowsInFile
 from sparselabel.train.log import Log
 
@@ -16,6 +17,17 @@ def files_of(method: Method) -> list[RowsInFile]:
         for memory in vars(part).values()
         if isinstance(memory, RowsInFile)
     ]
+
+
+def in_ram(method: Method) -> int:
+    """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
+    kept = {
+        id(memory): memory.rows * memory.row_bytes
+        for part in method.modules()
+        for memory in vars(part).values()
+        if isinstance(memory, RowsInRam)
+    }
+    return sum(kept.values())
 
 
 def say_where(method: Method, machine: Machine, log: Log) -> None:

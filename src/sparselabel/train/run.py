@@ -28,6 +28,7 @@ from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
 from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
+from sparselabel.train.disk import refuse_full_disk
 from sparselabel.train.expected import kept_counts, new_counts, with_expected_positives
 from sparselabel.train.inputs import Inputs
 from sparselabel.train.judge import judged, scores_of
@@ -257,3 +258,4 @@ def tell_method(
     method.prepare(layout)
     if len(config.phases) > 1 and config.full.start == "best":
         refuse_best_start(method)
+    refuse_full_disk(config, method, run, inputs.learner, fabric, validated="val" in data.splits)

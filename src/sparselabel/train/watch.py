@@ -29,7 +29,7 @@ class Watch:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
         The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
-        ``heat_maps`` (n, L, H, W) in 0..255.
+        ``heat_maps`` (n, L, H, W) in 0..255 and, if not all classes have one, ``heat_map_classes`` (n, k).
         """
         fabric = self.inputs.fabric
         if not len(self.rows) or not fabric.is_global_zero:

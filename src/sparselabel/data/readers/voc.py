@@ -133,8 +133,9 @@ def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, M
                 masks.add(mask)
             elif index is not None and not item.difficult:
                 raise DataError(
-                    f"{root / path}: object {item.number} is a {item.label}, which ImageSets/Main/{item.label}_"
-                    "*.txt says is not on the picture (-1, or 0 for difficult ones): mend one of the two"
+                    f"{root / path}: object {item.number} is a {item.label}, which "
+                    f"ImageSets/Main/{item.label}_*.txt says is not on the picture (-1, or 0 for difficult "
+                    "ones): mend one of the two"
                 )
     pictures.finish(root)
     if lost:
