@@ -73,7 +73,8 @@ def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> Non
     torch.manual_seed(0)
     head = QueryHead(8, 3, self_attention="first").eval()
     assert [layer.sees_itself for layer in head.decoder] == [True, False]
-    first, features = head.decoder[0], torch.randn(2, 8, 2, 2)
+    first: Any = head.decoder[0]
+    features = torch.randn(2, 8, 2, 2)
     with torch.no_grad():
         first.self_attn.in_proj_bias.uniform_(-1, 1)
         expected = head(features).logits
@@ -81,7 +82,7 @@ def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> Non
         said = first.norm1(first.self_attn.out_proj(first.self_attn.in_proj_bias[16:]))
         first.sees_itself = False
         cross = first.forward
-        first.forward = lambda found, *others: cross(found + said, *others)  # type: ignore[method-assign]
+        first.forward = lambda found, *others: cross(found + said, *others)
         torch.testing.assert_close(head(features).logits, expected)
 
 

@@ -140,7 +140,7 @@ def test_dropout_is_said(
 
 
 def test_what_draws_masks() -> None:
-    from timm.layers import DropPath
+    from timm.layers.drop import DropPath
 
     for layer, drawing in (
         (nn.Dropout(0.1), True),

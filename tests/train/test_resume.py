@@ -176,7 +176,8 @@ def test_mixed_precision_goes_on_to_the_same_bits(
         "en+cl", head=HeadPhase(epochs=0), full=full, precision="bf16-mixed", backbone="test_resnet"
     )
     here = Machine(accelerator="cpu", workers=0)
-    inside, outside = set(), set()
+    inside: set[torch.dtype] = set()
+    outside: set[torch.dtype] = set()
 
     def seen(self: Session, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         outside.add(outputs[0].logits.dtype)

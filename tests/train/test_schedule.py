@@ -65,7 +65,7 @@ def test_the_optimiser_is_set_to_it(small: Prepared, tmp_path: Path, optimiser: 
 
 def test_others_leave_the_momentum_alone() -> None:
     for schedule in ("constant", "cosine"):
-        assert momentum(Phase(epochs=1, schedule=schedule), 3, 10) is None  # type: ignore[arg-type]
+        assert momentum(Phase(epochs=1, schedule=schedule), 3, 10) is None
 
 
 def test_one_cycle_of_very_few_steps_stays_in_range() -> None:

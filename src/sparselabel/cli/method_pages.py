@@ -189,7 +189,7 @@ def _results(name: str, measured: Measured) -> str:
     rows = []
     for title, values in measured.items():
         means = {value.method: f"`{value.method}` {value.mean:.2f}" for value in values}
-        beside = {other: means[other] for other in ("an", "bce") if other in means}
+        beside: dict[str, str] = {other: means[other] for other in ("an", "bce") if other in means}
         if (best := best_of(values)) is not None and best.method not in beside:
             beside[best.method] = f"best {best.named} {best.mean:.2f}"
         for value in values:
