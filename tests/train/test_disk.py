@@ -36,7 +36,7 @@ def test_what_is_remembered_in_ram_is_in_three_checkpoints(
     )
     for begin in (train_run, dry_run, check_run):
         with pytest.raises(ResourceError, match=said):
-            begin(small, config, tmp_path / "run", HERE)  # type: ignore[operator]
+            begin(small, config, tmp_path / "run", HERE)
     assert not (tmp_path / "run").exists()
     check_run(small, tiny("an", **HEAD_ALONE), tmp_path / "run", HERE)
 
