@@ -210,7 +210,6 @@ def never(*_: Any) -> None:
             ModelError,
             "an with no.pt, seed 0: weights file no.pt does not exist",
         ),
-        ("output-stride", ("16", "7"), ConfigError, "an with 7, seed 0: .*cannot have an output_stride of 7"),
     ],
 )
 def test_what_cannot_work_is_found_before_the_first_run(

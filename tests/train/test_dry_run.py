@@ -120,14 +120,16 @@ def test_the_sum() -> None:
     assert estimated.disk == 9_000 + 5  # the prior's run is gone before training begins
 
 
-def test_estimating_before_training_is_counted(small: Prepared, tmp_path: Path) -> None:
+def test_estimating_before_training_is_counted(tmp_path: Path) -> None:
+    # Data of its own: beside the shared ones another test may have left features.
+    data = small_scenes(tmp_path / "data", 76, 20, Preparation(sparsify="single-positive"))
     config = tiny("en", settings=Settings(expected_positives="auto"))
-    cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    cost = dry_run(data, config, tmp_path / "run", HERE, QUIET)
     assert cost.features == 61 * 256 * 4  # of the training split only, though the backbone is not frozen
     assert min(cost.features_time, cost.expected_time) > 0
     trained = sum(phase.time for phase in cost.phases) + cost.scored * cost.phases[-1].scoring
     assert cost.seconds == pytest.approx(cost.features_time + cost.expected_time + trained)
-    assert not (small.folder / "features").exists()
+    assert not (data.folder / "features").exists()
 
 
 def test_two_samples_tell_how_long_all_pictures_take(
