@@ -33,11 +33,12 @@ def made(source: Source, out: Path, how: Preparation) -> Prepared:
         return prepare(source, out, how)
 
 
-def test_a_budget_that_buys_nothing_is_refused(drawn: Source) -> None:
+def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"budget 0.001 buys nothing: 720 answers .* one costs at least 0.0014"
+        ConfigError, match=r"budget 0.001 buys nothing: .*648 answers, so that one costs 0.0015 or"
     ):
-        annotate(drawn.splits["train"], budget(budget=0.001))
+        prepare(drawn, tmp_path / "out", budget(budget=0.001))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kind", ["SP", "AP"])

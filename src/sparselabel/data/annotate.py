@@ -46,11 +46,6 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     else:
         seconds = (how.budget or 0.0) * truth.size * prices.answer
         bought = buy(truth, marks, how.annotate, seconds, prices, seed)
-        if not (bought.observed != UNKNOWN).any():
-            raise ConfigError(
-                f"budget {how.budget:g} buys nothing: {truth.size:,} answers (pictures × classes) cost 1, so "
-                f"that one costs at least {1 / truth.size:.2g}: give a larger --budget"
-            )
     chosen = numbers[bought.marks]
     if how.annotate in ("SP", "AP"):
         seen = points_on(split.marks, split.masks, chosen, np.random.default_rng((*seed, 1)))

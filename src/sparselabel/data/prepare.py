@@ -88,6 +88,12 @@ def prepare(
 def _annotated(part: Part, how: Preparation, draw: int = 0) -> tuple[Part, dict[str, Any]]:
     """A part with what the budget buys of it, and what that was."""
     found = annotate(part.split, how, draw)
+    if not found.bought["answers"]:
+        answers = part.split.labels.values.size
+        raise ConfigError(
+            f"budget {how.budget} buys nothing: 1 is to ask for every class on every picture, {answers:,} "
+            f"answers, so that one costs {1 / answers:.2g} or, with points or boxes, more: give more"
+        )
     return replace(part, observed=found.observed, seen=found.seen), found.bought
 
 
