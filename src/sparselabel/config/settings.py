@@ -100,8 +100,9 @@ class Settings:
     strong_weight
         Weight of the strong view (fixmatch*, *+fixmatch*).
     preset
-        The settings of the method's paper for a data set (ll-*, em*, gr*), for 75 % of COCO's labels (splc*),
-        or of Query2Label: q2l (asl*); what else is given beats them. With --boost those of ll-* are boostlu.
+        The settings of the method's paper (ll-*, em*, gr*, splc*, asl*): for a data set, of splc for 75 % of
+        COCO's labels, of asl those of Query2Label. What else is given beats them; with --boost those of ll-*
+        are boostlu.
     """
 
     smoothing: float | None = None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.readers.common import Box, Listing, MarkColumns, naming
+from sparselabel.data.readers.common import LEAST_SIDE, Box, Listing, MarkColumns, naming
 from sparselabel.errors import DataError
 
 edges = st.floats(-2, 3)
@@ -15,7 +15,7 @@ edges = st.floats(-2, 3)
 def test_a_clipped_box_is_the_part_inside(left: float, top: float, right: float, bottom: float) -> None:
     clipped = Box(left, top, right, bottom).clipped()
     if clipped is None:
-        assert min(right, 1) <= max(left, 0) or min(bottom, 1) <= max(top, 0)
+        assert min(min(right, 1) - max(left, 0), min(bottom, 1) - max(top, 0)) < LEAST_SIDE
     else:
         assert 0 <= clipped.left < clipped.right <= 1
         assert 0 <= clipped.top < clipped.bottom <= 1

@@ -45,6 +45,10 @@ def _file_names(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
+LEAST_SIDE = 1e-30
+"""Of a box, in shares of the picture: what is less becomes 0 in the marks' 32 bits."""
+
+
 class Box(NamedTuple):
     """A box by its edges; in unit coordinates unless said otherwise."""
 
@@ -57,7 +61,7 @@ class Box(NamedTuple):
         """The part inside the picture (0..1), or None if it has no area."""
         left, right = max(self.left, 0.0), min(self.right, 1.0)
         top, bottom = max(self.top, 0.0), min(self.bottom, 1.0)
-        return Box(left, top, right, bottom) if left < right and top < bottom else None
+        return Box(left, top, right, bottom) if min(right - left, bottom - top) >= LEAST_SIDE else None
 
 
 class MarkColumns:
