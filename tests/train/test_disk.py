@@ -45,6 +45,9 @@ def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pyt
     with_free(monkeypatch, 2 * REMEMBERED)
     two = {**HEAD_ALONE, "head": HeadPhase(epochs=2, batch=16)}
     check_run(small, tiny("en+scl", **two), tmp_path / "run", HERE)
+    with_free(monkeypatch, 2 * REMEMBERED - 1)
+    with pytest.raises(ResourceError, match=r"2 × \d\.\d\d MB for checkpoints"):
+        check_run(small, tiny("en+scl", **two), tmp_path / "run", HERE)
 
 
 def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
