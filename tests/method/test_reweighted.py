@@ -465,7 +465,7 @@ def test_wrong_settings_are_refused() -> None:
         ("em", {"entropy_weight": -0.1}, "entropy_weight must be a number that is not negative"),
         ("em+apl", {"soft_weight": 2.0}, r"soft_weight must be in \[0, 1\], not 2.0"),
         ("ll-r", {"preset": "vok"}, "ll-r has no preset 'vok': did you mean 'voc'"),
-        ("an", {"preset": "voc"}, "'an' has no setting 'preset'"),
+        ("an", {"preset": "voc"}, "'an' has no setting 'preset': presets are for asl, splc, ll-r"),
     ):
         with pytest.raises(ConfigError, match=why):
             make_method(name, **settings)

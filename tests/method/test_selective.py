@@ -86,7 +86,9 @@ def test_finite_at_large_logits() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ConfigError, match="likeliest must not be negative, but is -1"):
+    with pytest.raises(
+        ConfigError, match="likeliest is a number of unknown labels a picture, 0 or more, not -1: 0 leaves"
+    ):
         SelectiveUnknown(likeliest=-1)
     with pytest.raises(ConfigError, match="prior must have a number for each of 2 classes, not 1"):
         SelectiveUnknown(prior=[0.1]).prepare(Layout(torch.arange(1), torch.zeros(1, 2, dtype=torch.int8), 1))

@@ -36,7 +36,7 @@ def test_the_sample_gets_the_same_seconds_a_picture(data: Prepared) -> None:
 @pytest.mark.parametrize(
     ("hours", "pictures", "fractions", "said"),
     [
-        (0, None, FRACTIONS, "--budget must be hours above 0, not 0"),
+        (0, None, FRACTIONS, "--budget is hours of annotation above 0, not 0: give hours"),
         (1, 15, FRACTIONS, "--pictures 15 are fewer than the 16 training pictures"),
         (0.06, None, FRACTIONS, "0.05333 hours answer .* 16 pictures with annotation I, .* --budget 0.0533,"),
         (0.002, None, FRACTIONS, r"0.125 of it are 0.9 s for the sample .* the least is --budget 0.0023,"),

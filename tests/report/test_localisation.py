@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sparselabel.cli.figure import budgets, localisation
 from sparselabel.config import Preparation
@@ -15,7 +16,7 @@ from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.located import Located
 from sparselabel.evaluate.location import on_things
 from sparselabel.json_file import write_json
-from sparselabel.report.localisation import choose, judged
+from sparselabel.report.localisation import Examples, choose, draw_localisation, judged
 from sparselabel.run_folder import RunFolder
 from tests.report.made_up import make_run, score
 
@@ -85,6 +86,24 @@ def test_examples_of_one_run_and_of_two(data: Prepared, tmp_path: Path) -> None:
     assert [float(line["IoA_P_at_0.7"]) for line in lines[1::2]] == pytest.approx(shares[:, 1], rel=1e-4)
     assert {line["places"] for line in lines} == {"masks"}
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("sharp", "kind"), [(50.0, "good"), (-50.0, "failed")])
+def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
+    data: Prepared, tmp_path: Path, sharp: float, kind: str
+) -> None:
+    scored(tmp_path / "run", data, sharp)
+    found = judged([tmp_path / "run"], "test")
+    numbers = choose(found, 2)
+    assert numbers.good == (2 if kind == "good" else 0)
+    only = Examples(numbers.good, *(of[:2] for of in (numbers.numbers, numbers.rows, numbers.classes)))
+    keep_maps(found[0].saved.run, only.numbers)
+    table = draw_localisation(found, only, "test", tmp_path / "one.png")
+    with table.open() as file:
+        assert [line["example"] for line in csv.DictReader(file)] == [kind, kind]
+    with Image.open(tmp_path / "one.png") as image:
+        wide, high = image.size
+    assert wide / high == pytest.approx((1.75 * 4 + 0.6) / (1.85 * 2 + 0.9), rel=0.01)
 
 
 def test_what_cannot_be_shown(data: Prepared, tmp_path: Path) -> None:

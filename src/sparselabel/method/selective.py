@@ -82,7 +82,10 @@ class SelectiveUnknown(Part):
                 "`sparselabel train`, which reads or makes it before"
             )
         if likeliest < 0:
-            raise ConfigError(f"likeliest must not be negative, but is {likeliest}")
+            raise ConfigError(
+                f"likeliest is a number of unknown labels a picture, 0 or more, not {likeliest}: 0 leaves "
+                "none of them out"
+            )
         self.unknown = unknown
         self.needs = Needs(negatives=unknown == "ignore")
         self.annotated_only = annotated_only

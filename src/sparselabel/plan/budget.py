@@ -65,7 +65,9 @@ def budget_of(
     """The budget of a sample; refuses one that buys nothing, or more than there is of any kind."""
     sample, classes = len(data.train), len(data.classes)
     if not 0 < hours < math.inf:
-        raise ConfigError(f"--budget must be hours above 0, not {hours}")
+        raise ConfigError(
+            f"--budget is hours of annotation above 0, not {hours:g}: give hours, such as --budget 10"
+        )
     if pictures is not None and pictures < sample:
         raise ConfigError(
             f"--pictures {pictures:,} are fewer than the {sample:,} training pictures of {data.folder}, "

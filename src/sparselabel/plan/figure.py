@@ -32,6 +32,7 @@ def draw_plan(rows: Sequence[Reached], split: str, out: Path) -> None:
                     color=COLOURS[number % len(COLOURS)],
                     marker=MARKERS[number % len(MARKERS)],
                 )
+            axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be
             axes.set_xscale("log")
             at = sorted({row.hours for row in rows})
             axes.set_xticks(at, [f"{hours:.3g}" for hours in at])

@@ -61,6 +61,7 @@ def draw_budgets(runs: Sequence[Path], measure: Measure, split: str, out: Path) 
                 color=COLOURS[number % len(COLOURS)],
                 marker=MARKERS[number % len(MARKERS)],
             )
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be
         axes.set_xscale("log", subs=[2, 5])
         for axis_format in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             axis_format(lambda value, _: f"{value:g}")

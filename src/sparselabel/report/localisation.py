@@ -132,23 +132,22 @@ def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, ou
     names = names_of([one.saved.run.path for one in runs])
     maps = [_maps(one, examples, split) for one in runs]
     wide = 1 + len(runs)
-    lines = max(examples.good, len(examples.rows) - examples.good)
+    counts = {"good": examples.good, "failed": len(examples.rows) - examples.good}
+    kinds = [kind for kind, count in counts.items() if count]
+    lines = max(counts.values())
     numbers: list[list[object]] = []
     with style():
-        figure = new_figure(1.75 * 2 * wide + 0.6, 1.85 * lines + 0.9)
-        grid = figure.subplots(lines, 2 * wide, squeeze=False)
+        # The words above want the room of four pictures, also where there are fewer.
+        figure = new_figure(1.75 * max(len(kinds) * wide, 4) + 0.6, 1.85 * lines + 0.9)
+        grid = figure.subplots(lines, len(kinds) * wide, squeeze=False)
         for axes in grid.ravel():
             blank(axes)
         for place in range(len(examples.rows)):
-            good = place < examples.good
-            line = grid[place][:wide] if good else grid[place - examples.good][wide:]
-            rows = _show(line, runs, maps, examples, place)
-            kind = "good" if good else "failed"
+            kind = "good" if place < examples.good else "failed"
+            column, line = kinds.index(kind) * wide, place if kind == "good" else place - examples.good
+            rows = _show(grid[line][column : column + wide], runs, maps, examples, place)
             numbers += [[kind, *row[:4], name, *row[4:]] for name, row in zip(names, rows, strict=True)]
-        last = names[-1]
-        title = (
-            f"Maps of {' and '.join(names)}: where {last} is right at every cut (left) and at none (right)"
-        )
+        title = f"Maps of {' and '.join(names)}: {_where(names[-1], kinds)}"
         words = (
             "IoA-P: the share of a map, cut at .6 to .9 of its range, that lies on the outlined things; mean "
             "over the cuts,\nand at how many of them it is a half or more"
@@ -158,6 +157,15 @@ def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, ou
             figure, grid.ravel().tolist(), "the class's map, from its least to its most in the picture"
         )
         return save(figure, Table(COLUMNS, numbers), out)
+
+
+def _where(run: str, kinds: Sequence[str]) -> str:
+    if len(kinds) == 2:
+        return f"where {run} is right at every cut (left) and at none (right)"
+    return {
+        "good": f"where {run} is right at every cut; it is wrong at all of them nowhere",
+        "failed": f"where {run} is right at no cut; it is right at all of them nowhere",
+    }[kinds[0]]
 
 
 def _show(

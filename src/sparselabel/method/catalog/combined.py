@@ -215,6 +215,8 @@ def make_method(name: str, **settings: Any) -> Method:
     for key in settings:
         if key not in known:
             has = nearest(key, known) if known else "it has none"
+            if key == "preset":
+                has = f"presets are for {', '.join(reweighted.PRESETS)}, and combinations that begin with one"
             raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
     settings = _preset(name, settings.pop("preset", None)) | settings
     own = _dealt_out(factories(name), settings)
