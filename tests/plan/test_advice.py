@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparselabel.data.budget import KINDS, Kind
-from sparselabel.plan.advice import Difference, advise, difference
+from sparselabel.plan.advice import Difference, advise, comparable, difference
 from sparselabel.plan.results import Reached
 
 NONE: dict[int, float] = {}
@@ -42,8 +42,6 @@ def test_the_interval_is_for_all_kinds_at_once() -> None:
     left = np.array([[1.5, -1.5], [-0.5, 0.5], [-1, 1]])
     spread = (float((left**2).sum()) / 2) ** 0.5
     assert between(*rows).margin == pytest.approx(8.331 * spread / 2**0.5)
-    missing = row("AB", 0)  # a run failed: one draw is left to compare
-    assert between(rows[0], rows[1], missing) == Difference(3, None, 1)
 
 
 @pytest.mark.parametrize(("kinds", "draws"), [(5, 3), (3, 5)])
@@ -113,6 +111,41 @@ def test_smaller_budgets_and_places() -> None:
         "If the model must also show where things are: answers with one point have the highest mAP-loc, "
         "31.0 ± 1.0 against 21.0 ± 1.0 for answers alone (a clear difference).",
     )
+
+
+def drawn(kind: Kind, values: dict[int, float]) -> Reached:
+    return Reached(kind, 1, 10, {}, {"mAP": values, "mAP-loc": {}})
+
+
+def test_failed_runs_leave_the_draws_that_all_kinds_have() -> None:
+    rows = [drawn("I", {0: 50, 1: 90, 2: 52}), drawn("SP", {0: 55, 2: 56})]
+    assert [of.values["mAP"] for of in comparable(rows)] == [{0: 50, 2: 52}, {0: 55, 2: 56}]
+    found = advise(rows)
+    assert found is not None
+    assert found.best == "SP"  # over all draws the mean of answers alone is higher
+    assert (
+        found.sentences[0]
+        == "As runs have failed, kinds are compared by draws 0 and 2, which all of them have."
+    )
+    assert "are ahead of answers alone, the second, by 4.5 points" in found.sentences[1]
+
+
+def test_a_kind_without_a_draw_in_common_is_left_out() -> None:
+    rows = [
+        drawn("I", {0: 60, 1: 61, 2: 62}),
+        drawn("SB", {1: 99}),
+        drawn("SP", {0: 63.1, 2: 65}),
+        drawn("AB", {}),
+    ]
+    assert [of.kind for of in comparable(rows)] == ["I", "SP"]
+    found = advise(rows)
+    assert found is not None
+    assert found.best == "SP"
+    assert found.sentences[0] == (
+        "As runs have failed, kinds are compared by draws 0 and 2, which all of them have; left out: answers "
+        "with one box and answers with all boxes."
+    )
+    assert comparable([drawn("AB", {})]) == []
 
 
 def test_a_single_kind_and_none() -> None:

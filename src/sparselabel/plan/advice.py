@@ -8,7 +8,7 @@ what is left of the values without the means of kinds and draws.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ LEAST = 1.0  # mAP-loc, in per cent, below which no map says where things are
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one kind is above another, in points of per cent, over the draws that all kinds have.
+    """By how much one kind is above another, in points of per cent.
 
     ``margin`` is how far the 95 % interval reaches to both sides; None for a single draw.
     """
@@ -62,16 +62,38 @@ class Advice:
     sentences: tuple[str, ...]
 
 
+def comparable(rows: Sequence[Reached], measure: Measure = "mAP") -> list[Reached]:
+    """What can be compared of one size of budget, where runs may have failed: the draws that all kinds have.
+
+    Where there is no such draw, the kinds with the fewest are left out.
+    """
+    there = sorted(
+        (row for row in rows if row.values.get(measure)),
+        key=lambda row: len(row.values[measure]),
+        reverse=True,
+    )
+    while there:
+        draws = set[int].intersection(*({*row.values[measure]} for row in there))
+        if draws:
+            kept = {row.kind: {draw: row.values[measure][draw] for draw in sorted(draws)} for row in there}
+            return [
+                replace(row, values=row.values | {measure: kept[row.kind]})
+                for row in rows
+                if row.kind in kept
+            ]
+        there.pop()
+    return []
+
+
 def difference(
     one: Reached, other: Reached, among: Sequence[Reached], measure: Measure = "mAP"
 ) -> Difference:
-    """By how much one is above another; ``among`` are all that are compared, these two with them."""
+    """By how much one is above another of ``among``, which are comparable."""
     values = [row.values[measure] for row in (one, other, *among)]
-    draws = sorted(set(values[0]).intersection(*values))
-    table = np.array([[of[draw] for draw in draws] for of in values])
-    mean = float((table[0] - table[1]).mean()) if draws else math.nan
-    if len(draws) < 2:
-        return Difference(mean, None, len(draws))
+    table = np.array([[*of.values()] for of in values])
+    mean, draws = float((table[0] - table[1]).mean()), table.shape[1]
+    if draws < 2:
+        return Difference(mean, None, draws)
     table = table[2:]
     left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     kinds, count = table.shape
@@ -82,15 +104,21 @@ def difference(
 
 def advise(rows: Sequence[Reached]) -> Advice | None:
     """What to buy with the whole budget; None where all runs at it failed."""
-    at_it = [row for row in rows if row.fraction == 1 and row.mean() is not None]
-    if not at_it:
+    at_it = [row for row in rows if row.fraction == 1]
+    compared = comparable(at_it)
+    if not compared:
         return None
-    ranked = sorted(at_it, key=lambda row: row.mean() or 0.0, reverse=True)
+    ranked = sorted(compared, key=lambda row: row.mean() or 0.0, reverse=True)
     best, others = ranked[0], ranked[1:]
     rivals = [row for row in others if not difference(best, row, ranked).clear]
     order = [*NAMES]
     buy = min([best, *rivals], key=lambda row: order.index(row.kind))
-    sentences = [_chance(best, others, rivals), *_smaller(rows, buy), *_places(at_it)]
+    sentences = [
+        *_left_out(at_it, compared),
+        _chance(best, others, rivals),
+        *_smaller(rows, buy),
+        *_places(at_it),
+    ]
     return Advice(
         buy.kind,
         best.kind,
@@ -116,6 +144,19 @@ def _headline(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached
         f"Not clear. {NAMES[best.kind].capitalize()} came out best (mAP {best.text()}), but {name} "
         f"({buy.text()}) may be as good and are the simplest: buy {name}."
     )
+
+
+def _left_out(at_it: Sequence[Reached], compared: Sequence[Reached]) -> list[str]:
+    """What failed runs leave out of the comparison."""
+    draws = sorted(compared[0].values["mAP"])
+    kinds = [row.kind for row in compared]
+    out = [NAMES[row.kind] for row in at_it if row.kind not in kinds]
+    fewer = any(len(row.values["mAP"]) > len(draws) for row in at_it if row.kind in kinds)
+    if not out and not fewer:
+        return []
+    these = f"draw {draws[0]}" if len(draws) == 1 else f"draws {_and([str(draw) for draw in draws])}"
+    said = f"As runs have failed, kinds are compared by {these}, which all of them have"
+    return [f"{said}; left out: {_and(out)}." if out else f"{said}."]
 
 
 def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached]) -> str:
@@ -158,9 +199,9 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
         f"brings {gain:.1f} points more.".replace("-", "−")
     ]
     for fraction in sorted({row.fraction for row in own}):
-        there = [row for row in rows if row.fraction == fraction and row.mean() is not None]
+        there = comparable([row for row in rows if row.fraction == fraction])
         ahead = max(there, key=lambda row: row.mean() or 0.0)
-        mine = next(row for row in there if row.kind == buy.kind)
+        mine = next((row for row in there if row.kind == buy.kind), ahead)
         if ahead.kind != buy.kind and difference(ahead, mine, there).clear:
             said.append(
                 f"With {in_words(fraction)} {NAMES[ahead.kind]} are clearly better ({ahead.text()} against "
@@ -171,7 +212,7 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
 
 def _places(at_it: Sequence[Reached]) -> list[str]:
     """Which kind is best if it matters where things are."""
-    located = [row for row in at_it if row.mean("mAP-loc") is not None]
+    located = comparable(at_it, "mAP-loc")
     if len(located) < 2 or max(row.mean("mAP-loc") or 0.0 for row in located) < LEAST:
         return []
     ranked = sorted(located, key=lambda row: row.mean("mAP-loc") or 0.0, reverse=True)

@@ -7,7 +7,8 @@ from datetime import date
 from pathlib import Path
 
 from sparselabel.config import TrainConfig
-from sparselabel.plan.advice import advise, difference
+from sparselabel.data.budget import Kind
+from sparselabel.plan.advice import advise, comparable, difference
 from sparselabel.plan.budget import Budget
 from sparselabel.plan.figure import measures_of
 from sparselabel.plan.results import NAMES, Measure, Reached, seconds_a_picture
@@ -37,10 +38,9 @@ class About:
 def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path) -> None:
     """Write the page at once."""
     kinds = list(dict.fromkeys(row.kind for row in rows))
-    best = max((row for row in rows if row.fraction == 1), key=lambda row: row.mean() or 0.0)
-    compared = [row for row in rows if row.fraction == 1 and row.mean() is not None]
+    compared = comparable([row for row in rows if row.fraction == 1])
     lines = [
-        {"row": row, "behind": _behind(best, row, compared)}
+        {"row": row, "behind": _behind(row.kind, compared) if row.fraction == 1 else ""}
         for row in sorted(rows, key=lambda row: (-row.fraction, kinds.index(row.kind)))
     ]
     today = date.today()
@@ -88,10 +88,14 @@ def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
     return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
 
 
-def _behind(best: Reached, row: Reached, compared: Sequence[Reached]) -> str:
-    """How far a kind is behind the best one at the whole budget."""
-    if row.fraction != 1 or row is best or row.mean() is None:
-        return "best" if row is best and row.mean() is not None else ""
+def _behind(kind: Kind, compared: Sequence[Reached]) -> str:
+    """How far a kind is behind the best one; nothing where it cannot be compared."""
+    row = next((row for row in compared if row.kind == kind), None)
+    if row is None:
+        return ""
+    best = max(compared, key=lambda row: row.mean() or 0.0)
+    if row is best:
+        return "best"
     gap = difference(best, row, compared)
     margin = "" if gap.margin is None else f" ± {gap.margin:.1f}"
-    return f"−{abs(gap.mean):.1f}{margin}{', clearly' if gap.clear else ''}"
+    return f"−{gap.mean:.1f}{margin}{', clearly' if gap.clear else ''}"
