@@ -235,4 +235,4 @@ def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
     failing(KeyboardInterrupt())
     done = command("data", "prepared")
     assert done == 130
-    assert done.err == "sparselabel: stopped: give the same command again to go on, `train` with --resume\n"
+    assert done.err.startswith("sparselabel: stopped: what was done stays for the same command again: `train")

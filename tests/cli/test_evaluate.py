@@ -45,6 +45,9 @@ def test_data_without_a_test_split_is_measured_on_val(
     done = command("evaluate", "run", "--json")
     assert json.loads(done.out)["split"] == asked[0]["split"] == "val"
     assert "the data has no test split: measured on val" in done.err
+    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1"}})
+    assert "measured on val" not in command("evaluate", "run", "--json").err
+    assert asked[1]["split"] == "test"  # refused with what there is
 
 
 def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> None:

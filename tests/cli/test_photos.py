@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.cli import photos
-from sparselabel.config import Machine, TrainConfig
+from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ModelError
 from sparselabel.run_folder import RunFolder
 from tests.cli.conftest import Command
@@ -144,7 +144,11 @@ def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.Monkey
     there.clear()
     there.add("resnet18")
     assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "resnet18"
-    assert said == ["the weights of mobilenetv2_100 cannot be had, those of resnet18 are on this machine"]
+    assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
+    there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
+    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch=8))
+    going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun)
+    assert photos.with_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
     told = TrainConfig(backbone="resnet18")
     assert photos.with_backbone(told, {"--backbone"}, cpu, said.append) == told
     there.clear()

@@ -35,7 +35,8 @@ def made(source: Source, out: Path, how: Preparation) -> Prepared:
 
 def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"budget 0.001 buys nothing: .*648 answers, so that one costs 0.0015 or"
+        ConfigError,
+        match=r"budget 0.001 buys nothing of split 'train': .*720 answers, so that one costs 0.0014 or",
     ):
         prepare(drawn, tmp_path / "out", budget(budget=0.001))
     assert not (tmp_path / "out").exists()

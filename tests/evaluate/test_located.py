@@ -76,6 +76,16 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
     assert (found["masks"], found["boxes"]) == ((14, 0) if places == "any" else (0, 14))
 
 
+def test_by_masks_alone_pictures_that_show_nothing_are_ranked_too(data: Prepared) -> None:
+    part = data.split("test")
+    assert part.masks is not None
+    truth = part.truth.values.copy()
+    truth[[3, 8]] = 0
+    masks = replace(part.masks, offsets=np.cumsum([0, *~np.isin(part.marks.rows, [3, 5, 8])]))
+    located = Located(replace(part, observed=replace(part.observed, values=truth), masks=masks), "masks")
+    assert located.ranked.tolist() == [row for row in range(14) if row != 5]  # which shows things without
+
+
 def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Prepared) -> None:
     part = data.split("test")
     assert part.masks is not None

@@ -146,6 +146,10 @@ def test_answers_raise_counts_only_as_far_as_they_must() -> None:
     assert after.annotated.tolist() == [10, 5, 1, 0]
     assert after.expected.tolist() == [10, 5, 2, 0]
     assert after.interval == (1.6, 2.0)
+    observed[1:, 1] = NEGATIVE
+    observed[0, 1] = POSITIVE
+    fewer = before.within(observed)
+    assert (fewer.per_picture, fewer.interval) == (1.3, (1.3, 2.0))  # the interval goes down with it
 
 
 def test_what_cannot_be_counted() -> None:

@@ -90,6 +90,7 @@ def test_what_combines() -> None:
         ("scl+role", r"^role\+scl: role does not combine with scl, as its label estimates"),
         ("en+boostlu+scl", r"BoostLU is a part of the head, .*: give --method en\+scl --boost 5"),
         ("boostlu", r"give --method an --boost 5"),
+        ("scl+boost", r"^scl: scl is added to a method: name that first, as in en\+scl"),
         ("scl", r"^scl: scl is added to a method: name that first, as in en\+scl"),
         ("cluster", r"as in iu\+cluster"),
         ("en+xyz", r"there is no method 'en\+xyz'.*some combine: READING\+ELEMENT\+CONSISTENCY"),

@@ -84,8 +84,10 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
 
 
 def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prepared, budget: Budget) -> None:
-    with pytest.raises(ConfigError, match="--mark-method an does not look at points or boxes"):
-        candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", "an"), Path("runs"))
+    for method in ("an", "pu"):  # pu also wants K, which is no help here
+        with pytest.raises(ConfigError, match=f"--mark-method {method} does not look at points or boxes"):
+            candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", method), Path("runs"))
+    assert candidates_of(data, budget, ["I"], 1, TrainConfig(), ("csl-i", "an"), Path("runs"))  # not used
 
 
 def test_fractions_in_words() -> None:

@@ -110,13 +110,16 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path) -> None:
     output = opened(out)
     output.write(FOUND[0])
     output.stop()
-    with pytest.raises(RunError, match=r"tags\.csv\.partial was begun with different thresholds"):
+    with pytest.raises(
+        RunError,
+        match=r"partial was begun with different thresholds: give the same, or begin anew \(--force\)",
+    ):
         opened(out, resume=True, about=ABOUT | {"thresholds": [0.5, 0.6]})
     with pytest.raises(RunError, match=r"\(number 1 was 'a\.jpg', 'b\.jpg' now\)"):
         opened(out, resume=True).skip(iter(["b.jpg"]))
     with pytest.raises(RunError, match="missing now"):
         opened(out, resume=True).skip(iter([]))
-    assert opened(out).done == 0  # without --resume it begins anew
+    assert opened(out).done == 0  # what --force does
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

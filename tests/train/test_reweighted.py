@@ -1,6 +1,7 @@
 """Runs of methods that correct labels, of combinations, and of the boosted head."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.evaluate.run import evaluate_run, load_classifier
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.checkpoint import newest_checkpoint
-from sparselabel.train.run import train_run
+from sparselabel.train.run import checked, train_run
 from tests.train.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -61,6 +62,15 @@ def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_pa
     assert (tmp_path / "run" / "expected.json").exists()
     epochs = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [list(json.loads(line)["losses"]) for line in epochs] == [["labels"]] * 4
+
+
+def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("ll-r", boost=5.0, settings=Settings(preset="voc"), **HEAD_ALONE)
+    resolved, method = checked(small, config)
+    assert (resolved.settings.preset, float(vars(method.reading)["share"])) == ("boostlu", 0.005)
+    plain, method = checked(small, replace(config, boost=None))
+    assert (plain.settings.preset, float(vars(method.reading)["share"])) == ("voc", 0.002)
+    assert checked(small, tiny("em", boost=5.0, settings=Settings(preset="voc")))[0].settings.preset == "voc"
 
 
 def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def main() -> None:
         _say("error", str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
-        _say("stopped", "give the same command again to go on, `train` with --resume")
+        _say(
+            "stopped",
+            "what was done stays for the same command again: `train --resume`, `compare`, `plan`",
+        )
         sys.exit(130)
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:

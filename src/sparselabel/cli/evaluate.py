@@ -105,7 +105,8 @@ def _usual_split(run: Path) -> str:
     """The test split, or validation where there is none, which is said."""
     from sparselabel.run_folder import RunFolder
 
-    if "test" in RunFolder(run).about()["data_digest"]:
+    splits = RunFolder(run).about()["data_digest"]
+    if "test" in splits or "val" not in splits:  # without either the error names what there is
         return "test"
     Console(stderr=True, soft_wrap=True).print(  # beside the results: --json prints JSON alone
         "the data has no test split: measured on val, by which the best epoch and thresholds were chosen"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, counted
+from sparselabel.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -135,14 +136,24 @@ def found_in(prepared: "Prepared", read: int) -> str:
     return f"{counted(kept, 'picture')} ({parts}), {classes:,} classes, {labels}{lost}"
 
 
-def with_backbone(config: TrainConfig, told: Collection[str], machine: Machine, say: Say) -> TrainConfig:
-    """The configuration with a network whose weights can be had, unless one is told.
+def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
+    """The configuration of a run that goes on: what was chosen for it then stays, whatever there is now."""
+    run = RunFolder(out)
+    return run.config() if handling.resume and run.config_file.exists() else None
+
+
+def with_backbone(
+    config: TrainConfig, told: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
+) -> TrainConfig:
+    """The configuration with a network whose weights can be had, unless one is told, or a run has ``begun``.
 
     What cannot be had is found now, and not after all pictures were looked at.
     """
     if "--backbone" in told or "--weights" in told:
         _try_weights(config)
         return config
+    if begun is not None:
+        return replace(config, backbone=begun.backbone)
     first = config.backbone if _has_graphics(machine) else ON_A_CPU
     for name in (first, *(other for other in OTHERS if other != first)):
         chosen = replace(config, backbone=name)
@@ -153,17 +164,24 @@ def with_backbone(config: TrainConfig, told: Collection[str], machine: Machine, 
                 why = error
             continue
         if name != first:
-            say(f"the weights of {first} cannot be had, those of {name} are on this machine")
+            say(f"the weights of {first} cannot be had, so it is {name}, whose weights can")
         return chosen
     raise why
 
 
 def with_schedule(
-    config: TrainConfig, told: Collection[str], machine: Machine, pictures: int, say: Say
+    config: TrainConfig,
+    told: Collection[str],
+    machine: Machine,
+    pictures: int,
+    say: Say,
+    begun: TrainConfig | None = None,
 ) -> TrainConfig:
     """The configuration with a schedule, unless one is told, by the machine and the number of pictures."""
     if any(flag.startswith(("--head.", "--full.")) or flag == "--frozen" for flag in told):
         return config
+    if begun is not None:
+        return replace(config, frozen=begun.frozen, head=begun.head, full=begun.full)
     graphics = _has_graphics(machine)
     if graphics and pictures >= ENOUGH:
         say(f"there is a GPU: {config.backbone}, the head alone, then everything")

@@ -57,9 +57,10 @@ def train(
         photos.refuse_many_processes()
         photos.refuse_run(out, handling)
         say = (lambda text: None) if handling.quiet else plain_console().print
-        config = photos.with_backbone(config, TOLD_FLAGS, machine, say)
+        begun = photos.begun_with(out, handling)
+        config = photos.with_backbone(config, TOLD_FLAGS, machine, say, begun)
         prepared = photos.prepare_photos(data, labels, out, handling)
-        config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say)
+        config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
     elif labels is not None:
         raise ConfigError(
             f"--labels {labels} is for a folder of pictures, and {data} is not: give the folder, or leave "

@@ -68,11 +68,22 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     return Annotated(bought.observed, seen, said)
 
 
-def refuse_budget(split: Split, how: Sparsify) -> None:
+def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
     _things(split.marks, how.annotate)
+    if how.budget is not None and how.budget * split.labels.values.size < 1:
+        raise buys_nothing(name, split, how)
     if how.answers is not None:
         refuse_answers(split.labels.values, how.answers)
+
+
+def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
+    """The error of a budget that is less than its first answer costs."""
+    answers = split.labels.values.size
+    return ConfigError(
+        f"budget {how.budget} buys nothing of split {name!r}: 1 is to ask for every class on every picture, "
+        f"{answers:,} answers, so that one costs {1 / answers:.2g} or, with points or boxes, more: give more"
+    )
 
 
 def refuse_more_than_all(split: Split, how: Sparsify) -> None:

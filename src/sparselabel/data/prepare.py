@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.annotate import annotate, refuse_budget, refuse_more_than_all
+from sparselabel.data.annotate import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.augment import load
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.folder import refuse_in_the_way, refuse_taken
@@ -71,9 +71,13 @@ def prepare(
         parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.marks)
     bought: dict[str, dict[str, Any]] = {}
     if how.sparsify == "budget":  # it is one of the pictures that are trained on
-        parts["train"], bought["train"] = _annotated(parts["train"], how)
-        if "val" in parts and how.validation_labels == "observed":
-            parts["val"], bought["val"] = _annotated(parts["val"], how, 1)
+        of_observed = how.validation_labels == "observed" and "val" in parts
+        for draw, name in enumerate(("train", "val") if of_observed else ("train",)):
+            found = annotate(parts[name].split, how, draw)
+            if not found.bought["answers"]:
+                raise buys_nothing(name, parts[name].split, how)
+            parts[name] = replace(parts[name], observed=found.observed, seen=found.seen)
+            bought[name] = found.bought
     scored = None
     if how.scores is not None:
         train_part = parts["train"]
@@ -83,18 +87,6 @@ def prepare(
     more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
     write_parts(source, parts, out, how, more | ({"bought": bought} if bought else {}))
     return open_prepared(out)
-
-
-def _annotated(part: Part, how: Preparation, draw: int = 0) -> tuple[Part, dict[str, Any]]:
-    """A part with what the budget buys of it, and what that was."""
-    found = annotate(part.split, how, draw)
-    if not found.bought["answers"]:
-        answers = part.split.labels.values.size
-        raise ConfigError(
-            f"budget {how.budget} buys nothing: 1 is to ask for every class on every picture, {answers:,} "
-            f"answers, so that one costs {1 / answers:.2g} or, with points or boxes, more: give more"
-        )
-    return replace(part, observed=found.observed, seen=found.seen), found.bought
 
 
 def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
@@ -116,7 +108,9 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
     """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
     if how.sparsify == "none":
         return
-    for split in (split for name, split in source.splits.items() if name != "test"):
+    for name, split in source.splits.items():
+        if name == "test":
+            continue
         if split.observed is not None:
             raise ConfigError(
                 f"the observed labels are those of a list, so there is nothing to choose for sparsify "
@@ -124,7 +118,7 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
             )
         refuse_incomplete(split.labels.values)
         if how.sparsify == "budget":
-            refuse_budget(split, how)
+            refuse_budget(name, split, how)
     if how.sparsify == "budget":
         refuse_more_than_all(source.splits["train"], how)
 

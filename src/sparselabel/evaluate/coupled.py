@@ -50,8 +50,7 @@ def evaluate_coupled(
     feed = PictureFeed(part, views_of(config.views)[1], workers=workers)
     seeing = partial(coupled, model)
     scores = score(seeing, feed, len(part), device, report=report, look=located.see).float().numpy()
-    found = located.measures(scores)
-    return found if found is not None else {}
+    return located.measures(scores) or {}
 
 
 def keep_coupled(path: Path, measured: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:

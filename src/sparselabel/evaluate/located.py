@@ -24,8 +24,8 @@ from sparselabel.model.output import Output
 Places = Literal["any", "masks", "boxes"]
 """What maps are judged by: masks where a class has them, else boxes; or one of the two alone.
 
-Where only masks count, pictures without any are not ranked at all: their classes could not be right, and
-would stand among the others as if they were absent.
+Where only masks count, pictures with things and no mask are not ranked at all: their classes could not be
+right, and would stand among the others as if they were absent.
 """
 
 
@@ -40,8 +40,9 @@ class Located:
         self.masks = part.masks if part.masks is not None else Masks.none(len(part.marks))
         self._labels = judging_labels(part)
         self._find_pairs(places)
-        masked = np.unique(part.marks.rows[self.masks.there])
-        self.ranked = masked if places == "masks" else np.arange(len(part))
+        could_be_right = self._labels.per_picture(POSITIVE) == 0
+        could_be_right[part.marks.rows[self.masks.there]] = True
+        self.ranked = np.flatnonzero(could_be_right) if places == "masks" else np.arange(len(part))
         if places != "any" and len(part.marks) and not self.pairs:
             raise DataError(
                 f"split {part.name!r} has no {places} of classes that are there: leave --places {places} out"

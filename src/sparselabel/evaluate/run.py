@@ -14,12 +14,12 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import PictureFeed
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.evaluate.decided import decided_measures
-from sparselabel.evaluate.decisions import SPLIT, decisions_of, has_decisions, write_decisions
+from sparselabel.evaluate.decisions import decisions_of, has_decisions
 from sparselabel.evaluate.located import Located, Places
 from sparselabel.evaluate.measures import measures
 from sparselabel.evaluate.ranking import Scores
 from sparselabel.evaluate.real import real_measures_of
-from sparselabel.evaluate.saved import data_of, judging_labels, keep_scores, split_of
+from sparselabel.evaluate.saved import judging_labels, keep_scores, split_of
 from sparselabel.evaluate.score import score
 from sparselabel.json_file import write_json
 from sparselabel.model.allocator import keep_freed_memory
@@ -77,8 +77,6 @@ def keep_evaluation(
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
-    if split == SPLIT and not run.thresholds_file.is_file():  # a run of an older version
-        write_decisions(run, data_of(run, data or Path(run.about()["data"])), scores)
     decisions = decisions_of(run.path, data) if has_decisions(run) else None
     measured["decided"] = decisions and decided_measures(scores, judging_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)

@@ -55,14 +55,16 @@ class ClassCounts:
     def within(self, observed: Labels) -> "ClassCounts":
         """The same for labels (N, L) of which more is known by now: no class below or above what can be."""
         annotated = annotated_positives(observed)
-        fewest = float(annotated.sum() / self.pictures)
+        expected = bounded(self.expected, observed)
+        k, fewest = float(expected.sum() / self.pictures), float(annotated.sum() / self.pictures)
+        low, high = (max(bound, fewest) for bound in self.interval)
         return replace(
             self,
             annotated=annotated,
-            expected=bounded(self.expected, observed),
+            expected=expected,
             low=bounded(self.low, observed),
             high=bounded(self.high, observed),
-            interval=(max(self.interval[0], fewest), max(self.interval[1], fewest)),
+            interval=(min(low, k), max(high, k)),
         )
 
     def write(self, path: Path) -> None:
@@ -207,9 +209,10 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     known = annotated > 0
     expected = np.zeros(len(annotated))
     expected[known] = shared_out(own.sum(), mixed[known], annotated[known], most[known])
-    drawn = np.random.default_rng(seed).integers(0, size, (DRAWS, size))
+    each, random = counts.sum(1), np.random.default_rng(seed)
+    drawn = [each[random.integers(0, size, size)].mean() for _ in range(DRAWS)]  # one at a time is in memory
     k = expected.sum() / pictures
-    k_low, k_high = np.quantile(counts.sum(1)[drawn].mean(1), (0.025, 0.975))
+    k_low, k_high = np.quantile(drawn, (0.025, 0.975))
     # What is annotated is there for sure.
     k_low, k_high = min(max(k_low, annotated.sum() / pictures), k), max(k_high, k)
     low, high = (bounded(pictures * share, observed.values) for share in wilson(counts.sum(0), size))

@@ -18,7 +18,7 @@ from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.source import Split
 from sparselabel.errors import ConfigError, listing
 from sparselabel.plan.budget import Budget
-from sparselabel.train.methods import method_of
+from sparselabel.train.methods import needs_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def candidates_of(
     if draws < 1:
         raise ConfigError(f"--draws must be 1 or more, not {draws}")
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
-    if not method_of(configs["marks"]).needs.marks:
+    if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).marks:
         raise ConfigError(
             f"--mark-method {methods[1]} does not look at points or boxes, so that the plan would compare "
             "methods and not annotations: give patchml, csl-p, or one of these with +cluster"

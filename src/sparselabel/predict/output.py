@@ -45,7 +45,7 @@ class Output:
                 found = "missing now" if path is None else f"{path!r} now"
                 raise RunError(
                     f"{self.out}.partial was begun with other pictures (number {number:,} was {written!r}, "
-                    f"{found}): name the same ones, or leave --resume out to begin anew"
+                    f"{found}): name the same ones, or begin anew (--force)"
                 )
         return paths
 
@@ -107,7 +107,7 @@ class Output:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
                 raise RunError(
                     f"{partial} was begun with different {', '.join(other) or 'flags'}: give the same, or "
-                    "leave --resume out to begin anew"
+                    "begin anew (--force)"
                 )
             self.done = _whole_lines(partial, header=not self.json)
             return partial.open("a", encoding="utf-8", newline="")

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from sparselabel.config import TrainConfig
-from sparselabel.method.base import Method
+from sparselabel.method.base import Method, Needs
 from sparselabel.method.catalog import make_method, parsed, presets_of, settings_of
 from sparselabel.method.class_counts import ClassCounts
 
 PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
-BOOSTED = "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
+BOOSTED: Literal["boostlu"] = (
+    "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
+)
 
 
 def method_of(
@@ -28,18 +31,29 @@ def method_of(
             )
     if "prior" in settings and "prior" in has:
         settings["prior"] = prior
-    if config.boost is not None and "preset" in settings and BOOSTED in presets_of(config.method):
-        settings["preset"] = BOOSTED
     return make_method(config.method, **settings)
+
+
+def with_boosted_preset(config: TrainConfig) -> TrainConfig:
+    """The configuration with the preset of BoostLU's paper in place of another, where that is the head."""
+    wanted = config.boost is not None and config.settings.preset is not None
+    if not wanted or BOOSTED not in presets_of(config.method):
+        return config
+    return replace(config, settings=replace(config.settings, preset=BOOSTED))
 
 
 def stores_cells(config: TrainConfig) -> bool:
     """Whether a frozen backbone's features are kept for every cell: if method or head look at them."""
     if not config.frozen or not pools_first(config):
         return config.frozen
-    if "expected_positives" in settings_of(config.method):  # it may still have to be found out
+    return needs_of(config).maps
+
+
+def needs_of(config: TrainConfig) -> Needs:
+    """What the configuration's method needs, also where its K has still to be found out."""
+    if "expected_positives" in settings_of(config.method):
         config = replace(config, settings=replace(config.settings, expected_positives=1.0))
-    return method_of(config).needs.maps
+    return method_of(config).needs
 
 
 def pools_first(config: TrainConfig) -> bool:

@@ -37,7 +37,7 @@ from sparselabel.train.log import Log
 from sparselabel.train.loop import train
 from sparselabel.train.machine import default_precision, start
 from sparselabel.train.memories import files_of, refuse_best_start, say_where
-from sparselabel.train.methods import method_of
+from sparselabel.train.methods import method_of, with_boosted_preset
 from sparselabel.train.prior import kept_prior, refuse_prior
 from sparselabel.train.refuse import refuse_early
 from sparselabel.train.session import Session
@@ -64,6 +64,7 @@ def train_run(
     require_folder_to_write(out)
     if handling.resume:
         RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
+    asked = config.settings.preset
     config, method = checked(data, config)
     fabric = started(data, config, machine)
     run = RunFolder(out)
@@ -71,6 +72,8 @@ def train_run(
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
+    if config.settings.preset != asked:
+        log.say(f"preset {config.settings.preset} instead of {asked}: --boost has settings of its own")
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     with default_precision(config.precision):
@@ -82,6 +85,7 @@ def train_run(
             trial = method_of(config, counts)
             tell_method(trial, config, data, run, fabric, machine, inputs)
             trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+        fabric.barrier()  # before an old run is replaced that others still look at
         if fabric.is_global_zero:
             run.begin(
                 config,
@@ -140,7 +144,7 @@ def check_run(
 
 def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
-    config = with_expected_positives(config, data)
+    config = with_boosted_preset(with_expected_positives(config, data))
     method = method_of(config)
     refuse_prior(config, data)
     refuse_early(config, data, method.needs)

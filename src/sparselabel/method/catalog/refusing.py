@@ -24,10 +24,9 @@ def why_not(name: str, kinds: Mapping[str, str], parsed: Callable[[str], object]
     if not {*parts} <= {*kinds, *HEADS}:
         return None
     if not {*parts}.isdisjoint(HEADS):
-        rest = "+".join(part for part in parts if part not in HEADS)
-        return (
-            f"BoostLU is a part of the head, not of a method's name: give --method {rest or 'an'} --boost 5"
-        )
+        rest = "+".join(part for part in parts if part not in HEADS) or "an"
+        parsed(rest)  # refuses it with its own reason
+        return f"BoostLU is a part of the head, not of a method's name: give --method {rest} --boost 5"
     for kind, said in ONE_OF_A_KIND.items():
         same = [part for part in parts if kinds[part] == kind]
         if len(same) > 1:
