@@ -20,7 +20,7 @@ from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
 from sparselabel.method.catalog import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
-from sparselabel.train.methods import method_of
+from sparselabel.train.methods import method_of, with_boosted_preset
 
 ROOT = Path(__file__).parent.parent
 NAMES = names()
@@ -281,7 +281,8 @@ def test_large_losses_are_trained_as_their_authors_did(
     assert (full.optimiser, full.learning_rate, full.head_rate) == (optimiser, rate, 10)
     assert (full.batch, full.epochs, config.head.epochs, config.boost) == (16, 10, 0, None)
     for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
-        made = [method_of(replace(config, method=name, boost=boost)) for name in about.compare.methods]
+        configs = [replace(config, method=name, boost=boost) for name in about.compare.methods]
+        made = [method_of(with_boosted_preset(each)) for each in configs]
         assert tuple(float(vars(method.reading)["share"]) for method in made) == wanted
 
 

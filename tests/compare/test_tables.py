@@ -45,15 +45,15 @@ def test_the_table(tmp_path: Path) -> None:
     an, role, bce = written(ROWS, tmp_path, RECIPE)
     assert an == {
         "method": "an", "head.batch": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
-        "spread": "1.41", "gap_recovered": "0.000", "difference": "", "difference_low": "",
-        "difference_high": "", "hidden_model": "", "hidden_estimates": "", "training_labels": "",
+        "spread": "1.41", "validation_spread": "", "gap_recovered": "0.000", "difference": "",
+        "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "", "training_labels": "",
         "seconds": "2.0",
         "memory_mb": "2", "failed": "0", "published test mAP": "", "test_0": "50.00", "test_3": "52.00",
     }  # fmt: skip
     assert {name: value for name, value in role.items() if value != an[name]} == {
         "method": "role", "head.batch": "16", "settings.weight": "0.1", "validation": "45.00",
-        "test": "65.00", "spread": "7.07", "gap_recovered": "0.350", "difference": "14.00",
-        "difference_low": "-1.00", "difference_high": "20.00", "hidden_model": "50.00",
+        "test": "65.00", "spread": "7.07", "validation_spread": "7.07", "gap_recovered": "0.350",
+        "difference": "14.00", "difference_low": "-1.00", "difference_high": "20.00", "hidden_model": "50.00",
         "hidden_estimates": "90.00", "training_labels": "4574", "seconds": "", "memory_mb": "",
         "published test mAP": "86.50", "test_0": "70.00", "test_3": "60.00",
     }  # fmt: skip

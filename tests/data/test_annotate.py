@@ -42,6 +42,19 @@ def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_a_budget_is_not_refused_for_validation_pictures_that_it_does_not_buy(
+    drawn: Source, tmp_path: Path
+) -> None:
+    own = Source(
+        "made up", drawn.root, {**drawn.splits, "val": drawn.splits["test"].take(np.arange(1))}
+    )  # 12 answers
+    train = made(own, tmp_path / "full", budget(budget=0.05, annotate="I")).train
+    assert (train.observed.values != UNKNOWN).sum() == 36
+    how = budget(budget=0.05, annotate="I", validation_labels="observed")
+    with pytest.raises(ConfigError, match=r"budget 0\.05 buys nothing of split 'val'"):
+        prepare(own, tmp_path / "observed", how)
+
+
 @pytest.mark.parametrize("kind", ["SP", "AP"])
 def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kind: str) -> None:
     train = made(drawn, tmp_path / "out", budget(annotate=kind)).train

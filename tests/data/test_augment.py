@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +314,5 @@ def test_the_configuration_chooses_the_presets() -> None:
     assert views_of(Views(size=448, smallest_crop=1.0)) == (p3_train(448), squashed(448))
     published = Views(size=224, geometry="imagenet", smallest_crop=0.08)
     assert views_of(published) == (imagenet_train(224), imagenet_test(224))
+    uncropped = Views(size=224, geometry="imagenet", smallest_crop=1.0, flip=0.25)
+    assert views_of(uncropped) == (replace(imagenet_test(224), flip=0.25), imagenet_test(224))

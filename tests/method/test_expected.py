@@ -147,7 +147,7 @@ def test_a_count_for_every_class_may_be_any_array() -> None:
 def test_numbers_beyond_all_pictures() -> None:
     counts, none = torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64)
     assert positives_of_classes(1e30, counts, none, 10).tolist() == [10, 10]
-    for wrong in (float("inf"), float("nan"), 0.0, -2.0):
+    for wrong in (float("inf"), float("nan"), 0.0, -2.0, True):
         with pytest.raises(ConfigError, match="expected_positives must be a number above 0"):
             build_method("en", OBSERVED, expected_positives=wrong)
     for words in ("auto", "counted"):

@@ -39,8 +39,8 @@ def test_a_curve_for_each_method(tmp_path: Path) -> None:
     ]
     assert [line[4:] for line in drawn([tmp_path / "table.csv"], "val", tmp_path / "a.png")] == [
         ["30", ""],
-        ["55", ""],
-        ["40", ""],
+        ["55", "7.07"],
+        ["40", "0"],
     ]
 
 

@@ -1,7 +1,7 @@
 """What methods reached: settings chosen by validation, mean and spread over the seeds, share of the gap."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,16 @@ class Row:
     @property
     def spread(self) -> float | None:
         """Standard deviation over the seeds; None for a single one."""
-        return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
+        return _deviation(self.test)
+
+    @property
+    def validation_spread(self) -> float | None:
+        """The same of validation."""
+        return _deviation(self.validation)
+
+
+def _deviation(values: Mapping[int, float]) -> float | None:
+    return statistics.stdev(values.values()) if len(values) > 1 else None
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:

@@ -20,9 +20,9 @@ def write_table(
     measures = measures_published(rows, recipe)
     others = list(dict.fromkeys(name for row in rows for name in row.measures))
     columns = [
-        *chosen, "validation", "test", "spread", "gap_recovered", "difference", "difference_low",
-        "difference_high", "hidden_model", "hidden_estimates", "training_labels", "seconds", "memory_mb",
-        "failed",
+        *chosen, "validation", "test", "spread", "validation_spread", "gap_recovered", "difference",
+        "difference_low", "difference_high", "hidden_model", "hidden_estimates", "training_labels",
+        "seconds", "memory_mb", "failed",
         *others, *(f"published {measure}" for measure in measures), *(f"test_{seed}" for seed in seeds),
     ]  # fmt: skip
     lines = []
@@ -34,6 +34,7 @@ def write_table(
                 percent(row.validation.values()),
                 percent(row.test.values()),
                 _of(row.spread, 100),
+                _of(row.validation_spread, 100),
                 _of(row.recovered, 1, 3),
                 *(_of(None if found is None else getattr(found, name), 100) for name in DIFFERENCE),
                 *(percent(row.hidden.get(name, ())) for name in ("model", "estimates")),

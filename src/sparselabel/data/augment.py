@@ -112,6 +112,8 @@ def views_of(views: Views) -> tuple[View, View]:
         train, test = imagenet_train(views.size), imagenet_test(views.size)
     else:
         train, test = p1_train(views.size), squashed(views.size)
+    if views.smallest_crop == 1:  # no crop but that of the test
+        return replace(test, flip=views.flip), test
     return replace(train, area=(views.smallest_crop, 1.0), flip=views.flip), test
 
 

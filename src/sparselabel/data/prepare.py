@@ -117,7 +117,7 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
                 f"{how.sparsify}: leave --sparsify or the list out"
             )
         refuse_incomplete(split.labels.values)
-        if how.sparsify == "budget":
+        if how.sparsify == "budget" and (name == "train" or how.validation_labels == "observed"):
             refuse_budget(name, split, how)
     if how.sparsify == "budget":
         refuse_more_than_all(source.splits["train"], how)

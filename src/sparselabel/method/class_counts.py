@@ -241,7 +241,7 @@ def shared_out(amount: float, weights: Floats, least: Counts, most: Counts) -> F
     return shares
 
 
-def wilson(seen: Floats, size: int) -> tuple[Floats, Floats]:
+def wilson(seen: Floats | Counts, size: int | Counts) -> tuple[Floats, Floats]:
     """Wilson's 95 % interval of the share of which ``seen`` of ``size`` draws were."""
     share, square = seen / size, SPREAD**2 / size
     middle = share + square / 2

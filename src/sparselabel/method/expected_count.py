@@ -2,8 +2,8 @@
 
 Where (nearly) all pictures have one positive: cross-fitted linear `an` scores, and a mixture over label sets
 (``label_sets``). Where labels were kept at random, so that some pictures have several and some have none, the
-numbers of labels alone tell the share that was kept. docs/expected-positives.md says what is assumed, and
-where it fails.
+numbers of labels alone tell the share that was kept. Where they answer random questions, the share of yes is
+all it takes (``answered``). docs/expected-positives.md says what is assumed, and where it fails.
 """
 
 import copy
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from sparselabel.errors import DataError
+from sparselabel.method.answered import asked_at_random, from_answers
 from sparselabel.method.class_counts import DRAWS, SPREAD, ClassCounts, Floats, annotated_positives, bounded
 from sparselabel.method.label_sets import LARGEST, Beliefs, Observations, fit, start
 
@@ -44,8 +45,8 @@ EMPTY_PICTURES = "it assumes that every picture has a class"
 
 
 def needs_features(observed: Labels) -> bool:
-    """Whether the numbers of labels alone do not tell: hardly a picture has more than one positive."""
-    if not (observed == UNKNOWN).any():
+    """Whether labels alone do not tell: hardly a picture has more than one, and it was not asked for."""
+    if not (observed == UNKNOWN).any() or asked_at_random(observed):
         return False
     numbers = (observed == POSITIVE).sum(1)
     return bool((numbers == 1).sum() >= MOSTLY_SINGLE * (numbers > 0).sum())
@@ -56,6 +57,8 @@ def estimate_positives(
 ) -> ClassCounts:
     """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
     annotated = annotated_positives(observed)
+    if asked_at_random(observed):
+        return from_answers(observed, classes)
     if not needs_features(observed):
         return _from_numbers(observed, annotated, classes, seed)
     if features is None:

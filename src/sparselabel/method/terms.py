@@ -62,7 +62,7 @@ def checked_count(expected: float | None) -> float:
 def checked_counts(expected: Expected) -> float | tuple[float, ...]:
     """K, or the expected number of pictures of every class."""
     if expected is None or isinstance(expected, str) or np.ndim(expected) == 0:
-        return checked_count(expected if isinstance(expected, str | None) else float(expected))  # type: ignore[arg-type]
+        return checked_count(expected if isinstance(expected, str | bool | None) else float(expected))  # type: ignore[arg-type]
     try:
         counts = np.asarray(expected, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -101,8 +101,9 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
         if by_labels and line["split"] != SPLITS[split]:
             continue
         mean = line.number("mAP" if by_labels else SPLITS[split], most=100)
-        # table.csv has the spread of the test alone.
-        spread = line.number("spread") if by_labels or split == "test" else None
+        column = "spread" if by_labels or split == "test" else "validation_spread"
+        # Tables of earlier versions have the spread of the test alone.
+        spread = line.number(column) if column == "spread" or column in line.cells else None
         curve = f"{line['method']} ({table.resolve().parent.name})" if several else line["method"]
         if mean is not None:
             labels = line["labels"] if by_labels else ""
