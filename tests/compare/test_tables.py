@@ -46,8 +46,8 @@ def test_the_table(tmp_path: Path) -> None:
     assert an == {
         "method": "an", "head.batch": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
         "spread": "1.41", "validation_spread": "", "gap_recovered": "0.000", "difference": "",
-        "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "", "training_labels": "",
-        "seconds": "2.0",
+        "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "",
+        "training_labels": "", "seconds": "2.0",
         "memory_mb": "2", "failed": "0", "published test mAP": "", "test_0": "50.00", "test_3": "52.00",
     }  # fmt: skip
     assert {name: value for name, value in role.items() if value != an[name]} == {
