@@ -94,12 +94,13 @@ class Hill:
     """Focal on σ(logit − m) where positive, (λ−f)·f² where negative: a hill, down again for sure scores.
 
     Zhang et al. 2021: an unknown label that the model takes for surely positive is no longer pushed down.
-    An observed negative is −log(1−f) (ours).
+    With ``plain_negatives`` an observed negative is −log(1−f) instead (ours).
     """
 
     positive_focus: float = 2.0
     margin: float = 1.0
     height: float = 1.5
+    plain_negatives: bool = True
 
     def __post_init__(self) -> None:
         for name in ("positive_focus", "margin"):
@@ -110,7 +111,7 @@ class Hill:
         scores = torch.sigmoid(logits)
         positive = focused(logits - self.margin, self.positive_focus)
         losses = target * positive + (1 - target) * (self.height - scores) * scores**2
-        return _plain_where_negative(losses, logits, observed)
+        return _plain_where_negative(losses, logits, observed) if self.plain_negatives else losses
 
 
 def _plain_where_negative(losses: Tensor, logits: Tensor, observed: Tensor) -> Tensor:

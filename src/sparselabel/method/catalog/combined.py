@@ -7,7 +7,8 @@ mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
 only) and the methods of P2 are the exceptions: they have an exponent for negatives too. As an element, as in
-an+asl, focal and asl follow the rule: what they weigh is the unknown.
+an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no unknown labels:
+there an element is the loss of all negatives, and bce+asl is asl with all labels.
 """
 
 import inspect
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Method, Part
 from sparselabel.method.catalog import annotated, expected, patches, refusing, reweighted, single_positive
-from sparselabel.method.elements import Asymmetric, Focal
+from sparselabel.method.elements import Asymmetric, Focal, Hill
 
 METHODS: dict[str, Callable[..., Method]] = {
     "bce": single_positive.bce,
@@ -61,8 +62,12 @@ CONSISTENCY: dict[str, Callable[..., Method]] = {"cl": expected.cl, "scl": expec
 LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
 """Methods that can leave unknown labels out: others have a use of their own for pictures without labels."""
 
+NO_UNKNOWN = ("bce", "bce-ls", "iun", "iu")
+"""Methods whose negatives are all known, so that an element is the loss of these."""
+
 CHOOSES = "it chooses labels by the size of their cross-entropy"
 OWN_LOSS = {
+    "epr": "it has no loss on unknown labels, which are what an element weighs",
     "role": "its estimates are those of cross-entropy (P3 eq. 11)",
     "focal": "it brings an element of its own",
     "asl": "it brings an element of its own",
@@ -223,8 +228,8 @@ def make_method(name: str, **settings: Any) -> Method:
     method = METHODS[base](**own.pop(0))
     if element is not None:
         exchanged = METHODS[element](**own.pop(0)).element
-        if isinstance(exchanged, Focal | Asymmetric):
-            exchanged = replace(exchanged, plain_negatives=True)
+        if isinstance(exchanged, Focal | Asymmetric | Hill):
+            exchanged = replace(exchanged, plain_negatives=base not in NO_UNKNOWN)
         terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
         method = Method(method.reading, exchanged, terms)
     if unlabelled is not None:
