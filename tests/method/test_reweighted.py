@@ -2,14 +2,14 @@
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import UNKNOWN
+from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Method, Progress, ScaledMean, batch_mean, batch_sum
 from sparselabel.method.catalog import PRESETS, build_method, make_method, settings_of
@@ -172,6 +172,24 @@ def test_large_losses(reweighting: Golden, peer: str) -> None:
         same(evaluated(method, logits, observed, hyper["epoch"] - 1), plain, 1e-12)
         seen.add((name, values["k"] == exact))
     assert seen == {(name, True) for name in ("ll-r", "ll-ct", "ll-cp")} | {("ll-r", False), ("ll-ct", False)}
+
+
+@pytest.mark.parametrize(("name", "change"), [("LL-R", "drop"), ("LL-Ct", "turn")])
+def test_large_losses_beside_observed_negatives(name: str, change: Literal["drop", "turn"]) -> None:
+    """mlcpl counts otherwise (a share of the unknown labels, of which it changes one less), so k is given."""
+    counts = []
+    for case in cases_of(Golden("mlcpl"), f"mlcpl/{name}_"):
+        labels = case["inputs"]["labels"]
+        observed = torch.from_numpy(np.where(np.isnan(labels), UNKNOWN, labels)).to(torch.int8)
+        assert (observed == NEGATIVE).any()
+        logits = torch.from_numpy(case["inputs"]["logits"]).double()
+        changed = case["values"]["k"] - 1
+        share = max(changed - 0.5, 0) / logits.numel()  # is rounded up
+        reading = LargeLoss(share, change)
+        assert reading.count(torch.ones(len(logits), dtype=torch.bool), observed == UNKNOWN, 1) == changed
+        same(evaluated(Method(reading, cross_entropy), logits, observed, 1), golden_numbers(case), 1e-9)
+        counts.append(changed)
+    assert (len(counts), max(counts)) == (24, 17)
 
 
 @pytest.mark.parametrize("peer", ["llm", "boost"])
