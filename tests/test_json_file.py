@@ -26,10 +26,15 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OSError, match="No space left"):
         write_json(path, {"value": 0.2})
     assert json.loads(path.read_text())["value"] == 0.1
+    assert {file.name for file in tmp_path.iterdir()} == {"result.json"}
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('{"data": ')
-    for name in ("half.json", "nothing.json"):
-        with pytest.raises(RunError, match=f"{name} cannot be read: "):
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00\xc3")
+    for name in ("half.json", "bytes.json", "nothing.json"):
+        with pytest.raises(RunError, match=rf"{name} cannot be read \(.*\): bring it back .* with --force"):
             read_json(tmp_path / name)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(RunError, match=r"list.json must hold an object of JSON, not list: remove it"):
+        read_json(tmp_path / "list.json", "remove it")

@@ -143,7 +143,7 @@ def test_a_damaged_run(run: RunFolder) -> None:
     with pytest.raises(ConfigError, match=r"config.toml\[head\] has an unknown key 'epoks'"):
         run.config()
     (run.path / "run.json").write_text('{"data": ')
-    with pytest.raises(RunError, match=r"run.json cannot be read: Expecting value"):
+    with pytest.raises(RunError, match=r"run.json cannot be read \(Expecting value"):
         run.about()
 
 
@@ -165,3 +165,9 @@ def test_paths(tmp_path: Path) -> None:
         "model.safetensors",
     ]
     assert {path.parent for path in paths} == {tmp_path}
+
+
+def test_an_empty_configuration_is_no_run_of_defaults(run: RunFolder) -> None:
+    run.config_file.write_text("")
+    with pytest.raises(RunError, match=r"config.toml is empty: bring it back as it was, or begin anew"):
+        run.config()

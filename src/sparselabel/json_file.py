@@ -5,19 +5,25 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.errors import RunError
+from sparselabel.whole_file import whole
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write a small file so that it is there whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that ``write_json`` wrote."""
+BRING_BACK = "bring it back as it was, or begin anew with --force"
+
+
+def read_json(path: Path, way_out: str = BRING_BACK) -> dict[str, Any]:
+    """Read a file that ``write_json`` wrote; ``way_out`` says what to do if it is damaged."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # bytes that are no text, or text that is no JSON
+        raise RunError(f"{path} cannot be read ({error}): {way_out}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold an object of JSON, not {type(content).__name__}: {way_out}")
     return content

@@ -10,7 +10,7 @@ from typing import Any
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
 from sparselabel.errors import RunError, counted
-from sparselabel.json_file import read_json, write_json
+from sparselabel.json_file import BRING_BACK, read_json, write_json
 from sparselabel.run_files import PEOPLES_WORK, RunFiles
 
 CONTENTS = {
@@ -138,6 +138,8 @@ class RunFolder(RunFiles):
             raise RunError(
                 f"{self.path} is not a run (it has no config.toml): make one with `sparselabel train`"
             )
+        if not self.config_file.stat().st_size:
+            raise RunError(f"{self.config_file} is empty: {BRING_BACK}")
         return configuration.load(TrainConfig, self.config_file)
 
     def about(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class RunFolder(RunFiles):
 
     def cost(self) -> dict[str, Any]:
         """Seconds and bytes of peak memory; empty for a run of an older version."""
-        return read_json(self.cost_file) if self.cost_file.is_file() else {}
+        return read_json(self.cost_file, "remove it") if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""

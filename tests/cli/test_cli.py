@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import sparselabel
-from sparselabel.errors import MAKE_ROOM, DataError
+from sparselabel.cli import GIVE_AGAIN
+from sparselabel.errors import DataError
 from tests.cli.conftest import Command, in_a_subprocess, pictures
 
 VERBS = (
@@ -193,7 +194,7 @@ def test_a_full_disk(command: Command, failing: Any, number: int, words: str) ->
     failing(OSError(number, words, "run/model.safetensors"))
     done = command("data", "prepared")
     assert done == 1
-    said = f"run/model.safetensors could not be written: {words}; {MAKE_ROOM}"
+    said = f"run/model.safetensors could not be written: {words}; {GIVE_AGAIN}"
     assert done.err == f"sparselabel: error: {said}\n"
     failing(OSError(number, words))
     assert f"error: a file could not be written: {words}" in command("data", "prepared").err

@@ -18,6 +18,27 @@ def test_a_figure_and_its_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "f.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_full_disk_leaves_the_figure_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    out = tmp_path / "f.png"
+    figure = new_figure(2, 1)
+    save(figure, Table(("a",), [[1]]), out)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(_: Figure, file: Path, **options: object) -> None:
+        file.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        save(figure, Table(("a",), [[2]]), out)
+    assert raised.value.filename == str(out)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_the_users_own_style_does_not_matter(tmp_path: Path) -> None:
     import matplotlib as mpl
 

@@ -51,3 +51,24 @@ def test_a_run_of_many_shows_its_bar_and_only_on_a_terminal(
 
 def test_a_quiet_run_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert shown(monkeypatch, tmp_path, terminal=True, quiet=True) == ""
+
+
+def test_a_damaged_line_is_dropped_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ['{"epoch": 1}', '{"epo\xff', '{"epoch": 3}', '{"epoch": 4}', '{"epoch']
+    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
+    log = Log(RunFolder(tmp_path), speaks=True)
+    log.keep_epochs(3)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 1}\n{"epoch": 3}\n'
+    assert capsys.readouterr().err == (
+        f"{tmp_path / 'metrics.jsonl'} is damaged: 1 epoch will be missing in curves\n"
+    )
+    log.keep_epochs(1)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 1}\n'
+    assert capsys.readouterr().err == ""
+
+
+def test_a_loss_that_went_astray_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Log(RunFolder(tmp_path), speaks=True).epoch(RECORD | {"losses": {"labels": 7e31, "count": 99999.0}})
+    assert capsys.readouterr().err == "epoch   1 (head) | labels 7.000e+31 count 99999.0000\n"

@@ -14,13 +14,14 @@ from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
-from sparselabel.errors import ConfigError, DataWarning, ResourceError, RunError
+from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.evaluate.ranking import average_precision
 from sparselabel.evaluate.run import evaluate_run
 from sparselabel.method.base import Method, Needs, Survey
 from sparselabel.method.catalog import METHODS
 from sparselabel.method.elements import cross_entropy
 from sparselabel.method.readings import AssumedNegative
+from sparselabel.train.checkpoint import Checkpoint
 from sparselabel.train.run import train_run
 from tests.train.conftest import small_scenes, tiny
 
@@ -326,3 +327,31 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
         train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, resume=True))
     with pytest.raises(ConfigError, match="give one"):
         Handling(resume=True, force=True)
+    newest = tmp_path / "run" / "checkpoints" / "0002"
+    optimiser = (newest / "optimiser.pt").read_bytes()
+    for damaged in (b"", optimiser[: len(optimiser) // 2], b"\x80\x02" + optimiser[2:]):
+        (newest / "optimiser.pt").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"optimiser\.pt is damaged .* remove the folder .*0002, and"):
+            Checkpoint(newest).optimiser()
+    for damaged in (b"", b"\xff\xfe", b"[]", b"{}", b'{"processes": 1, "epoch": 2}'):
+        (newest / "state.json").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"state\.json .*: remove the folder .*0002, and --resume"):
+            Checkpoint(newest)
+
+
+def test_damaged_features_are_named(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("an", frozen=True, full=FullPhase(epochs=0))
+    data = replace(small, folder=tmp_path / "data")
+    train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True))
+    (file,) = (tmp_path / "data" / "features").glob("train-*.npy")
+    good = file.read_bytes()
+    for damaged in (b"", b"nothing of numpy's", good[:-100]):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"{file.name} cannot be read \(.*\): remove it, and it is comp"):
+            train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    file.write_bytes(good[:-4] + b"\xff\xff\xff\x7f")
+    with pytest.raises(DataError, match=rf"{file.name} are damaged, as not all are finite: remove it"):
+        train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    file.unlink()
+    train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    assert file.read_bytes() == good

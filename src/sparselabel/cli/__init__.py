@@ -34,7 +34,7 @@ from sparselabel.cli import (
 from sparselabel.cli.given import note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp
 from sparselabel.cli.usage import explained
-from sparselabel.errors import DISK_FULL, MAKE_ROOM, ConfigError, DataWarning, SparselabelError
+from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError
 
 app = App(
     name="sparselabel",
@@ -72,6 +72,9 @@ app.command(demo.demo)
 app.command(doctor.doctor)
 
 
+GIVE_AGAIN = "make room on the disk and give the command again, with --resume where it has that"
+
+
 def main() -> None:
     """Run the command; an error of ours is one clear message, not a traceback."""
     warnings.showwarning = _say_warning
@@ -91,7 +94,7 @@ def main() -> None:
             raise  # not about a file: a defect, whose traceback helps
         where, full = _name_for_users(error.filename), error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
-        hint = MAKE_ROOM if full else "check its name and permissions"
+        hint = GIVE_AGAIN if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
 

@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from sparselabel.errors import ConfigError, nearest
+from sparselabel.whole_file import whole
 
 Config = TypeVar("Config")
 
@@ -16,9 +17,8 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 def save(config: Any, path: Path) -> None:
     """Write a resolved configuration as TOML, so that it is there whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
-    partial.replace(path)
+    with whole(path) as partial:
+        partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
 
 
 def load(kind: type[Config], path: Path) -> Config:

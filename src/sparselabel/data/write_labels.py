@@ -16,6 +16,7 @@ from PIL import Image
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing
+from sparselabel.whole_file import whole
 
 Which = Literal["observed", "full"]
 
@@ -36,13 +37,11 @@ def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path
         raise DataError(
             f"COCO's form has a file for each split: name one of {listing(prepared.splits)} with --split"
         )
-    partial = file.with_name(file.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="") as stream:
+    with whole(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         if file.suffix.lower() == ".csv":
             _write_csv(stream, prepared.classes, splits, which)
         else:
             _write_coco(stream, splits[0], which)
-    partial.replace(file)
 
 
 def _labels(split: PreparedSplit, which: Which) -> LabelTable:

@@ -194,7 +194,7 @@ def _trust(
 
 
 def _read(file: Path, classes: list[str]) -> Decisions:
-    content = read_json(file)
+    content = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
     again = "remove it, and `sparselabel evaluate RUN --split val` chooses anew"
     try:
         rows = content["classes"]

@@ -17,7 +17,7 @@ from torch import Tensor
 from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import Batch, Feed, PictureFeed, in_order
-from sparselabel.errors import DataError, DataWarning, counted, listing
+from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
 from sparselabel.evaluate.run import load_classifier
 from sparselabel.json_file import read_json, write_json
 from sparselabel.run_folder import RunFolder
@@ -36,7 +36,7 @@ def training_scores(run: RunFolder, part: PreparedSplit) -> TrainingScores | Non
         if read_json(about) != _identity(run, part):
             return None
         found: TrainingScores = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, RunError):
         return None
     return found if found.shape == part.truth.values.shape else None
 

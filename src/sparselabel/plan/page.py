@@ -14,6 +14,7 @@ from sparselabel.plan.figure import measures_of
 from sparselabel.plan.results import NAMES, Measure, Reached, seconds_a_picture
 from sparselabel.report.html.charts import Chart, Drawn, Line, draw
 from sparselabel.report.html.page import environment
+from sparselabel.whole_file import whole
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,8 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             version=about.version,
         )
     )
-    partial = out.with_name(out.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(out)
+    with whole(out) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:

@@ -102,7 +102,7 @@ class Output:
         partial = _partial(out)
         out.parent.mkdir(parents=True, exist_ok=True)
         if resume and partial.is_file() and _about(out).is_file():
-            before = read_json(_about(out))
+            before = read_json(_about(out), f"remove {_partial(out)} and begin anew")
             if before != self._about:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
                 raise RunError(

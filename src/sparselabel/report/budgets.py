@@ -123,7 +123,7 @@ def _value(
     )
     if not file.is_file():
         raise RunError(f"there is no {file}: {write_it}")
-    measured = read_json(file)
+    measured = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
     if measure == "mAP":
         return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
     if not measured.get("location"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import ConfigError
 from sparselabel.place import require_file_to_write
+from sparselabel.whole_file import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,9 +74,10 @@ def new_figure(width: float, height: float) -> "Figure":
 def save(figure: "Figure", table: Table, out: Path) -> Path:
     """Write the figure as PNG, and its numbers beside it as CSV, whose path is returned."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150, metadata={"Software": "sparselabel"})
     numbers = out.with_suffix(".csv")
-    with numbers.open("w", newline="", encoding="utf-8") as file:
+    with whole(out) as partial:
+        figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
+    with whole(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)
         writer.writerows([_shown(value) for value in row] for row in table.rows)

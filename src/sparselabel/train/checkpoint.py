@@ -109,9 +109,13 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        about = read_json(path / "state.json")
-        self.processes = about.pop("processes")
-        self.state = TrainingState(**about)
+        file = path / "state.json"
+        about = read_json(file, _way_out(path))
+        try:
+            self.processes = about.pop("processes")
+            self.state = TrainingState(**about)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged ({error}): {_way_out(path)}") from error
 
     def model(self) -> dict[str, Tensor]:
         """The trained weights."""
@@ -124,7 +128,9 @@ class Checkpoint:
 
     def optimiser(self) -> dict[str, Any]:
         """The state of the optimiser, and of loss scaling."""
-        state: dict[str, Any] = torch.load(self.path / "optimiser.pt", map_location="cpu", weights_only=True)
+        file = self.path / "optimiser.pt"
+        with _reading(file):
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
     def restore_method(self, method: Method, fabric: "Fabric") -> None:
@@ -177,12 +183,17 @@ def _reading(path: Path) -> Iterator[None]:
     """Say what to do when a file of a checkpoint is damaged or gone."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        fault = "is missing" if not path.exists() else f"is damaged ({error})"
-        raise RunError(
-            f"{path} {fault}: remove the folder {path.parent}, and --resume goes on from the "
-            "checkpoint before it, if there is one, or from the start"
-        ) from error
+    # torch raises what its unpickler meets in a damaged file: EOFError, IndexError, RuntimeError, ...
+    except Exception as error:
+        fault = "is missing" if not path.exists() else f"is damaged ({str(error).partition(chr(10))[0]})"
+        raise RunError(f"{path} {fault}: {_way_out(path.parent)}") from error
+
+
+def _way_out(checkpoint: Path) -> str:
+    return (
+        f"remove the folder {checkpoint}, and --resume goes on from the checkpoint before it, if there is "
+        "one, or from the start"
+    )
 
 
 def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:

@@ -27,7 +27,8 @@ class Cost:
         """Write what it has been until now."""
         file = self._run.cost_file
         if self._before is None:  # not earlier: --force removes the run that was there
-            self._before = read_json(file) if file.is_file() else {"seconds": 0.0, "peak_memory": 0}
+            nothing = {"seconds": 0.0, "peak_memory": 0}
+            self._before = read_json(file, "remove it") if file.is_file() else nothing
         seconds = self._before["seconds"] + time.monotonic() - self._began
         most = max(int(self._before["peak_memory"]), peak_memory())
         write_json(file, {"seconds": round(seconds, 2), "peak_memory": most})

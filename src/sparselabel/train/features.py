@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from sparselabel.config import TrainConfig
@@ -21,7 +22,7 @@ from sparselabel.data.augment import View
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import PictureFeed, in_order
 from sparselabel.data.sampler import rows_of
-from sparselabel.errors import DISK_FULL, ModelError, ResourceError
+from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
 from sparselabel.method.room import free_disk, in_words
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone
 
@@ -80,6 +81,19 @@ def compute_features(
     if fabric.is_global_zero:
         partial.rename(file)
     fabric.barrier()
+
+
+def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
+    """What ``compute_features`` wrote; those of cells stay on the disk."""
+    again = "remove it, and it is computed again"
+    try:
+        # Copy on write, as torch wants arrays it could write to; the file stays as it is.
+        found: npt.NDArray[np.floating] = np.load(file, mmap_mode="c" if cells else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"the features in {file} cannot be read ({numpy_said(error)}): {again}") from error
+    if not cells and not np.isfinite(found).all():
+        raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
+    return found
 
 
 def _claim(file: Path) -> None:

@@ -5,7 +5,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from sparselabel.data.feed import FeatureFeed, Feed, PictureFeed
 from sparselabel.errors import counted
 from sparselabel.method.room import free_disk
 from sparselabel.place import require_folder_to_write
-from sparselabel.train.features import compute_features, features_file, no_room
+from sparselabel.train.features import compute_features, features_file, no_room, read_features
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.methods import pools_first, stores_cells
@@ -99,7 +98,7 @@ class Inputs:
     def grid(self) -> tuple[int, int]:
         """Cells of the model's maps, down and across; stored ones tell without the backbone."""
         if self.cells and self._there("train"):
-            shape = np.load(self._file("train", cells=True), mmap_mode="r").shape
+            shape = read_features(self._file("train", cells=True), cells=True).shape
             return shape[2], shape[3]
         return self.learner.backbone.grid(self.config.views.size)
 
@@ -127,8 +126,7 @@ class Inputs:
                         report=bar.advance,
                         cells=cells,
                     )
-            # Copy on write, as torch wants arrays it could write to; the file stays as it is.
-            self._features[split, cells] = torch.from_numpy(np.load(file, mmap_mode="c" if cells else None))
+            self._features[split, cells] = torch.from_numpy(read_features(file, cells))
         return self._features[split, cells]
 
     def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Feed:

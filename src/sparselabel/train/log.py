@@ -12,10 +12,11 @@ from rich.console import Console
 from torch import Tensor
 
 from sparselabel.bar import Bar, progress_bar
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, counted
 from sparselabel.method.across import total
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.cost import Cost
+from sparselabel.whole_file import whole
 
 BINS = 20  # of the histogram of scores
 
@@ -51,12 +52,18 @@ class Log:
         return progress_bar(self.console, total, f"{self.title}: {what}" if self.title else what)
 
     def keep_epochs(self, epochs: int) -> None:
-        """Forget the epochs after the first so many: a resumed run does them again."""
+        """Forget the epochs after the first so many: a resumed run does them again.
+
+        What cannot be read is dropped, and said: it is a place in a curve, not the run.
+        """
         if self.speaks and self.run.metrics_file.exists():
-            lines = self.run.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            partial = self.run.metrics_file.with_suffix(".partial")
-            partial.write_text("".join(lines[:epochs]), encoding="utf-8")
-            partial.replace(self.run.metrics_file)
+            lines = self.run.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines()
+            good = [line for line in lines if 1 <= _epoch_of(line) <= epochs]
+            if len(good) < epochs:
+                lost = counted(epochs - len(good), "epoch")
+                self.say(f"{self.run.metrics_file} is damaged: {lost} will be missing in curves")
+            with whole(self.run.metrics_file) as partial:
+                partial.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Keep the numbers of an epoch and say the most important ones."""
@@ -65,7 +72,7 @@ class Log:
         with self.run.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self.cost.keep()
-        losses = " ".join(f"{name} {value:.4f}" for name, value in record["losses"].items())
+        losses = " ".join(f"{name} {_readable(value)}" for name, value in record["losses"].items())
         judged = record["validation"]
         score = "" if judged is None else f" | validation {judged['name']} {100 * judged['value']:.2f}"
         self.say(f"epoch {record['epoch']:3d} ({record['phase']}) | {losses}{score}")
@@ -75,6 +82,19 @@ class Log:
             if judged is not None:
                 self._board.add_scalar(f"validation/{judged['name']}", judged["value"], record["epoch"])
             self._board.flush()
+
+
+def _readable(loss: float) -> str:
+    """Four digits, also of a loss that went astray."""
+    return f"{loss:.4f}" if abs(loss) < 1e5 else f"{loss:.3e}"
+
+
+def _epoch_of(line: str) -> int:
+    """The epoch that a line is about; 0 for one that is damaged."""
+    try:
+        return int(json.loads(line)["epoch"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _tensorboard() -> Any:

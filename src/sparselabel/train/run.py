@@ -42,6 +42,7 @@ from sparselabel.train.prior import kept_prior, refuse_prior
 from sparselabel.train.refuse import refuse_early
 from sparselabel.train.session import Session
 from sparselabel.train.watch import Watch
+from sparselabel.whole_file import whole
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -200,10 +201,9 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
-        whole = session.learner.classifier.state_dict()
-        partial = run.model_file.with_suffix(".partial")
-        save_file({name: value.cpu().contiguous() for name, value in whole.items()}, partial)
-        partial.replace(run.model_file)
+        weights = session.learner.classifier.state_dict()
+        with whole(run.model_file) as partial:
+            save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
         session.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again

@@ -16,6 +16,7 @@ from sparselabel.report.html import calibrated, cards, charts, curves, pictures,
 from sparselabel.report.html.cards import Missing
 from sparselabel.report.html.runs import Reported, ShownRun
 from sparselabel.report.html.scored import Scored
+from sparselabel.whole_file import whole
 
 
 def checked_page(out: Path) -> Path:
@@ -51,14 +52,9 @@ def write_report(
     text = (
         environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
     )
-    partial = _partial(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(out)
-
-
-def _partial(out: Path) -> Path:
-    return out.with_name(out.name + ".partial")
+    with whole(out) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def environment() -> Environment:

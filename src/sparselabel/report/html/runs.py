@@ -107,11 +107,13 @@ def _read(path: Path, name: str) -> ShownRun:
 def _epochs(folder: RunFolder) -> list[dict[str, Any]]:
     if not folder.metrics_file.is_file():
         return []
-    lines = folder.metrics_file.read_text(encoding="utf-8").splitlines()
     try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
-        raise RunError(f"{folder.metrics_file} is damaged ({error}): train again with --force") from error
+        return [json.loads(line) for line in folder.metrics_file.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:  # bytes that are no text, or text that is no JSON
+        raise RunError(
+            f"{folder.metrics_file} is damaged ({error}): remove the lines that are, or the file, and the "
+            "report has no curves there"
+        ) from error
 
 
 def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> None:
