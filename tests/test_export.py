@@ -121,6 +121,19 @@ def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
     assert not list(run.parent.glob("*partial*"))
 
 
+def test_what_maps_are_is_inside(run: Path, small: Prepared, tmp_path: Path) -> None:
+    assert exported(run)[1]["outputs"]["maps"] == "float32 (batch, classes, h, w), logits of cells"
+    config = tiny(classifier="query2label", head=HeadPhase(epochs=1), full=FullPhase(epochs=0))
+    train_run(small, config, tmp_path / "q2l", Machine("cpu", workers=0), Handling(quiet=True))
+    module, about = exported(tmp_path / "q2l")
+    assert about["outputs"]["maps"].endswith(
+        "logits of attention: where the model looked, shares that add up to 1, not scores of cells"
+    )
+    with torch.no_grad():
+        _, maps, _ = module(torch.zeros(1, 64, 64, 3, dtype=torch.uint8))
+    assert torch.sigmoid(maps).sum(dim=(2, 3)).numpy() == pytest.approx(np.ones((1, 12)), abs=1e-4)
+
+
 def test_a_program_of_torch(run: Path, photos: list[Path], command: Command) -> None:
     out = run.parent / "model.pt2"
     done = command("export", run, out, "--threshold", "0.25")

@@ -2,7 +2,7 @@
 
     images (B, H, W, 3) uint8 ─▶ evaluation's view ─▶ normalisation ─▶ network
         ─▶ scores (B, L) calibrated ─▶ present (B, L) by the thresholds
-        ─▶ maps (B, L, h, w) logits of cells
+        ─▶ maps (B, L, h, w) logits of cells, or of attention
 
 Class names, thresholds and what they rest on go with it as text.
 """
@@ -91,13 +91,20 @@ def exported(
         "inputs": {"images": "uint8 RGB (batch, height, width, 3), upright"},
         "outputs": {
             "scores": "float32 (batch, classes), calibrated",
-            "maps": "float32 (batch, classes, h, w), logits of cells",
+            "maps": f"float32 (batch, classes, h, w), {_logits_of(run)}",
             "present": "bool (batch, classes), scores >= thresholds",
         },
         "method": run.config().method,
         "versions": run.about().get("versions", {}),
     }
     return module, about
+
+
+def _logits_of(run: RunFolder) -> str:
+    """What its maps are."""
+    if run.config().has_attention:
+        return "logits of attention: where the model looked, shares that add up to 1, not scores of cells"
+    return "logits of cells"
 
 
 def check_target(out: Path, force: bool) -> None:

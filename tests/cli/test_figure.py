@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import Machine, Preparation
+from sparselabel.config import FullPhase, Machine, Preparation, Views
 from sparselabel.evaluate.run import evaluate_run
 from sparselabel.train.run import train_run
 from tests.cli.conftest import Command, in_a_subprocess
@@ -76,6 +76,22 @@ def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
     done = command("differ", "run", "run", "--samples", "50")
     assert done == 0
     assert done.out.startswith("test: 12 pictures, mAP\n  run  ")
+
+
+def test_figures_of_attention(command: Command, tmp_path: Path) -> None:
+    data = small_scenes(tmp_path / "data", 20, 12, Preparation(sparsify="single-positive"))
+    machine = Machine(accelerator="cpu", workers=0)
+    train_run(data, tiny(classifier="query2label", views=Views(size=64)), tmp_path / "q2l", machine)
+    for name in ("heat-maps", "growth"):
+        assert command("figure", name, "q2l") == 0
+        lines = [line.split(",") for line in Path(f"{name}.csv").read_text().splitlines()]
+        assert lines[0][-3:] == ["map", "map_mean", "map_max"]
+        found = {(line[-3], round(float(line[-2]), 3)) for line in lines[1:]}
+        assert found == {("attention", 0.25)}  # of 2 x 2 cells
+    train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "frozen", machine)
+    done = command("figure", "heat-maps", "frozen")
+    assert done == 1
+    assert "frozen kept no maps of its watched pictures: train it on pictures, not on stored" in done.err
 
 
 def test_differ(command: Command, tmp_path: Path) -> None:

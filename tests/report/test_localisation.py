@@ -2,13 +2,15 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from sparselabel.cli.figure import budgets, localisation
-from sparselabel.config import Preparation
+from sparselabel.config import Preparation, TrainConfig, save
 from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
@@ -17,6 +19,7 @@ from sparselabel.evaluate.located import Located
 from sparselabel.evaluate.location import on_things
 from sparselabel.json_file import write_json
 from sparselabel.report.localisation import Examples, choose, draw_localisation, judged
+from sparselabel.report.panels import show_map
 from sparselabel.run_folder import RunFolder
 from tests.report.made_up import make_run, score
 
@@ -86,6 +89,32 @@ def test_examples_of_one_run_and_of_two(data: Prepared, tmp_path: Path) -> None:
     assert [float(line["IoA_P_at_0.7"]) for line in lines[1::2]] == pytest.approx(shares[:, 1], rel=1e-4)
     assert {line["places"] for line in lines} == {"masks"}
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attention_is_shown_as_it_was_judged(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = scored(tmp_path / "q2l", data, 1.5)
+    save(TrainConfig(classifier="query2label"), run.config_file)
+    found = judged([run.path], "test")
+    numbers = choose(found, 1)
+    shares = np.full((len(numbers.rows), 2, 2), 0.1, np.float32)
+    shares[:, 0] = 0.2, 0.6
+    kept = {"rows": numbers.rows, "classes": numbers.classes, "cells": np.log(shares / (1 - shares))}
+    np.savez(run.located_maps_file("test"), **kept)
+    shown: list[np.ndarray] = []
+    said: list[str] = []
+
+    def show(axes: Any, picture: Any, values: np.ndarray, seen: Any) -> None:
+        shown.append(values)
+        show_map(axes, picture, values, seen)
+
+    monkeypatch.setattr("sparselabel.report.localisation.show_map", show)
+    monkeypatch.setattr(Figure, "suptitle", lambda _, words, **how: said.append(words))
+    draw_localisation(found, numbers, "test", tmp_path / "one.png")
+    assert len(shown) == len(numbers.rows) == 2
+    assert np.stack(shown) == pytest.approx(np.array([[[0.2, 1], [0, 0]]] * 2), abs=1e-5)  # 0.1 to 0.6
+    assert said[0].endswith("\nMaps of q2l are attention: where it looked, not scores of cells")
 
 
 @pytest.mark.parametrize(("sharp", "kind"), [(50.0, "good"), (-50.0, "failed")])

@@ -73,7 +73,7 @@ def test_heat_maps(run: RunFolder, data: Prepared, tmp_path: Path) -> None:
     assert (found[2]["class"], found[2]["score"]) == ("dog $x_1$", "0.3")
     assert (found[5]["class"], found[5]["score"]) == ("a class with a very long name", "0.5")
     assert {(line["map_mean"], line["map_max"]) for line in found} == {("1", "1")}
-    assert found[0]["picture"] == "train-0"
+    assert (found[0]["picture"], found[0]["map"]) == ("train-0", "heat_maps")
 
 
 def test_heat_maps_of_rows(run: RunFolder, tmp_path: Path) -> None:
@@ -129,6 +129,7 @@ def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Prepared
     found = numbers(draw_growth(run.path, 0, tmp_path / "a.png"))
     best = max(found, key=lambda line: float(line["score"]))
     assert (best["class"], best["running_score"]) == ("ant", "")
+    assert best["map"] == "maps"
     assert float(best["map_max"]) == pytest.approx(0.45, abs=1e-3)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, Settings
+from sparselabel.config import FullPhase, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.train.judge import scores_of
@@ -38,6 +38,25 @@ def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Pa
     annotated = small.train.observed.values[[0, 30, 60]] == POSITIVE
     assert np.array_equal(kept["running_scores"], annotated.astype(np.float32))
     assert np.array_equal(kept["heat_maps"], np.repeat(annotated, 4).reshape(3, 12, 2, 2) * np.uint8(255))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_query2label_keeps_its_attention_instead_of_maps(
+    small: Prepared, tmp_path: Path, frozen: bool
+) -> None:
+    config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
+    session = make_session(small, config, tmp_path)
+    phase, module = ("head", session.learner.head) if frozen else ("full", session.learner.classifier)
+    session.watch.keep(phase, 2, module, session.method)
+    kept = np.load(session.run.watched / "0002.npz")
+    assert sorted(kept) == ["attention", "rows", "scores"]
+    assert kept["attention"].shape == (3, 12, 8, 8)
+    assert kept["attention"].astype(np.float64).sum(axis=(2, 3)) == pytest.approx(np.ones((3, 12)), abs=1e-3)
+    feed = session.inputs.evaluation(phase, "train")
+    inputs = next(iter(feed([np.array([0, 30, 60])], epoch=0))).inputs[0]
+    with torch.no_grad():
+        looked = module.eval()(inputs, maps=True).attention
+    assert kept["attention"].astype(np.float32) == pytest.approx(looked.numpy(), abs=1e-4)
 
 
 def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def heat_maps(
     """Where a run sees the classes of watched training pictures, in the last epoch.
 
     Of each picture the highest-scored class that is annotated, that is there but not annotated, and that is
-    absent. Heat maps where the method keeps them (+scl), else the model's score of each cell.
+    absent. Heat maps where the method keeps them (+scl), else the model's score of each cell; of
+    query2label its attention.
 
     Example: `sparselabel figure heat-maps runs/scl --rows 0 12 --out heat-maps.png`
 
@@ -80,9 +81,9 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
 def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("beside.png")) -> None:
     """The maps of two runs beside each other: the first watched pictures, and the first run's top 5 classes.
 
-    Heat maps if both runs keep them, else the score of each cell of both. To see what the spatial loss alone
-    does, let the other run be the same method with `--settings.weight 0`: it keeps heat maps without using
-    them.
+    Heat maps if both runs keep them, else the score of each cell of both (of query2label its attention). To
+    see what the spatial loss alone does, let the other run be the same method with `--settings.weight 0`: it
+    keeps heat maps without using them.
 
     Example: `sparselabel figure beside runs/scl runs/no-scl --out beside.png`
 

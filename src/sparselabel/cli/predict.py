@@ -55,7 +55,7 @@ def predict(
     all_scores
         Write the scores of all classes too.
     maps
-        Folder for heat maps: a PNG for each picture and class found.
+        Folder for heat maps (of query2label attention): a PNG for each picture and class found.
     batch
         Pictures at a time.
     workers

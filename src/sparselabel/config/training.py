@@ -172,6 +172,11 @@ class TrainConfig:
         """Epochs of all phases together."""
         return self.head.epochs + self.full.epochs
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether its maps are attention, where it looked for a class, and not scores of cells."""
+        return self.classifier == "query2label"
+
 
 @dataclass(frozen=True)
 class Machine:

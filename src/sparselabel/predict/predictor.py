@@ -28,7 +28,8 @@ BATCH = 32
 class Prediction:
     """What is in a picture: classes and calibrated scores, the surest first; or why it cannot be read.
 
-    ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if asked for, are logits of cells.
+    ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if asked for, are logits of cells;
+    of query2label those of its attention, which is no score.
     """
 
     image: str

@@ -8,9 +8,9 @@ from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.page import Table, blank, names_of, new_figure, save, style
 from sparselabel.report.panels import (
     MEANING,
-    SOURCES,
     caption,
     colour_bar,
+    colours_of,
     explain,
     legend,
     mean_and_max,
@@ -21,7 +21,7 @@ from sparselabel.report.watched import Kind, Watched
 
 TOP = 5
 SIDE = 0.95  # inches of a panel: four pictures fit on a page
-COLUMNS = ("row", "picture", "run", "rank", "class", "kind", "score", "map_mean", "map_max")
+COLUMNS = ("row", "picture", "run", "rank", "class", "kind", "score", "map", "map_mean", "map_max")
 
 
 def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
@@ -29,7 +29,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
     if count < 1:
         raise ConfigError(f"count must be at least 1, not {count}")
     both = Watched(run), Watched(other)
-    source = both[0].source(both[1])
+    sources = both[0].sources(both[1])
     rows = _shared_rows(*both)[:count]
     names = names_of([run, other])
     top = min(TOP, len(both[0].classes))
@@ -45,7 +45,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
             grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
             blank(grid[1, 0])
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
-            for line, watched, name in zip(grid, both, names, strict=True):
+            for line, watched, name, source in zip(grid, both, names, sources, strict=True):
                 place = watched.place(row)
                 line[1].set_ylabel(f"{name}\nepoch {watched.last.epoch}", fontsize=8)
                 for rank, index in enumerate(order):
@@ -55,10 +55,10 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)
                     identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
-                    found = (watched.classes[index], kind, score, *mean_and_max(values))
+                    found = (watched.classes[index], kind, score, source, *mean_and_max(values))
                     numbers.append([*identity, *found])
-        colour_bar(figure, page.ravel().tolist(), SOURCES[source])
-        explain(figure, " and ".join(names), "the model's score of the whole picture", source, both)
+        colour_bar(figure, page.ravel().tolist(), colours_of(sources))
+        explain(figure, " and ".join(names), "the model's score of the whole picture", sources, both)
         legend(figure, tuple(kind for kind in MEANING if kind in kinds))
         return save(figure, Table(COLUMNS, numbers), out)
 

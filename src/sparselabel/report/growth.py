@@ -10,8 +10,8 @@ from sparselabel.report.panels import (
     COLOUR_OF,
     MARKS,
     MEANING,
-    SOURCES,
     colour_bar,
+    colours_of,
     explain,
     mean_and_max,
     show_class,
@@ -20,13 +20,13 @@ from sparselabel.report.panels import (
 from sparselabel.report.watched import KINDS, Snapshot, Watched
 
 MOST = 7  # epochs that fit beside each other
-COLUMNS = ("row", "picture", "epoch", "kind", "class", "score", "running_score", "map_mean", "map_max")
+COLUMNS = ("row", "picture", "epoch", "kind", "class", "score", "running_score", "map", "map_mean", "map_max")
 
 
 def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     """A line for each kind of class, a column for each epoch (evenly chosen where there are many)."""
     watched = Watched(run)
-    source = watched.source()
+    (source,) = watched.sources()
     (chosen,) = watched.chosen([] if row is None else [row], 1)
     place, best = watched.place(chosen), watched.best_of_each_kind(chosen)
     snapshots = _evenly(watched, source)
@@ -55,12 +55,12 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
                 axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
-                found = (score, running, *mean_and_max(values))
+                found = (score, running, source, *mean_and_max(values))
                 numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
-        colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
+        colour_bar(figure, grid.ravel().tolist(), colours_of([source]))
         running = "running_scores" in watched.last.arrays
         below = "running average of the model's score" if running else "the model's score"
-        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the picture", source, [watched])
+        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the picture", [source], [watched])
         return save(figure, Table(COLUMNS, numbers), out)
 
 

@@ -7,9 +7,9 @@ from sparselabel.report.page import Table, blank, new_figure, save, style
 from sparselabel.report.panels import (
     COLOUR_OF,
     MEANING,
-    SOURCES,
     caption,
     colour_bar,
+    colours_of,
     explain,
     mean_and_max,
     show_class,
@@ -17,13 +17,13 @@ from sparselabel.report.panels import (
 )
 from sparselabel.report.watched import KINDS, Watched
 
-COLUMNS = ("row", "picture", "kind", "class", "score", "map_mean", "map_max")
+COLUMNS = ("row", "picture", "kind", "class", "score", "map", "map_mean", "map_max")
 
 
 def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Path:
     """A line for each picture: itself, and the best-scored annotated, unannotated and absent class's map."""
     watched = Watched(run)
-    chosen, source = watched.chosen(rows, count), watched.source()
+    chosen, (source,) = watched.chosen(rows, count), watched.sources()
     numbers: list[list[object]] = []
     with style():
         figure = new_figure(8.6, 1.8 * len(chosen) + 0.6)
@@ -43,14 +43,14 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
                 score = float(watched.last.scores[place, best[kind]])
                 show_class(axes, picture, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
-                found = (watched.classes[best[kind]], score, *mean_and_max(values))
+                found = (watched.classes[best[kind]], score, source, *mean_and_max(values))
                 numbers.append([row, name, kind, *found])
         for axes, kind in zip(grid[0, 1:], KINDS, strict=True):
             axes.annotate(
                 MEANING[kind], (0.5, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
                 ha="center", va="bottom", color=COLOUR_OF[kind], weight="bold",
             )  # fmt: skip
-        colour_bar(figure, grid.ravel().tolist(), SOURCES[source])
+        colour_bar(figure, grid.ravel().tolist(), colours_of([source]))
         title = f"{run.resolve().name} after epoch {watched.last.epoch}"
-        explain(figure, title, "the model's score of the whole picture", source, [watched])
+        explain(figure, title, "the model's score of the whole picture", [source], [watched])
         return save(figure, Table(COLUMNS, numbers), out)

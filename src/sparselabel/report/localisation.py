@@ -62,6 +62,11 @@ class Judged:
         return self.pairs["shares"]
 
     @property
+    def attention(self) -> bool:
+        """Whether its maps are attention."""
+        return self.saved.run.config().has_attention
+
+    @property
     def scores(self) -> npt.NDArray[np.floating[Any]]:
         """(P,) The class's score in the picture."""
         return np.asarray(self.saved.scores[self.pairs["rows"], self.pairs["classes"]])
@@ -148,10 +153,13 @@ def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, ou
             rows = _show(grid[line][column : column + wide], runs, maps, examples, place)
             numbers += [[kind, *row[:4], name, *row[4:]] for name, row in zip(names, rows, strict=True)]
         title = f"Maps of {' and '.join(names)}: {_where(names[-1], kinds)}"
+        looking = [name for name, one in zip(names, runs, strict=True) if one.attention]
         words = (
             "IoA-P: the share of a map, cut at .6 to .9 of its range, that lies on the outlined things; mean "
             "over the cuts,\nand at how many of them it is a half or more"
         )
+        if looking:
+            words += f"\nMaps of {' and '.join(looking)} are attention: where it looked, not scores of cells"
         figure.suptitle(f"{title}\n{words}", fontsize=7.5, color="#333333")
         colour_bar(
             figure, grid.ravel().tolist(), "the class's map, from its least to its most in the picture"
@@ -214,7 +222,8 @@ def _maps(one: Judged, examples: Examples, split: str) -> npt.NDArray[np.float32
         kept["classes"], examples.classes
     ):
         raise RunError(f"{file} has other maps: draw the figure again")
-    return scaled_maps(kept["cells"])
+    cells = kept["cells"]
+    return scaled_maps(1 / (1 + np.exp(-cells)) if one.attention else cells)  # as they were judged: in shares
 
 
 def _outline(axes: "Axes", split: PreparedSplit, row: int, index: int, masked: bool) -> None:

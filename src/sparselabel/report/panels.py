@@ -29,8 +29,16 @@ MEANING: dict[Kind, str] = {
     "absent": "absent",
     "unknown": "not known",
 }
-SOURCES = {"heat_maps": "running-average heat maps", "maps": "the model's score of each cell"}
+SOURCES = {
+    "heat_maps": "running-average heat maps",
+    "maps": "the model's score of each cell",
+    "attention": "attention, by each map's highest",
+}
 LETTERS_PER_INCH = 15  # of the title
+ATTENTION = (
+    "Attention is where the model looked for a class, not a score: the shares of a map's cells add up to 1, "
+    "and its colours go from 0 to its highest"
+)
 NEVER_SEEN = "cells that no training view has shown yet keep their start (1 if annotated)"
 
 
@@ -71,10 +79,16 @@ def show_class(
 ) -> None:
     """The map of a class over the picture; the picture alone, and why, where the run kept no map of it."""
     if values is not None:
-        show_map(axes, picture, values, watched.seen(source, picture.shape[1], picture.shape[0]))
+        seen = watched.seen(source, picture.shape[1], picture.shape[0])
+        show_map(axes, picture, coloured(values, source), seen)
         return
     show_map(axes, picture, np.full((1, 1), np.nan))
     axes.text(0.5, 0.5, "no map kept", transform=axes.transAxes, ha="center", va="center", fontsize=7)
+
+
+def coloured(values: Maps, source: str) -> Maps:
+    """(h, w) in 0..1 What the colours of a map stand for: itself, or attention as a share of its highest."""
+    return np.asarray(values / values.max()) if source == "attention" else values
 
 
 def mean_and_max(values: Maps | None) -> tuple[float | None, float | None]:
@@ -82,10 +96,14 @@ def mean_and_max(values: Maps | None) -> tuple[float | None, float | None]:
     return (None, None) if values is None else (float(values.mean()), float(values.max()))
 
 
-def explain(figure: "Figure", title: str, number: str, source: str, runs: Sequence[Watched]) -> None:
+def explain(
+    figure: "Figure", title: str, number: str, sources: Sequence[str], runs: Sequence[Watched]
+) -> None:
     """The title, and below it in small letters what the numbers and the colours are."""
-    words = f"Numbers: {number}. Colours: {SOURCES[source]}"
-    if source == "heat_maps":
+    words = f"Numbers: {number}. Colours: {' and, of the second run, '.join(_of_sources(sources))}"
+    if "attention" in sources:
+        words += f". {ATTENTION}."
+    if "heat_maps" in sources:
         words += f"; {NEVER_SEEN}."
         few = sorted({run.top_maps for run in runs if run.top_maps is not None})
         if few:
@@ -113,6 +131,15 @@ def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
     figure.legend(
         handles=handles, loc="outside lower center", ncols=len(kinds), labelcolor="linecolor", handlelength=0
     )
+
+
+def colours_of(sources: Sequence[str]) -> str:
+    """What is written beside the scale of colours."""
+    return "\n".join(_of_sources(sources))
+
+
+def _of_sources(sources: Sequence[str]) -> list[str]:
+    return [SOURCES[source] for source in dict.fromkeys(sources)]
 
 
 def colour_bar(figure: "Figure", axes: "list[Axes]", label: str) -> None:

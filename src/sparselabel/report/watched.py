@@ -71,15 +71,23 @@ class Watched:
         """Of how many classes of a picture it keeps heat maps; None: of all."""
         return self.run.config().settings.top_maps
 
-    def source(self, *others: "Watched") -> str:
-        """Which maps to show: the heat maps where all have them, else the model's own maps of cells."""
+    def sources(self, *others: "Watched") -> list[str]:
+        """Which maps to show of each: heat maps where all have them, else the model's own of cells.
+
+        Those are attention where a model has that instead of scores of cells.
+        """
         everyone = [self, *others]
-        for name in ("heat_maps", "maps"):
-            if all(one.last.has(name) for one in everyone):
+        if all(one.last.has("heat_maps") for one in everyone):
+            return ["heat_maps"] * len(everyone)
+        return [one.own_source() for one in everyone]
+
+    def own_source(self) -> str:
+        """What the model itself says of cells: scores (maps) or attention."""
+        for name in ("maps", "attention"):
+            if self.last.has(name):
                 return name
-        without = next(one for one in everyone if not one.last.has("maps"))
         raise RunError(
-            f"{without.run.path} kept no maps of its watched pictures: train it on pictures, not on stored "
+            f"{self.run.path} kept no maps of its watched pictures: train it on pictures, not on stored "
             "features (--frozen)"
         )
 

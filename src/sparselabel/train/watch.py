@@ -14,7 +14,7 @@ from sparselabel.train.learner import in_evaluation
 
 
 class Watch:
-    """Keeps, after every epoch, the scores of a few rows, and their maps where the model has cells."""
+    """Keeps, after every epoch, the scores of a few rows, and maps or attention where there are cells."""
 
     def __init__(self, folder: Path, count: int, inputs: Inputs) -> None:
         self.folder = folder
@@ -28,6 +28,7 @@ class Watch:
     def keep(self, phase: str, epoch: int, module: nn.Module, method: Method) -> None:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
+        Of a model that has attention instead, that: ``attention`` (n, L, h, w), shares that add up to 1.
         The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
         ``heat_maps`` (n, L, H, W) in 0..255 and, if not all classes have one, ``heat_map_classes`` (n, k).
         """
@@ -47,6 +48,8 @@ class Watch:
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
         if output.maps is not None:
             arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()
+        elif output.attention is not None:
+            arrays["attention"] = output.attention.half().cpu().numpy()
         remembered = method.remembered(torch.from_numpy(self.rows))
         arrays |= {name: value.cpu().numpy() for name, value in remembered.items()}
         self.folder.mkdir(exist_ok=True)

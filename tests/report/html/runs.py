@@ -60,7 +60,9 @@ def hidden_labels(values: np.ndarray) -> np.ndarray:
     return np.where(values == 0, UNKNOWN, values).astype(np.int8)
 
 
-def finished(path: Path, data: Prepared, method: str, scores: np.ndarray | None) -> RunFolder:
+def finished(
+    path: Path, data: Prepared, method: str, scores: np.ndarray | None, classifier: str = "linear"
+) -> RunFolder:
     """A finished run with these scores of the test split, and three epochs."""
     run = RunFolder(path)
     about = {
@@ -70,7 +72,8 @@ def finished(path: Path, data: Prepared, method: str, scores: np.ndarray | None)
         "command": ["sparselabel", "train", "my data", "--out", str(path)],
         "versions": {"sparselabel": "0.1.0", "python": "3.11.7"},
     }
-    run.begin(TrainConfig(method=method, seed=5, views=Views(size=32)), about, resume=False, force=False)
+    config = TrainConfig(method=method, seed=5, views=Views(size=32), classifier=classifier)  # type: ignore[arg-type]
+    run.begin(config, about, resume=False, force=False)
     measured: dict[str, Any] | None = None
     if scores is not None:
         labels = data.split("test").observed

@@ -145,10 +145,46 @@ def test_pictures_and_maps(tmp_path: Path, data: Prepared) -> None:
     write_missing(run)
     page = page_of(run)
     assert page.count('alt="Where an sees') >= 1
+    assert "are the lowest and the highest score of its cells" in page
+    assert "are attention" not in page
+    assert ">attention" not in page
     assert "cells 0.27 to 0.88" in page  # the logistic function of -1 and 2
     listed = Tables(page).found["Likely missing labels"]
     assert [row[2:] for row in listed] == [["score", "really there"], ["0.875", "yes"], ["0.250", "no"]]
     assert "<b>1 of the 2</b> likeliest are there" in page
+
+
+def test_maps_of_query2label_are_attention(tmp_path: Path, data: Prepared) -> None:
+    runs = [
+        finished(tmp_path / "q2l", data, "an", WEAK, classifier="query2label"),
+        finished(tmp_path / "an", data, "an", STRONG),
+    ]
+    row, index = np.unravel_index(np.where(TEST == 1, WEAK, -1).argmax(), WEAK.shape)
+    for run in runs:
+        write_maps(run, "test", [int(row)], [int(index)])
+    shares = np.array([[[0.0005, 0.0495], [0.2, 0.75]]], np.float32)
+    cells = np.log(shares / (1 - shares))  # as ``evaluate.maps`` writes attention
+    np.savez(runs[0].maps_file("test"), rows=[row], classes=[index], scores=[0.625], cells=cells)
+    write_missing(runs[0])
+    no_score = "Attention is no score of cells: it is shares that add up to 1 over a map."
+    below = "Maps of q2l are attention: where the model looked for the class, not scores of cells."
+
+    page = page_of(runs[0])
+    assert "and where the model looked for the class. A map is the model's attention: light in" in page
+    assert no_score in page
+    assert "speak most for the class" not in page
+    assert "score of its cells" not in page
+    assert page.count('alt="Where q2l looked for') == page.count("attention 0.0005 to 0.7500") >= 1
+    assert 'alt="Where q2l sees' not in page
+    assert below in page
+
+    page = page_of(*runs)
+    assert "and where the model sees the class. A map is light in the cells that speak most" in page
+    assert "Maps of <b>q2l</b> are attention instead: where the model looked most and least" in page
+    assert no_score in page
+    assert page.count('alt="Where q2l looked for') == page.count("attention 0.0005 to 0.7500") >= 1
+    assert page.count('alt="Where an sees') == page.count("cells 0.27 to 0.88") >= 1
+    assert below in page
 
 
 def test_pictures_that_have_moved(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ Maps = dict[tuple[int, int], tuple[float, npt.NDArray[np.float32]]]
 class Panel:
     """A map of one class by one run: the image (None if it could not be made), and the words below.
 
-    ``cells`` says what scores its colours stand for.
+    ``cells`` says what its colours stand for: scores, or shares of ``attention``.
     """
 
     uri: str | None
@@ -38,6 +38,7 @@ class Panel:
     run: str
     score: float
     cells: str
+    attention: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,9 @@ def _card(
         for run in about.runs:
             if (row, index) in maps.get(run.name, {}):
                 seen, values = maps[run.name][row, index]
-                view = views_of(run.config.views)[1]
+                view, looked = views_of(run.config.views)[1], run.config.has_attention
                 uri = None if image is None else as_uri(with_map(image, values, view), MAP_QUALITY)
-                panels.append(Panel(uri, name, known, run.name, seen, _range(values)))
+                panels.append(Panel(uri, name, known, run.name, seen, _range(values, looked), looked))
         if not any(panel.name == name for panel in panels):  # no maps: the class and its score in words
             panels.append(
                 Panel(None, name, known, about.reference.name, np.nan if score is None else score, "")
@@ -215,10 +216,10 @@ def _read_maps(about: Reported, split: str) -> dict[str, Maps]:
     return found
 
 
-def _range(logits: npt.NDArray[np.float32]) -> str:
-    """The lowest and the highest score of a map's cells."""
+def _range(logits: npt.NDArray[np.float32], attention: bool) -> str:
+    """The lowest and the highest score of a map's cells, or its smallest and largest share."""
     low, high = (1 / (1 + np.exp(-float(value))) for value in (logits.min(), logits.max()))
-    return f"{as_score(low)} to {as_score(high)}"
+    return f"{low:.4f} to {high:.4f}" if attention else f"{as_score(low)} to {as_score(high)}"
 
 
 def _there(part: PreparedSplit, row: int, index: int) -> bool | None:

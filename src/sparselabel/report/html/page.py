@@ -81,6 +81,8 @@ def _content(
     classes = tables.class_rows(about)
     measured = None if about.split is None else about.reference.measured(about.split)
     today = date.today()
+    mapped = cards.with_maps(about, about.split or "train")
+    looking = [run.name for run in mapped if run.config.has_attention]
     return {
         "about": about,
         "identity": _identity(about),
@@ -106,6 +108,8 @@ def _content(
         "groups": cards.case_cards(about, scored.groups),
         "missing": [] if missing is None else cards.missing_rows(about, missing),
         "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
+        "looking": looking,
+        "all_look": len(looking) == len(mapped),
         "scale": pictures.scale(),
         "made": [_made(run) for run in about.runs],
         "notes": {"scores": "", "pictures": "", "missing": ""} | notes,
