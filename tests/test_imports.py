@@ -14,8 +14,8 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 EVERYTHING = {
     "data", "model", "method", "train", "evaluate", "predict", "export", "export_check", "report",
-    "compare", "vary", "recipes", "run_folder", "run_files", "json_file", "bar", "place", "config",
-    "errors", "review", "doctor", "plan",
+    "compare", "vary", "recipes", "run_folder", "run_files", "json_file", "whole_file", "bar", "place",
+    "config", "errors", "review", "doctor", "plan",
 }  # fmt: skip
 MAY_SEE = {
     "errors": set[str](),
