@@ -189,6 +189,17 @@ def test_warnings_of_others(command: Command, monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
+def test_memory_that_is_not_there(command: Command, failing: Any) -> None:
+    words = "err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes."
+    failing(RuntimeError(f"[enforce fail at alloc_cpu.cpp:127] {words}"))
+    done = command("data", "prepared")
+    assert done == 1
+    assert "this needs more memory than there is (err == 0. DefaultCPUAllocator: can't allocate" in done.err
+    assert "take smaller views (--views.size) or batches" in done.err
+    failing(MemoryError())
+    assert "more memory than there is (MemoryError)" in command("data", "prepared").err
+
+
 @pytest.mark.parametrize(("number", "words"), [(28, "No space left on device"), (122, "Disk quota exceeded")])
 def test_a_full_disk(command: Command, failing: Any, number: int, words: str) -> None:
     failing(OSError(number, words, "run/model.safetensors"))

@@ -75,6 +75,12 @@ app.command(doctor.doctor)
 GIVE_AGAIN = "make room on the disk and give the command again, with --resume where it has that"
 
 
+NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
+LESS_MEMORY = (
+    "take smaller views (--views.size) or batches, or train in parts (--full.accumulate, docs/training.md)"
+)
+
+
 def main() -> None:
     """Run the command; an error of ours is one clear message, not a traceback."""
     warnings.showwarning = _say_warning
@@ -97,6 +103,16 @@ def main() -> None:
         hint = GIVE_AGAIN if full else "check its name and permissions"
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and NO_MEMORY not in str(error):
+            raise
+        _say("error", f"this needs more memory than there is ({_sentence(error)}): {LESS_MEMORY}")
+        sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    """What was asked for, without the place in the source."""
+    return str(error).partition("\n")[0].rpartition("Cpu: ")[2].rpartition("] ")[2] or type(error).__name__
 
 
 def _name_for_users(file: object) -> str:
