@@ -73,6 +73,7 @@ def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(name, [*names, *also], n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    alike = {one.lower(): one for one in [*names, *also]}
+    near = difflib.get_close_matches(name.lower(), alike, n=1)
+    hint = f"did you mean {alike[near[0]]!r}? " if near else ""
     return f"{hint}known: {listing(names, 30)}"
