@@ -87,7 +87,8 @@ class QueryHead(Head):
         memory = cells.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             memory = layer(memory, place)
-        queries = self.query_embed.weight.expand(len(cells), -1, -1)
+        # Not len(): torch.export would take the number of pictures for a constant.
+        queries = self.query_embed.weight.expand(cells.shape[0], -1, -1)
         found, looked = torch.zeros_like(queries), queries
         for layer in self.decoder:
             found, looked = layer(found, queries, memory, place, attention)
