@@ -37,3 +37,11 @@ def test_changes_of_views_that_some_phase_sees(small: Prepared) -> None:
         assert checked(small, seen)[0].views == views
     # A magnitude alone asks for nothing.
     checked(small, tiny(frozen=True, full=ALONE, views=Views(size=32, magnitude=5)))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_backbone_without_cells(small: Prepared, tmp_path: Path, frozen: bool) -> None:
+    config = tiny(backbone="coat_tiny", frozen=frozen, full=ALONE)
+    with pytest.raises(ConfigError, match="backbone 'coat_tiny' gives no grid of cells"):
+        train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    assert not (tmp_path / "run").exists()

@@ -95,7 +95,7 @@ class TrainConfig:
     method
         How unknown labels are read: see `sparselabel methods`; auto is pu.
     backbone
-        Any timm network.
+        Any timm network that makes a grid of cells of a picture.
     weights
         Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
     partial_weights
