@@ -12,7 +12,7 @@ from PIL import Image
 from sparselabel import load_predictor
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.evaluate.decisions import decisions_of
 from sparselabel.export import TEXT, check_target, export_run, exported
 from sparselabel.export_check import largest_difference
@@ -28,6 +28,16 @@ __all__ = ["command", "small"]
 def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny(frozen=True, backbone="test_resnet", head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
     path = tmp_path_factory.mktemp("exported") / "run"
+    train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def queries(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of Query2Label."""
+    head = HeadPhase(epochs=1)
+    config = tiny(backbone="test_resnet", classifier="query2label", head=head, full=FullPhase(epochs=0))
+    path = tmp_path_factory.mktemp("queries") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
     return path
 
@@ -121,11 +131,9 @@ def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
     assert not list(run.parent.glob("*partial*"))
 
 
-def test_what_maps_are_is_inside(run: Path, small: Prepared, tmp_path: Path) -> None:
+def test_what_maps_are_is_inside(run: Path, queries: Path) -> None:
     assert exported(run)[1]["outputs"]["maps"] == "float32 (batch, classes, h, w), logits of cells"
-    config = tiny(classifier="query2label", head=HeadPhase(epochs=1), full=FullPhase(epochs=0))
-    train_run(small, config, tmp_path / "q2l", Machine("cpu", workers=0), Handling(quiet=True))
-    module, about = exported(tmp_path / "q2l")
+    module, about = exported(queries)
     assert about["outputs"]["maps"].endswith(
         "logits of attention: where the model looked, shares that add up to 1, not scores of cells"
     )
@@ -153,6 +161,26 @@ def test_a_program_of_torch(run: Path, photos: list[Path], command: Command) -> 
     assert scores[0].detach().numpy() == pytest.approx(found.scores, abs=1e-4)
     assert torch.equal(present, scores >= 0.25)
     assert command("export", run, out) == 2  # it is there
+
+
+@pytest.mark.parametrize("kind", ["onnx", "pt2"])
+def test_query2label_is_exported_for_any_batch(queries: Path, kind: str) -> None:
+    out = queries.parent / f"queries.{kind}"
+    export_run(queries, out)
+    apart = largest_difference(queries, out)  # with one picture, and with three
+    assert apart is not None
+    assert apart < 1e-4
+
+
+def test_a_model_that_torch_cannot_take(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("the batch is fixed\nand more")
+
+    monkeypatch.setattr("torch.export.export", refuse)
+    said = r"cannot take this model \(RuntimeError: the batch is fixed\): `sparselabel predict` runs it"
+    with pytest.raises(ModelError, match=f"{said}, and models with another backbone or classifier"):
+        export_run(run, run.parent / "refused.pt2")
+    assert not list(run.parent.glob("refused*"))
 
 
 def test_thresholds_for_a_precision(run: Path) -> None:

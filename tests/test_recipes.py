@@ -332,6 +332,17 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     assert sorted(listed) == NAMES
 
 
+def test_query2label_says_where_it_is_not_the_authors_program() -> None:
+    named = [name for name in NAMES if RECIPES[name][0].classifier == "query2label"]
+    assert len(named) == 6
+    for name in named:
+        config, about = RECIPES[name]
+        assert config.full.patience == 9
+        assert "the average alone is judged, and\ntraining stops 9 epochs after its best." in about.remarks
+        assert all("--keep-empty" in command for command in about.prepare)
+        assert "P4 §5.1 counts 82,081 and 40,137 pictures, those with a label" in about.remarks
+
+
 def test_p2_budgets_are_shares_of_all_training_pictures() -> None:
     """Without the validation pictures they buy as many answers as all of COCO's do (P2 table 1)."""
     pictures, prices = 82_783, {"I": 1, "SP": 84.9 / 80, "SB": 101 / 80}

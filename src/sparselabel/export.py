@@ -166,8 +166,8 @@ def _program(module: Exported) -> Any:
     except Exception as error:  # whatever torch meets in a network of somebody else
         first = str(error).strip().splitlines()[:1]
         raise ModelError(
-            f"torch.export cannot take this backbone ({type(error).__name__}: {''.join(first)}): "
-            "`sparselabel predict` runs it, and other backbones can be exported"
+            f"torch.export cannot take this model ({type(error).__name__}: {''.join(first)}): "
+            "`sparselabel predict` runs it, and models with another backbone or classifier can be exported"
         ) from error
 
 

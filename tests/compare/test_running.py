@@ -228,6 +228,16 @@ def test_what_cannot_work_is_found_before_the_first_run(
     assert not (tmp_path / "out").exists()
 
 
+def test_views_that_stored_features_do_not_see_are_found_first(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, never)
+    planned = plan(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
+    with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: --views\.cutout 0\.5 would change"):
+        compare(data, planned, HERE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_memories_that_fit_nowhere_are_found_first(
     data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,3 +213,19 @@ def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
         assert two.frames[0].hidden is not None
         assert bool((two.frames[0].hidden[:, 2:] >= 0.25).all())
     assert plain[0].frames[0].hidden is None
+
+
+def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit) -> None:
+    changes = Changes(operations=2, moves=False, hole=0.5)
+    (plain,) = PictureFeed(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (batch,) = PictureFeed(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    assert torch.equal(batch.inputs[0], plain.inputs[0])
+    assert not torch.equal(batch.inputs[1], plain.inputs[1])
+    weak, changed = (frame.hidden for frame in batch.frames)
+    assert weak is not None
+    assert changed is not None
+    assert not weak.any()
+    assert bool((changed[:, 2:] >= 0.25).all())
+    (both,) = PictureFeed(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
+    for one, other in zip(both.inputs, plain.inputs, strict=True):
+        assert not torch.equal(one, other)

@@ -143,6 +143,47 @@ def test_a_distilled_deit_has_two_tokens_before_its_cells(tmp_path: Path) -> Non
     assert make_backbone(name, "none", size=48, own_head=True).network.num_classes == 1000
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["xcit_nano_12_p16_224", "convit_tiny"])
+def test_a_class_token_that_is_not_announced_is_no_cell(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = make_backbone(name, "none", size=48).eval()
+    assert not hasattr(backbone.network, "num_prefix_tokens")
+    views = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
+    cells, token = backbone.with_token(views)
+    network: Any = backbone.network
+    tokens = network.forward_features(backbone.normalised(views))
+    assert tokens.shape == (2, 1 + 9, backbone.width)
+    assert cells.shape == (2, backbone.width, 3, 3)
+    assert torch.equal(cells.flatten(2).transpose(1, 2), tokens[:, 1:])
+    assert torch.equal(token, tokens[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "grid"),
+    [("inception_next_atto", 64, (2, 2)), ("efficientvit_b0", 64, (2, 2)), ("lambda_resnet26t", 128, (4, 4))],
+)
+def test_networks_that_must_pool_or_have_weights_of_five_axes(
+    name: str, size: int, grid: tuple[int, int]
+) -> None:
+    assert make_backbone(name, "none", size=size).grid(size) == grid
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "way_out"),
+    [
+        ("coat_tiny", 64, r"take another --backbone, or perhaps --views\.size 224, which it was made for"),
+        ("pit_ti_224", 224, "take another --backbone"),
+    ],
+)
+def test_a_network_without_one_grid_of_cells(name: str, size: int, way_out: str) -> None:
+    said = (
+        rf"^backbone '{name}' gives no grid of cells for views of {size} pixels \(\w+Error: .*\): {way_out}$"
+    )
+    with pytest.raises(ConfigError, match=said):
+        make_backbone(name, "none", size=size)
+
+
 def test_weights_of_a_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
     whole = timm.create_model("test_resnet", num_classes=10)

@@ -109,6 +109,16 @@ def test_any_size_of_view() -> None:
         assert head(torch.randn(2, 8, side, side + 1)).logits.shape == (2, 3)
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_places_in_half_precision_are_those_of_float32_rounded(half: torch.dtype) -> None:
+    cells = torch.zeros(2, 256, 14, 13)
+    code = sine_code(cells)
+    assert code.dtype == torch.float32
+    assert torch.equal(sine_code(cells.to(half)), code.to(half))
+    torch.testing.assert_close(sine_code(cells.double()), code.double(), rtol=0, atol=1e-5)
+    assert sine_code(cells.double()).dtype == torch.float64
+
+
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ModelError, match="not 10"):
         QueryHead(10, 3)

@@ -103,6 +103,7 @@ def their_file(backbone: str, network: nn.Module, head: QueryHead, classes: int 
     if backbone.startswith("swin"):
         own["backbone.0.layers.0.blocks.1.attn_mask"] = torch.zeros(1, device="meta")
         own["backbone.0.layers.0.blocks.0.attn.relative_position_index"] = torch.zeros(1, device="meta")
+    own["backbone.1.pe"] = torch.zeros(1, 4, 2, 2)  # the code of places, which nobody learns
     return {f"module.{name}": value for name, value in (own | their_head(head)).items()}
 
 
@@ -118,7 +119,10 @@ def test_every_name_and_shape_finds_its_place(released: str) -> None:
         features = backbone.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
     assert features.shape == (1, width, cells, cells)
     assert is_released(file)
+    assert "module.backbone.1.pe" in file
+    assert not [key for key in released_names(file) if key.endswith("pe")]
     found = released_backbone(file, backbone.network)
+    assert "pe" not in found
     wanted = {
         key: value.shape
         for key, value in backbone.network.state_dict().items()

@@ -1,5 +1,6 @@
 """What a run would cost, measured on a few steps; nothing is left behind."""
 
+import mmap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
-from sparselabel.train.dry_run import dry_run
+from sparselabel.train.cost import RESET
+from sparselabel.train.dry_run import _gpu_peak, dry_run
+from sparselabel.train.learner import Learner
 from sparselabel.train.prior import run_before
 from sparselabel.train.run import train_run
 from sparselabel.train.run_cost import PhaseCost, RunCost
@@ -51,6 +54,47 @@ def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
     on_disk = sum(file.stat().st_size for file in newest.iterdir())
     assert cost.phases[-1].checkpoint == pytest.approx(on_disk, rel=0.1)  # files have headers
     assert cost.model == pytest.approx((tmp_path / "run" / "model.safetensors").stat().st_size, rel=0.05)
+
+
+@pytest.mark.skipif(not RESET.exists(), reason="only Linux counts the peak anew")
+def test_loading_the_best_epoch_is_measured(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(head=HeadPhase(epochs=1, batch=16), full=FullPhase(epochs=1, batch=16, weight_average=0.9))
+    plain = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    size, load, loaded = 300_000_000, Learner.load, []
+
+    def large(learner: Learner, weights: dict[str, torch.Tensor]) -> None:
+        loaded.append(len(weights))
+        with mmap.mmap(-1, size) as file:  # not malloc, which may keep what was freed
+            file.write(b"x" * size)
+            load(learner, weights)
+
+    monkeypatch.setattr(Learner, "load", large)
+    measured = dry_run(small, config, tmp_path / "run", HERE, QUIET)
+    whole = Learner(config, len(small.classes)).classifier.state_dict()
+    assert loaded == [2, len(whole)]  # the head's weight and bias, then all
+    assert [
+        one.ram > other.ram + size / 2 for one, other in zip(measured.phases, plain.phases, strict=True)
+    ] == [True, True]
+    assert everything_under(tmp_path) == set()
+
+
+def test_a_temporary_folder_without_room_is_not_filled(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.train.dry_run.peak_memory", lambda: 1_000)
+    assert dry_run(small, tiny(), tmp_path / "run", HERE, QUIET).phases[-1].ram == 1_000
+    monkeypatch.setattr("sparselabel.train.dry_run.free_disk", lambda path: 5_000)
+    monkeypatch.setattr("sparselabel.train.dry_run.save_tensors", None)  # not called
+    cost = dry_run(small, tiny(), tmp_path / "run", HERE, QUIET)
+    assert cost.phases[-1].ram == 1_000 + 2 * cost.model  # one copy to be written, and one read back
+
+
+def test_a_gpu_tells_what_torch_has_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.max_memory_reserved", lambda device: 5)
+    assert _gpu_peak(torch.device("cuda")) == 5
+    assert _gpu_peak(torch.device("cpu")) == 0
 
 
 def test_memories_in_files_are_not_made(small: Prepared, tmp_path: Path) -> None:
@@ -115,6 +159,8 @@ def test_the_sum() -> None:
     cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
     assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
     assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
+    there = replace(cost, ram_there=1_000, ram_taken=2_400)
+    assert [there.ram_short, replace(there, ram_taken=2_399).ram_short] == [False, True]
     estimated = replace(cost, expected_time=2.0, prior_time=30.0, prior_disk=9_000)
     assert estimated.seconds == pytest.approx(cost.seconds + 32)
     assert estimated.disk == 9_000 + 5  # the prior's run is gone before training begins

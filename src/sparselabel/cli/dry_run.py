@@ -50,6 +50,11 @@ def show(cost: "RunCost") -> None:
         f"RAM: {in_words(cost.ram)} a process, without its loaders{beside}; "
         f"{in_words(cost.ram_there)} more were free"
     )
+    if cost.ram_short:
+        console.print(
+            "that may not fit: end other programs, or take a smaller --full.batch, --full.recompute, "
+            "--full.accumulate or --memories file"
+        )
     files = f", {in_words(cost.files)} of them what the method remembers" if cost.files else ""
     console.print(f"disk: {in_words(cost.disk)}{files}; {in_words(cost.disk_there)} are free at --out")
     if cost.disk > cost.disk_there:

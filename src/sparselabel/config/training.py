@@ -32,13 +32,13 @@ class Views:
     flip
         Chance of a mirrored view in training.
     rand_augment
-        Operations of RandAugment on a training view (Query2Label takes 2). For a method that needs to know
-        where things are, those that move pixels are left out.
+        Operations of RandAugment on a training view (Query2Label takes 2; of fixmatch's views on the strong
+        one alone). For a method that needs to know where things are, those that move pixels are left out.
     magnitude
         Strength of these operations, from 0 to 30.
     cutout
         Side of a square that is covered in a training view, as a share of the view's (Query2Label takes .5);
-        0: none. Heat maps are not written there.
+        0: none; of fixmatch's views in the strong one alone. Heat maps are not written there.
     """
 
     size: int = 224
@@ -95,7 +95,7 @@ class TrainConfig:
     method
         How unknown labels are read: see `sparselabel methods`; auto is pu.
     backbone
-        Any timm network.
+        Any timm network that makes a grid of cells of a picture.
     weights
         Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
     partial_weights

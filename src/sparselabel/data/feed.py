@@ -58,7 +58,8 @@ class PictureFeed:
     """Views (B, 3, S, S) uint8 of pictures, rendered by worker processes ahead of the training step.
 
     A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
-    the ``views`` have their colours changed as well. All are changed by ``changes``, if there are any.
+    the ``views`` have their colours changed as well. ``changes``, if there are any, are those of the strong
+    views; of all, where none is strong.
     """
 
     def __init__(
@@ -151,9 +152,11 @@ class _Pictures(Dataset[Any]):
                 key_of_view = (self.seed, epoch, shown, number)
                 frame = draw(self.view, key_of_view, image.width, image.height)
                 pixels[position, number] = render(image, frame, size)
-                if number >= self.first_strong:
+                strong = number >= self.first_strong
+                if strong:
                     pixels[position, number] = recoloured(pixels[position, number], key_of_view)
-                if self.changes is not None:
+                # A weak view says what the strong one should say: it stays as it is.
+                if self.changes is not None and (strong or self.first_strong == self.views):
                     pixels[position, number], hidden = self.changes(pixels[position, number], key_of_view)
                     frames[position, number, 5:] = hidden[: known - 5]
                 frames[position, number, :5] = frame

@@ -30,7 +30,10 @@ class Backbone(nn.Module):
     def __init__(self, network: nn.Module, mean: Iterable[float], deviation: Iterable[float]) -> None:
         super().__init__()
         # Channels last: measured ten times as fast for convolutions on a CPU, and what tensor cores want.
-        self.network = network.to(memory_format=torch.channels_last)
+        self.network = network
+        for weight in network.parameters():
+            if weight.ndim == 4:  # all of the network at once would fail where one has five axes
+                weight.data = weight.data.to(memory_format=torch.channels_last)
         # timm gives means and deviations for pixels in 0..1; views are 0..255.
         self.register_buffer("mean", torch.tensor([*mean]).view(1, 3, 1, 1) * 255, persistent=False)
         self.register_buffer("deviation", torch.tensor([*deviation]).view(1, 3, 1, 1) * 255, persistent=False)
@@ -73,7 +76,8 @@ class Backbone(nn.Module):
 
     def _cells(self, features: Tensor) -> Tensor:
         if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
-            tokens = features[:, getattr(self.network, "num_prefix_tokens", 0) :]
+            # Some (XCiT, CaiT, ConViT, VOLO) do not say that theirs begin with a class token.
+            tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
             side = round(tokens.shape[1] ** 0.5)
             return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
         if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
@@ -95,14 +99,10 @@ def make_backbone(
     ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells
     of a convolutional network smaller than its usual 32 pixels. ``own_head`` keeps the network's classifier.
     """
-    import timm
-
     if name == cvt.NAME:
         return _cvt(weights, output_stride, partial_weights, own_head)
     about = known_network(name)
     extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
-    if name.startswith("deit") and "_distilled" in name:
-        extra.pop("global_pool", None)  # it takes no other than its own, which leaves the tokens as they are
     if output_stride is not None:
         extra["output_stride"] = output_stride
     if about is not None and about.fixed_input_size:
@@ -112,7 +112,7 @@ def make_backbone(
             _ask_hub(about)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
-            network = timm.create_model(name, pretrained=weights == PRETRAINED, **extra)
+            network = _created(name, weights == PRETRAINED, extra)
     except (TypeError, AssertionError) as error:  # how timm says that an argument does not fit the network
         if output_stride is None:
             raise
@@ -126,9 +126,38 @@ def make_backbone(
         raise _not_to_be_had(name, error) from error
     config: Any = network.pretrained_cfg
     backbone = Backbone(network, config["mean"], config["std"])
+    if not own_head:
+        _refuse_without_cells(backbone, name, size)
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
     return backbone
+
+
+def _created(name: str, pretrained: bool, extra: dict[str, Any]) -> nn.Module:
+    """The network by timm; those that must pool keep their pooling, which cells do not go through."""
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, **extra)
+    except AssertionError:
+        if "global_pool" not in extra:
+            raise
+    own = {key: value for key, value in extra.items() if key != "global_pool"}
+    return timm.create_model(name, pretrained=pretrained, **own)
+
+
+def _refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
+    """Raise unless a view becomes a grid of cells: some give class tokens alone, or several grids."""
+    try:
+        backbone.grid(size)
+    except Exception as error:  # whatever a network of somebody else raises
+        first = "".join(str(error).strip().splitlines()[:1])
+        own = own_size(name)
+        instead = f", or perhaps --views.size {own}, which it was made for" if size != own else ""
+        raise ConfigError(
+            f"backbone {name!r} gives no grid of cells for views of {size} pixels ({type(error).__name__}: "
+            f"{first}): take another --backbone{instead}"
+        ) from error
 
 
 def _cvt(weights: str, output_stride: int | None, partial_weights: bool, own_head: bool) -> Backbone:

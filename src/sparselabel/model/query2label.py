@@ -87,7 +87,8 @@ class QueryHead(Head):
         memory = cells.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             memory = layer(memory, place)
-        queries = self.query_embed.weight.expand(len(cells), -1, -1)
+        # Not len(): torch.export would take the number of pictures for a constant.
+        queries = self.query_embed.weight.expand(cells.shape[0], -1, -1)
         found, looked = torch.zeros_like(queries), queries
         for layer in self.decoder:
             found, looked = layer(found, queries, memory, place, attention)
@@ -98,21 +99,23 @@ class QueryHead(Head):
 def sine_code(cells: Tensor) -> Tensor:
     """(1, d, h, w) A code of every place: d/2 channels for the row, d/2 for the column, sines and cosines.
 
-    Places are counted from 1 to the last, which is 2π, so that views of any size have the same range.
+    Places are counted from 1 to the last, which is 2π, so that views of any size have the same range. It
+    is computed in float32 or better, then cast: in half precision the angles would be up to a degree off.
     """
     half = cells.shape[1] // 2
-    channels = torch.arange(half, dtype=cells.dtype, device=cells.device)
+    precise = torch.promote_types(cells.dtype, torch.float32)
+    channels = torch.arange(half, dtype=precise, device=cells.device)
     frequencies = TEMPERATURE ** (2 * (channels // 2) / half)
 
     def along(count: int) -> Tensor:
-        places = torch.arange(1, count + 1, dtype=cells.dtype, device=cells.device)
+        places = torch.arange(1, count + 1, dtype=precise, device=cells.device)
         angles = (places / (count + 1e-6) * 2 * math.pi)[:, None] / frequencies
         return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=2).flatten(1)  # (count, half)
 
     height, width = cells.shape[2:]
     down = along(height).T[:, :, None].expand(-1, -1, width)
     across = along(width).T[:, None, :].expand(-1, height, -1)
-    return torch.cat([down, across])[None]
+    return torch.cat([down, across])[None].to(cells.dtype)
 
 
 class _EncoderLayer(nn.Module):

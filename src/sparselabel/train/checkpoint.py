@@ -75,12 +75,12 @@ def save_checkpoint(
         f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
     }
     with _disk(final):
-        _save(tensors, work / f"memory-{fabric.global_rank}.safetensors")
+        save_tensors(tensors, work / f"memory-{fabric.global_rank}.safetensors")
         if fabric.is_global_zero:
-            _save(model, work / "model.safetensors")
-            _save(method.state_dict(), work / "method.safetensors")
+            save_tensors(model, work / "model.safetensors")
+            save_tensors(method.state_dict(), work / "method.safetensors")
             if average is not None:
-                _save(average, work / "average.safetensors")
+                save_tensors(average, work / "average.safetensors")
             torch.save(optimiser, work / "optimiser.pt")
             write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
             for name in ("optimiser.pt", "state.json"):  # by name: other processes are writing in this folder
@@ -119,12 +119,12 @@ class Checkpoint:
 
     def model(self) -> dict[str, Tensor]:
         """The trained weights."""
-        return _load(self.path / "model.safetensors")
+        return load_tensors(self.path / "model.safetensors")
 
     def average(self) -> dict[str, Tensor] | None:
         """The running average of the weights, if one was kept."""
         file = self.path / "average.safetensors"
-        return _load(file) if file.exists() else None
+        return load_tensors(file) if file.exists() else None
 
     def optimiser(self) -> dict[str, Any]:
         """The state of the optimiser, and of loss scaling."""
@@ -135,7 +135,7 @@ class Checkpoint:
 
     def restore_method(self, method: Method, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
-        method.load_state_dict(_load(self.path / "method.safetensors"))
+        method.load_state_dict(load_tensors(self.path / "method.safetensors"))
         for name, memory in method.memories().items():
             state = self._memory_state(name, memory, fabric.global_rank, fabric.world_size)
             if "identity" in state and not (isinstance(memory, RowsInFile) and memory.path.is_file()):
@@ -173,7 +173,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(found[-1]) if found else None
 
 
-def _load(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, mapped: what is read of it counts as memory of the process."""
     with _reading(path):
         return load_file(path)
 
@@ -203,7 +204,8 @@ def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
-def _save(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors to a file; those on a GPU, or not in order, are copied before."""
     save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
     _sync(path)
 

@@ -4,8 +4,9 @@
                     └▶ what is estimated before training: K from features, a prior by a run of its own
 
 Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimiser's
-state, so the most memory is that of the second. What the method remembers of every picture is made as in a
-run if it belongs in RAM; of what belongs in files only the size is told.
+state, so the most memory of steps is that of the second. Then weights are written to the temporary folder and
+read back, as a run does with its best epoch: for large models that is the peak. What the method remembers of
+every picture is made as in a run if it belongs in RAM; of what belongs in files only the size is told.
 """
 
 import time
@@ -32,6 +33,7 @@ from sparselabel.model.output import Output
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
+from sparselabel.train.checkpoint import load_tensors, save_tensors
 from sparselabel.train.cost import forget_peak, peak_memory
 from sparselabel.train.expected import is_estimated, seconds_to_estimate
 from sparselabel.train.first_inputs import FirstInputs, timed, wait
@@ -84,6 +86,8 @@ def dry_run(
         tell_method(trial, config, data, there, fabric, machine, inputs)
         files = sum(memory.bytes for memory in files_of(trial))
         ram, disk = available_memory(), free_disk(out)
+        forget_peak()
+        taken = peak_memory()
         rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
         method = trial
         if files:
@@ -103,6 +107,7 @@ def dry_run(
                 stage = session.stage(name, first, None)
                 seconds = _steps(session, stage, rows, bar.advance)
                 scoring = _scoring(session, stage, machine.workers)
+                unmeasured = _write_and_load(session, stage)
             phases.append(
                 PhaseCost(
                     name,
@@ -112,7 +117,7 @@ def dry_run(
                     seconds,
                     _scored_in_epoch(session),
                     scoring,
-                    peak_memory(),
+                    peak_memory() + unmeasured,
                     _gpu_peak(fabric.device),
                     _checkpoint(session, stage),
                 )
@@ -131,6 +136,7 @@ def dry_run(
             estimating,
             0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
             0 if prior is None else prior.disk,
+            taken,
         )
 
 
@@ -218,6 +224,22 @@ def _scoring(session: Session, stage: Stage, workers: int) -> float:
     return timed(feed, len(train), session.fabric, 0 if stored else workers, model)[0]
 
 
+def _write_and_load(session: Session, stage: Stage) -> int:
+    """Write the weights and load them, as those of the best epoch; returns bytes of RAM that were not taken.
+
+    That is none, but where the temporary folder has no room: then a copy to write, and the file read back.
+    """
+    weights = weights_of(stage.judged, stage.name == "head")
+    size = _bytes(weights)
+    if free_disk(session.run.path) < 2 * size:
+        return 2 * size
+    file = session.run.path / "weights.safetensors"
+    save_tensors(weights, file)
+    session.learner.load(load_tensors(file))
+    file.unlink()
+    return 0
+
+
 def _scored_in_epoch(session: Session) -> int:
     """Pictures that a process scores around every epoch: validation, and what a method wants to look over."""
     looked_over = len(session.data.train) * session.needs.survey
@@ -256,4 +278,5 @@ def _gpu_size(device: torch.device) -> int:
 
 
 def _gpu_peak(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    """What torch has reserved at the most: other programs cannot have it, used or not."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0

@@ -55,6 +55,17 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
             f"{config.method} compares two fresh views of a picture, and stored features are of one that "
             "never changes: leave --frozen out"
         )
+    views = config.views
+    asked = [
+        f"--views.{name} {value:g}"
+        for name, value in (("rand-augment", views.rand_augment), ("cutout", views.cutout))
+        if value
+    ]
+    if asked and not config.full.epochs:
+        raise ConfigError(
+            f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
+            "which never change: take 0, or train on pictures (--full.epochs, or without --frozen)"
+        )
     if config.classifier == "token":
         raise ConfigError(
             "--frozen stores features of cells, but --classifier token reads the class token: leave --frozen "

@@ -37,7 +37,8 @@ class RunCost:
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
     ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
     ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
-    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free).
+    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
+    when free RAM was looked at, the process already had ``ram_taken``.
     """
 
     phases: tuple[PhaseCost, ...]
@@ -53,6 +54,7 @@ class RunCost:
     expected_time: float = 0.0
     prior_time: float = 0.0
     prior_disk: int = 0
+    ram_taken: int = 0
 
     @property
     def seconds(self) -> float:
@@ -65,6 +67,11 @@ class RunCost:
     def ram(self) -> int:
         """Bytes of RAM at the peak, of one process without its loaders."""
         return max(phase.ram for phase in self.phases) + self.features_in_ram
+
+    @property
+    def ram_short(self) -> bool:
+        """Whether that is more than the process may have."""
+        return self.ram > self.ram_taken + self.ram_there
 
     @property
     def gpu(self) -> int:

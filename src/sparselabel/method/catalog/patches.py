@@ -118,7 +118,8 @@ def with_fixmatch(
     weak view's score is above τ₊ (``sure_positive``) or below τ₋ (``sure_negative``), the strong view's
     cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. P2 says
     neither its values (.9, .1 and 1 are ours) nor whether it was kept to pictures without labels; here it is
-    for every unknown label. Cutout, which FixMatch has too, would hide what was labelled: left out (ours).
+    for every unknown label. Cutout, which FixMatch has too, would hide what was labelled: left out (ours),
+    unless --views.cutout asks for it; that and --views.rand-augment are for the strong view alone.
     """
     return with_term(method, "strong", ConfidentViews(sure_positive, sure_negative, strong_weight))
 
