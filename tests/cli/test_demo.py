@@ -3,10 +3,37 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from sparselabel.cli import demo
+from sparselabel.data.scenes import make_scene
+from sparselabel.model.backbone import make_backbone
 from tests.cli.conftest import Command
+
+
+def test_its_network_knows_something() -> None:
+    """The weights fit the whole network, and tell classes apart that it was never told of here."""
+    tensors = load_file(demo.WEIGHTS)
+    assert {value.dtype for value in tensors.values()} == {torch.float16, torch.int64}
+    assert demo.WEIGHTS.stat().st_size < 2**20
+    made = {
+        weights: make_backbone("test_resnet", weights, size=64, output_stride=16).eval()
+        for weights in (str(demo.WEIGHTS), "none")
+    }
+    drawn = [make_scene(901, index, 64, alone=True) for index in range(240)]
+    views = torch.stack([torch.from_numpy(scene.image).permute(2, 0, 1) for scene in drawn])
+    classes = np.array([int(scene.classes[0]) for scene in drawn])
+    right = {}
+    for weights, backbone in made.items():
+        with torch.no_grad():
+            features = torch.nn.functional.normalize(backbone(views).mean(dim=(2, 3))).numpy()
+        nearest = (features[120:] @ features[:120].T).argmax(axis=1)
+        right[weights] = float((classes[:120][nearest] == classes[120:]).mean())
+    assert right[str(demo.WEIGHTS)] > 0.8
+    assert right["none"] < 0.5
 
 
 @pytest.mark.filterwarnings(
@@ -15,7 +42,8 @@ from tests.cli.conftest import Command
 def test_the_whole_way(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PICTURES", 60)
     monkeypatch.setattr(demo, "TESTED", 30)
-    monkeypatch.setattr(demo, "CONFIG", replace(demo.CONFIG, full=replace(demo.CONFIG.full, epochs=1)))
+    short = {"head": replace(demo.CONFIG.head, epochs=1), "full": replace(demo.CONFIG.full, epochs=1)}
+    monkeypatch.setattr(demo, "CONFIG", replace(demo.CONFIG, **short))
     done = command("demo", "--out", "shown")
     assert done == 0
     for method in demo.METHODS:

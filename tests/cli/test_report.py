@@ -80,7 +80,7 @@ def test_pictures_that_have_moved(command: Command, trained: Path, tmp_path: Pat
     done = command("report", run, "--data", data, "--workers", 0)
     assert done == 0
     assert "left out:" in done.out
-    assert "cannot be read as a picture" in done.out
+    assert "is gone (No such file): bring it back" in done.out
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Without heat maps:" in page
     assert "They could not be looked for:" in page

@@ -162,7 +162,7 @@ def test_a_picture_that_vanished_is_named(tmp_path: Path, workers: int) -> None:
     assert next(batches).rows.tolist() == [0]
     # The message alone, without the traceback of a worker.
     with pytest.raises(
-        DataError, match=r"^\S+/002.jpg is gone: bring it back, or prepare the data again without it\Z"
+        DataError, match=r"^\S+/002.jpg is gone \(No such file\): bring it back, or prepare data without it\Z"
     ):
         next(batches)
     assert [batch.rows.tolist() for batch in feed(rows([3], [1]), 1)] == [[3], [1]]  # the others are fine

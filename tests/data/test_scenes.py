@@ -186,6 +186,21 @@ def test_other_settings_and_other_pictures_are_refused(tmp_path: Path) -> None:
         make(tmp_path / "c", train=2, test=1)
 
 
+def test_one_large_thing_alone(tmp_path: Path) -> None:
+    drawn = [make_scene(5, index, 48, alone=True) for index in range(240)]
+    assert {int(scene.labels.sum()) for scene in drawn} == {1}
+    assert {len(scene.classes) for scene in drawn} == {1}
+    often = np.sum([scene.labels for scene in drawn], axis=0)
+    assert (often >= 8).all()  # 20 of each are to be expected, also of what is rare in scenes
+    areas = [float(scene.sizes.prod()) for scene in drawn]
+    among = [area for index in range(60) for area in make_scene(5, index, 48).sizes.prod(axis=1).tolist()]
+    assert 1.5 < np.median(areas) / np.median(among) < 4
+    made = make(tmp_path, train=3, test=1, size=48, seed=5, alone=True)
+    assert made.splits["train"].labels.values.tolist() == [scene.labels.tolist() for scene in drawn[:3]]
+    with pytest.raises(DataError, match=r"other settings \(alone True not None\)"):
+        make(tmp_path, train=3, test=1, size=48, seed=5)
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(DataError, match="must be 32 to 4096 pixels wide, not 16: take a larger size"):
         make_scene(0, 0, 16)

@@ -14,15 +14,15 @@ from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, Train
 
 METHODS = ("bce", "an", "en", "en+cl", "en+scl")
 PICTURES, TESTED = 2000, 800
+WEIGHTS = Path(__file__).with_name("demo.safetensors")
+"""Of a network that has learnt to name single drawn things (``python -m benchmarks.demo_weights``)."""
 CONFIG = TrainConfig(
     backbone="test_resnet",
-    weights="none",
+    weights=str(WEIGHTS),
     output_stride=16,  # 4 × 4 cells
     views=Views(size=64, smallest_crop=0.5),
-    head=HeadPhase(epochs=0),
-    full=FullPhase(
-        epochs=8, learning_rate=1e-2, batch=32, optimiser="adamw", weight_decay=0.02, schedule="one-cycle"
-    ),
+    head=HeadPhase(epochs=2, learning_rate=1e-2, batch=32),
+    full=FullPhase(epochs=5, learning_rate=1e-3, batch=32, optimiser="adamw", weight_decay=0.02),
 )
 
 

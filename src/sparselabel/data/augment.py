@@ -184,7 +184,9 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
     except MemoryError:
         raise
     except FileNotFoundError as error:
-        raise DataError(f"{path} is gone: bring it back, or prepare the data again without it") from error
+        raise DataError(
+            f"{path} is gone (No such file): bring it back, or prepare data without it"
+        ) from error
     except Exception as error:  # decoders raise whatever they like on a broken file
         reason = str(error) or type(error).__name__
         raise DataError(f"{path} cannot be read as a picture: {reason}; mend it or leave it out") from error

@@ -57,14 +57,17 @@ class Scene:
     sizes: Floats
 
 
-def make_scene(seed: int, index: int, size: int = 96, split: str = "train") -> Scene:
-    """Picture ``index`` of a split: depends on the arguments alone, and shows the same at every size."""
+def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alone: bool = False) -> Scene:
+    """Picture ``index`` of a split: depends on the arguments alone, and shows the same at every size.
+
+    With ``alone`` it shows one large thing, as pictures do that networks are pretrained on.
+    """
     if split not in _STREAMS:
         raise DataError(f"scenes have no split {split!r}: {nearest(split, _STREAMS)}")
     _refuse_size(size)
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS[split], index))
     rng = np.random.Generator(np.random.PCG64(sequence))
-    scene = plan(rng)
+    scene = plan(rng, alone)
     canvas = Canvas(backdrop(scene, rng, size))
     painted = np.zeros((size, size), dtype=np.uint8)
     kinds, pixels = [-1], [0]  # number 0: the background and what decorates it
@@ -110,11 +113,12 @@ def make(
     test: int = 1000,
     size: int = 96,
     seed: int = 0,
+    alone: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Source:
     """Write scenes into a folder, or take those of the same settings that are there already.
 
-    ``progress`` is told how many more pictures are done.
+    ``alone`` draws one large thing in each; ``progress`` is told how many more pictures are done.
     """
     folder = Path(folder)
     counts = {"train": train, "test": test}
@@ -124,6 +128,8 @@ def make(
         raise DataError(f"the seed of scenes must not be negative, but is {seed}")
     _refuse_size(size)
     settings = {"version": _VERSION, **counts, "size": size, "seed": seed, "classes": list(CLASSES)}
+    if alone:
+        settings |= {"alone": True}
     if not _is_complete(folder, settings, counts):
         note = folder / "scenes.json"
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +137,7 @@ def make(
 
         def scenes(split: str) -> Iterator[Scene]:
             for index in range(counts[split]):
-                yield make_scene(seed, index, size, split)
+                yield make_scene(seed, index, size, split, alone)
                 if progress is not None:  # we are here again when the picture has been written
                     progress(1)
 
@@ -167,9 +173,9 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
         raise DataError(f"{note} is damaged ({error}): delete the folder or choose another one") from error
     if found != settings:
         other = [
-            f"{key} {found.get(key)} not {value}"
-            for key, value in settings.items()
-            if found.get(key) != value
+            f"{key} {found.get(key)} not {settings.get(key)}"
+            for key in settings | found
+            if found.get(key) != settings.get(key)
         ]
         raise DataError(
             f"{folder} has scenes of other settings ({', '.join(other)}): delete it or choose another folder"

@@ -115,6 +115,8 @@ THEMES: dict[str, Theme] = {
     ),
 }
 _ANYWHERE = 0.015  # any class may turn up in any theme
+ALONE = 1.5
+"""How much larger a thing is that has a picture for itself."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ class Plan:
     items: tuple[Item, ...]  # back to front
 
 
-def plan(rng: Random) -> Plan:
-    """Draw a theme, its colours and the things in it."""
+def plan(rng: Random, alone: bool = False) -> Plan:
+    """Draw a theme, its colours and the things in it, or one large thing ``alone``, any class as often."""
     shares = np.cumsum([theme.share for theme in THEMES.values()])
     name = list(THEMES)[int(np.searchsorted(shares, rng.random() * shares[-1]))]
     theme = THEMES[name]
@@ -151,7 +153,11 @@ def plan(rng: Random) -> Plan:
     dark = name == "night"
     haze = mixed(bottom, ground, 0.3)
     light = Light(theme.tint, haze, 0.2 if dark else 0.28, (side * rng.uniform(0.05, 0.14), -0.12))
-    items = [item for number in _chosen(rng, theme) for item in _group(rng, number, name, horizon)]
+    if alone:
+        number = int(rng.integers(len(KINDS)))
+        items = _group(rng, number, name, horizon, most=1, larger=ALONE)
+    else:
+        items = [item for number in _chosen(rng, theme) for item in _group(rng, number, name, horizon)]
     items += _decoration(rng, name, horizon, ground)
     items.sort(key=lambda item: item.depth)
     return Plan(name, horizon, (top, bottom), ground, light, tuple(items))
@@ -165,16 +171,18 @@ def _chosen(rng: Random, theme: Theme) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _group(rng: Random, number: int, theme: str, horizon: float) -> list[Item]:
+def _group(
+    rng: Random, number: int, theme: str, horizon: float, most: int | None = None, larger: float = 1.0
+) -> list[Item]:
     """One or more things of a class, each at its place."""
     kind = KINDS[list(KINDS)[number]]
-    count = 1
-    while count < kind.most and rng.random() < 0.38:
+    count, most = 1, most or kind.most
+    while count < most and rng.random() < 0.38:
         count += 1
     items: list[Item] = []
     for _ in range(count):
         near = rng.random() ** 1.3
-        side = kind.small + (kind.large - kind.small) * near
+        side = larger * (kind.small + (kind.large - kind.small) * near)
         turn = rng.uniform(-kind.turn, kind.turn)
         haze = 0.42 * (1 - near) * rng.random()
         x = rng.uniform(0.06 + side * 0.2, 0.94 - side * 0.2)
