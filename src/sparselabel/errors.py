@@ -19,6 +19,9 @@ MAKE_ROOM = "make room on the disk, then go on with --resume, or take a folder o
 """What to do when the disk is full, wherever it is noticed."""
 
 
+NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
+
+
 class SparselabelError(Exception):
     """Anything that sparselabel itself raises."""
 
@@ -58,6 +61,15 @@ def listing(items: Iterable[object], most: int = 10) -> str:
 def counted(number: int, thing: str) -> str:
     """How many there are of a thing: 1 picture, 2,000 pictures."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, whatever else an error may look like."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
+        or NO_MEMORY in str(error)
+    )
 
 
 def numpy_said(error: Exception) -> str:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparselabel.errors import ConfigError, ModelError
-from sparselabel.model.backbone import make_backbone
+from sparselabel.model.backbone import Backbone, make_backbone, refuse_without_cells
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,19 @@ def test_a_network_without_one_grid_of_cells(name: str, size: int, way_out: str)
     said = (
         rf"^backbone '{name}' gives no grid of cells for views of {size} pixels \(\w+Error: .*\): {way_out}$"
     )
+    made = make_backbone(name, "none", size=size)
     with pytest.raises(ConfigError, match=said):
-        make_backbone(name, "none", size=size)
+        refuse_without_cells(made, name, size)
+
+
+def test_too_little_memory_is_not_the_backbones_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def grid(self: Backbone, size: int) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    made = make_backbone("test_resnet", "none", size=64)
+    monkeypatch.setattr(Backbone, "grid", grid)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        refuse_without_cells(made, "test_resnet", 64)
 
 
 def test_weights_of_a_file(tmp_path: Path) -> None:

@@ -333,6 +333,14 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
         (newest / "optimiser.pt").write_bytes(damaged)
         with pytest.raises(RunError, match=r"optimiser\.pt is damaged .* remove the folder .*0002, and"):
             Checkpoint(newest).optimiser()
+    with pytest.MonkeyPatch.context() as patch:  # too little memory does not make a checkpoint damaged
+
+        def full(*_: object, **__: object) -> None:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+        patch.setattr(torch, "load", full)
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            Checkpoint(newest).optimiser()
     for damaged in (b"", b"\xff\xfe", b"[]", b"{}", b'{"processes": 1, "epoch": 2}'):
         (newest / "state.json").write_bytes(damaged)
         with pytest.raises(RunError, match=r"state\.json .*: remove the folder .*0002, and --resume"):

@@ -34,7 +34,7 @@ from sparselabel.cli import (
 from sparselabel.cli.given import note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp
 from sparselabel.cli.usage import explained
-from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError
+from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError, is_out_of_memory
 
 app = App(
     name="sparselabel",
@@ -75,7 +75,6 @@ app.command(doctor.doctor)
 GIVE_AGAIN = "make room on the disk and give the command again, with --resume where it has that"
 
 
-NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
 LESS_MEMORY = (
     "take smaller views (--views.size) or batches, or train in parts (--full.accumulate, docs/training.md)"
 )
@@ -104,7 +103,7 @@ def main() -> None:
         _say("error", f"{where} {what}: {error.strerror}; {hint}")
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and NO_MEMORY not in str(error):
+        if not is_out_of_memory(error):
             raise
         _say("error", f"this needs more memory than there is ({_sentence(error)}): {LESS_MEMORY}")
         sys.exit(1)

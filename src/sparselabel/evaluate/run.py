@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.feed import PictureFeed
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, RunError, is_out_of_memory
 from sparselabel.evaluate.decided import decided_measures
 from sparselabel.evaluate.decisions import decisions_of, has_decisions
 from sparselabel.evaluate.located import Located, Places
@@ -102,7 +102,10 @@ def load_classifier(run: RunFolder) -> Classifier:
         classifier = Classifier(backbone, head)
         classifier.load_state_dict(weights)
     except (SafetensorError, RuntimeError, KeyError) as error:
-        raise RunError(f"{run.model_file} is damaged ({error}): train it again with --force") from error
+        if is_out_of_memory(error):
+            raise
+        said = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
+        raise RunError(f"{run.model_file} is damaged ({said}): train it again with --force") from error
     return classifier
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from sparselabel.errors import DataError
-from sparselabel.method.answered import asked_at_random, from_answers
+from sparselabel.method.answered import from_answers, random_answers
 from sparselabel.method.class_counts import DRAWS, SPREAD, ClassCounts, Floats, annotated_positives, bounded
 from sparselabel.method.label_sets import LARGEST, Beliefs, Observations, fit, start
 
@@ -45,9 +45,11 @@ EMPTY_PICTURES = "it assumes that every picture has a class"
 
 
 def needs_features(observed: Labels) -> bool:
-    """Whether labels alone do not tell: hardly a picture has more than one, and it was not asked for."""
-    if not (observed == UNKNOWN).any() or asked_at_random(observed):
-        return False
+    """Whether labels alone do not tell: hardly a picture has more than one, and they are no answers."""
+    return bool((observed == UNKNOWN).any()) and random_answers(observed) is None and _mostly_single(observed)
+
+
+def _mostly_single(observed: Labels) -> bool:
     numbers = (observed == POSITIVE).sum(1)
     return bool((numbers == 1).sum() >= MOSTLY_SINGLE * (numbers > 0).sum())
 
@@ -57,9 +59,10 @@ def estimate_positives(
 ) -> ClassCounts:
     """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
     annotated = annotated_positives(observed)
-    if asked_at_random(observed):
-        return from_answers(observed, classes)
-    if not needs_features(observed):
+    answers = random_answers(observed)
+    if answers is not None:
+        return from_answers(answers, observed, classes)
+    if not (observed == UNKNOWN).any() or not _mostly_single(observed):
         return _from_numbers(observed, annotated, classes, seed)
     if features is None:
         raise DataError("with one positive a picture, expected positives need the pictures' features")

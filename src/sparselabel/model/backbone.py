@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import ConfigError, ModelError, listing
+from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing
 from sparselabel.model import cvt
 from sparselabel.model.weights import load_weights
 
@@ -126,8 +126,6 @@ def make_backbone(
         raise _not_to_be_had(name, error) from error
     config: Any = network.pretrained_cfg
     backbone = Backbone(network, config["mean"], config["std"])
-    if not own_head:
-        _refuse_without_cells(backbone, name, size)
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
     return backbone
@@ -146,11 +144,13 @@ def _created(name: str, pretrained: bool, extra: dict[str, Any]) -> nn.Module:
     return timm.create_model(name, pretrained=pretrained, **own)
 
 
-def _refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
+def refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
     """Raise unless a view becomes a grid of cells: some give class tokens alone, or several grids."""
     try:
         backbone.grid(size)
     except Exception as error:  # whatever a network of somebody else raises
+        if is_out_of_memory(error):
+            raise
         first = "".join(str(error).strip().splitlines()[:1])
         own = own_size(name)
         instead = f", or perhaps --views.size {own}, which it was made for" if size != own else ""

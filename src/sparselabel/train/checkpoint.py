@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparselabel.errors import MAKE_ROOM, ResourceError, RunError
+from sparselabel.errors import MAKE_ROOM, ResourceError, RunError, is_out_of_memory
 from sparselabel.json_file import read_json, write_json
 from sparselabel.method.base import Method
 from sparselabel.method.layout import Memory
@@ -186,6 +186,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     # torch raises what its unpickler meets in a damaged file: EOFError, IndexError, RuntimeError, ...
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         fault = "is missing" if not path.exists() else f"is damaged ({str(error).partition(chr(10))[0]})"
         raise RunError(f"{path} {fault}: {_way_out(path.parent)}") from error
 

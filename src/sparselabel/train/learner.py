@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sparselabel.config import Query, TrainConfig
 from sparselabel.errors import ConfigError, DataWarning
-from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone
+from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone, refuse_without_cells
 from sparselabel.model.classifier import HEAD, Classifier, Head
 from sparselabel.model.freezing import frozen_parts, recompute
 from sparselabel.model.heads import check_head, make_head
@@ -36,13 +36,16 @@ class Learner:
     def backbone(self) -> Backbone:
         """The backbone, with its weights."""
         torch.manual_seed(self.config.seed)
-        return make_backbone(
-            self.config.backbone,
-            self.config.weights,
-            size=self.config.views.size,
-            output_stride=self.config.output_stride,
-            partial_weights=self.config.partial_weights,
+        config = self.config
+        made = make_backbone(
+            config.backbone,
+            config.weights,
+            size=config.views.size,
+            output_stride=config.output_stride,
+            partial_weights=config.partial_weights,
         )
+        refuse_without_cells(made, config.backbone, config.views.size)
+        return made
 
     @cached_property
     def head(self) -> Head:
