@@ -18,6 +18,7 @@ from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparat
 from sparselabel.data import scenes
 from sparselabel.data.prepare import prepare
 from sparselabel.train.run import train_run
+from sparselabel.whole_file import whole
 
 PICTURES, TESTED, SEED = 5000, 500, 77
 LEARNING = FullPhase(
@@ -37,7 +38,9 @@ def teach(folder: Path) -> float:
         for name, value in load_file(folder / "run" / "model.safetensors").items()
         if name.startswith(PREFIX)
     }
-    save_file(network, WEIGHTS)
+    with whole(WEIGHTS) as partial:
+        save_file(network, partial)
+    WEIGHTS.chmod(0o644)  # safetensors makes files for their owner alone
     return float(result["test"]["value"])
 
 

@@ -92,7 +92,8 @@ def test_the_same_number_of_random_questions_a_picture_and_complete_pictures() -
         some = random.argsort()[:3]
         three[row, some] = truth[row, some]
     complete = np.where(np.arange(1500)[:, None] % 10 == 0, truth, UNKNOWN).astype(np.int8)
-    exclusive = np.eye(20, dtype=np.int8)[np.random.default_rng(3).integers(0, 20, 1500)]
+    classes = np.random.default_rng(3).choice(20, 1500, p=np.arange(1, 21) / 210)
+    exclusive = np.eye(20, dtype=np.int8)[classes]
     for observed, real in (
         (three, truth.sum() / 1500),
         (complete, truth[::10].sum() / 150),
@@ -137,7 +138,18 @@ def test_a_chosen_positive_and_some_negatives_are_no_answers(
 @pytest.mark.parametrize(("positives", "negatives"), [(50, 50), (30, 60), (10, 90)])
 def test_so_many_of_every_class_are_no_answers(positives: int, negatives: int) -> None:
     truth = made_up(2000, 20, 2.1)
-    assert random_answers(keep_per_class(truth, positives, negatives, seed=0)) is None
+    observed = keep_per_class(truth, positives, negatives, seed=0)
+    assert random_answers(observed) is None
+    for seed in range(10):  # and of a part of the pictures, in which numbers are no longer the same
+        rows = np.random.default_rng(seed).permutation(2000)[:1600]
+        assert random_answers(observed[rows]) is None
+
+
+def test_an_estimate_from_numbers_of_chosen_labels_is_not_trusted() -> None:
+    observed = keep_per_class(made_up(2000, 20, 2.1), 50, 50, seed=0)
+    found = estimate_positives(None, observed, names(observed))
+    assert not found.trusted
+    assert found.why.startswith("labels say no, too, but do not look like answers to random questions")
 
 
 def test_what_says_nothing_but_yes_or_everything() -> None:

@@ -80,7 +80,7 @@ def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
         seeds = sum(key.startswith("test_") for key in rows[0])
         words = [f"{row['test']} ± {row['spread']} ({seeds} seeds)" for row in rows]
         return [
-            (own, Value(row["method"], "", float(row["test"]), said))
+            (own, Value(row["method"], _preset(row), float(row["test"]), said))
             for own, row, said in zip(titles, rows, words, strict=True)
         ]
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -93,6 +93,10 @@ def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
         for (own, method), settings in found.items()
         for weight, tests in settings.items()
     ]
+
+
+def _preset(row: Mapping[str, str]) -> str:
+    return f"preset {row['preset']}" if row.get("preset") else ""
 
 
 def _value(method: str, setting: str, tests: list[float], each: str) -> Value:

@@ -1,9 +1,9 @@
 """K from answers: where labels, yes or no, answer random questions, the share of yes tells it.
 
 Nobody says whether questions were random. Labels that were chosen by what is in the pictures show it in one
-of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; most classes
-have the very same numbers of yes and of no; pictures with more answers have more yes among them; or pictures
-have more nearly the same number of yes than chance would have it.
+of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes
+have the same share of yes, though classes are never all as frequent; pictures with more answers have more yes
+among them; or pictures have more nearly the same number of yes than chance would have it.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,9 @@ from sparselabel.method.class_counts import (
 SURPRISE = 5.0  # standard deviations beyond which chance is no explanation
 UNEVEN, DEPENDENT = 0.05, 0.1
 """What is too little to matter: differences between classes, and correlations, which many pictures show."""
+DIFFERENT = 3.0  # standard deviations from which shares of yes differ
+SOME_CLASSES, SOME_YES = 5, 5.0
+"""Classes, and yes of each, from which it shows whether shares differ."""
 LEAST_SPREAD = 0.5
 """Of the numbers of yes, as a share of what independent answers would have."""
 POOLED_ANSWERS = 20.0
@@ -99,7 +102,7 @@ def _chosen(found: Answers, pictures: int) -> bool:
     answers, surplus = found.answers[some].astype(np.float64), found.surplus[some]
     return (
         _uneven(found.asked, pictures)
-        or _all_alike(found.yes, found.asked)
+        or _balanced(found)
         or _dependent(answers, surplus)
         or _too_alike(answers, surplus, float(found.variance[some].sum()), len(found.asked))
     )
@@ -111,14 +114,22 @@ def _uneven(asked: Counts, pictures: int) -> bool:
     if freedom < 1 or asked.std() <= UNEVEN * asked.mean():
         return False
     square = float(np.square(asked - asked.mean()).sum() / (pictures * share * (1 - share)))
-    middle = 2 / (9 * freedom)  # Wilson and Hilferty: the cube root of χ² is nearly normal
-    return bool(((square / freedom) ** (1 / 3) - (1 - middle)) / np.sqrt(middle) > SURPRISE)
+    return _surprise(square, freedom) > SURPRISE
 
 
-def _all_alike(yes: Counts, asked: Counts) -> bool:
-    """Whether most classes have the same numbers of yes and no: so many of each were looked for."""
-    _, often = np.unique(np.stack([yes, asked]), axis=1, return_counts=True)
-    return bool(len(yes) > 1 and often.max() > len(yes) / 2 and yes.max() > 1)
+def _balanced(found: Answers) -> bool:
+    """Whether all classes have the same share of yes, as if so many of each had been looked for."""
+    if len(found.yes) < SOME_CLASSES or found.yes.mean() < SOME_YES:
+        return False
+    pooled = found.yes.sum() / found.asked.sum()
+    square = float((found.asked * np.square(found.shares - pooled)).sum() / (pooled * (1 - pooled)))
+    return _surprise(square, len(found.yes) - 1) < DIFFERENT
+
+
+def _surprise(square: float, freedom: int) -> float:
+    """How many standard deviations χ² is above its mean (Wilson and Hilferty: its cube root is normal)."""
+    middle = 2 / (9 * freedom)
+    return float(((square / freedom) ** (1 / 3) - (1 - middle)) / np.sqrt(middle))
 
 
 def _dependent(answers: Floats, surplus: Floats) -> bool:

@@ -225,6 +225,8 @@ def _from_numbers(
             expected, np.stack(repeats), observed, annotated, classes, [], 0.0, "all labels are known"
         )
     doubts = []
+    if (observed == NEGATIVE).any():
+        doubts.append("labels say no, too, but do not look like answers to random questions")
     if not found:
         doubts.append("no share of kept labels explains how many pictures have none, one and more labels")
     most, at_most = int(numbers.max()), float((numbers == numbers.max()).mean())
