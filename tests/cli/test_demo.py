@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from benchmarks import demo_weights
 from sparselabel.cli import demo
 from sparselabel.data.scenes import make_scene
 from sparselabel.model.backbone import make_backbone
@@ -54,3 +55,16 @@ def test_the_whole_way(command: Command, monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(f">{method}<" in page for method in demo.METHODS)
     lines = Path("shown/table.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == list(demo.METHODS)
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_how_its_network_was_taught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(demo_weights, "PICTURES", 40)
+    monkeypatch.setattr(demo_weights, "TESTED", 20)
+    monkeypatch.setattr(demo_weights, "LEARNING", replace(demo_weights.LEARNING, epochs=1))
+    monkeypatch.setattr(demo_weights, "WEIGHTS", tmp_path / "taught.safetensors")
+    assert 0 < demo_weights.teach(tmp_path) < 1
+    ours, new = load_file(demo.WEIGHTS), load_file(tmp_path / "taught.safetensors")
+    assert {name: (value.shape, value.dtype) for name, value in new.items()} == {
+        name: (value.shape, value.dtype) for name, value in ours.items()
+    }
