@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparselabel.cli.method_results import INDEXED, Measured, Value, best_of, measured
+from sparselabel.cli.method_results import BOOSTED, INDEXED, Measured, Value, best_of, measured
 from sparselabel.cli.methods import PAPERS, needs_of
 
 HEADER = (
@@ -193,7 +193,7 @@ def _results(name: str, measured: Measured) -> str:
         if (best := best_of(values)) is not None and best.method not in beside:
             beside[best.method] = f"best {best.named} {best.mean:.2f}"
         for value in values:
-            if _is_of(value.method, name):
+            if _is_of(value.method, name) or (name == HEAD and BOOSTED in title):
                 others = ", ".join(words for other, words in beside.items() if other != value.method)
                 rows.append(f"| {title} | {value.named} | {value.words} | {others} |")
     if not rows:
