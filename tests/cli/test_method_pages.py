@@ -63,6 +63,7 @@ def test_the_index_has_a_number_wherever_a_page_has_one(made: dict[str, str]) ->
         assert any(sign.isdigit() for sign in numbers) == measured, line
     assert " | 79.89 | " in lines["bce-ls"]
     assert "| `en+cl` 78.10 |" in lines["+cl"]
+    assert "| `en` 78.28 |" in lines["boostlu"]
 
 
 def test_boostlu_is_no_method_but_has_a_page(made: dict[str, str]) -> None:

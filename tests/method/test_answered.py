@@ -18,7 +18,8 @@ def made_up(pictures: int, classes: int, k: float, empty: float = 0.0, seed: int
     rates = np.geomspace(0.05, 1, classes)
     truth = random.random((pictures, classes)) < rates * k / rates.sum()
     truth[random.random(pictures) < empty] = False
-    return truth.astype(np.int8)
+    labels: Labels = truth.astype(np.int8)
+    return labels
 
 
 def asked(truth: Labels, share: float, seed: int = 0) -> Labels:

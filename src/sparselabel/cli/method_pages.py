@@ -219,7 +219,7 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     rows = []
     for name, factory in parts.items():
         first = " ".join((inspect.getdoc(factory) or "").split("\n\n")[0].split())
-        own = " | ".join(_in_short(name, values) for values in columns.values())
+        own = " | ".join(_in_short(name, title, values) for title, values in columns.items())
         rows.append(f"| [`{name}`]({file_name(name)}.md) | {first} | {own} |")
     symbols = " ".join((formulas.__doc__ or "").split("\n\n")[1].split())
     combine = "\n".join(line.rstrip() for line in how_they_combine().splitlines())
@@ -234,8 +234,11 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     )  # fmt: skip
 
 
-def _in_short(name: str, values: Sequence[Value]) -> str:
-    """The test mAP of a method, or else of the first combination with it, which is named."""
+def _in_short(name: str, title: str, values: Sequence[Value]) -> str:
+    """The test mAP of a method, or else of the first combination with it, which is named; of a head, the best."""
+    if name == HEAD:
+        best = best_of(values) if BOOSTED in title else None
+        return f"{best.named} {best.mean:.2f}" if best is not None else ""
     of = next((value.method for value in values if value.method == name), None)
     other = of or next((value.method for value in values if _is_of(value.method, name)), None)
     found = ", ".join(

@@ -137,7 +137,7 @@ def _dependent(answers: Floats, surplus: Floats) -> bool:
     if answers.std() == 0 or surplus.std() == 0:
         return False
     correlation = abs(float(np.corrcoef(answers, surplus)[0, 1]))
-    return correlation > max(DEPENDENT, SURPRISE / np.sqrt(len(answers)))
+    return correlation > max(DEPENDENT, SURPRISE / float(np.sqrt(len(answers))))
 
 
 def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) -> bool:
