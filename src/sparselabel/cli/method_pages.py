@@ -235,7 +235,7 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
 
 
 def _in_short(name: str, title: str, values: Sequence[Value]) -> str:
-    """The test mAP of a method, or else of the first combination with it, which is named; of a head, the best."""
+    """The test mAP of a method, or of the first combination with it, which is named; of a head the best."""
     if name == HEAD:
         best = best_of(values) if BOOSTED in title else None
         return f"{best.named} {best.mean:.2f}" if best is not None else ""
