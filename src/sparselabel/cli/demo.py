@@ -31,7 +31,7 @@ def demo(
 ) -> None:
     """Draw pictures, hide all labels but one each, train five methods on that and compare them.
 
-    About four minutes on two cores. Stopped, it goes on where it was.
+    About two minutes on two cores. Stopped, it goes on where it was.
 
     Example: `sparselabel demo --out demo`
 
