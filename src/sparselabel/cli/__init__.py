@@ -111,7 +111,7 @@ def main() -> None:
 
 def _sentence(error: Exception) -> str:
     """What was asked for, without the place in the source."""
-    return str(error).partition("\n")[0].rpartition("Cpu: ")[2].rpartition("] ")[2] or type(error).__name__
+    return str(error).partition("\n")[0].rpartition("] ")[2] or type(error).__name__
 
 
 def _name_for_users(file: object) -> str:
