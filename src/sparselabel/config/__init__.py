@@ -18,11 +18,10 @@ from sparselabel.config.preparing import (
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
-from sparselabel.config.training import DEFAULT_METHOD, WORKERS, Handling, Machine, Query, TrainConfig, Views
+from sparselabel.config.training import WORKERS, Handling, Machine, Query, TrainConfig, Views
 
 __all__ = [
     "ALL",
-    "DEFAULT_METHOD",
     "PAPER_SEED",
     "SUBSET_SEED",
     "WORKERS",

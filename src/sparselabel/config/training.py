@@ -12,10 +12,6 @@ CORES = os.cpu_count() or 1
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
 
 
-DEFAULT_METHOD = "pu"
-"""What somebody who knows nothing should take: the best on average over the kinds of labels we measured."""
-
-
 @dataclass(frozen=True)
 class Views:
     """How pictures become the model's input.
@@ -93,7 +89,8 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read: see `sparselabel methods`; auto is pu.
+        How unknown labels are read: see `sparselabel methods`; auto is pu+scl where everything is trained
+        (--full.epochs) and cells have logits (--classifier linear or tscam), else pu.
     backbone
         Any timm network that makes a grid of cells of a picture.
     weights
@@ -137,8 +134,6 @@ class TrainConfig:
     watch: int = 8
 
     def __post_init__(self) -> None:
-        if self.method == "auto":  # at once, so that nobody else has to know the word
-            object.__setattr__(self, "method", DEFAULT_METHOD)
         refuse(
             self.head.epochs + self.full.epochs == 0,
             "there is nothing to train: --head.epochs and --full.epochs are both 0",

@@ -27,7 +27,7 @@ FULL = 255
 LARGEST_SCALE = 64
 WAYS_OUT = (
     "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
-    "or coarser maps (map_scale 1); several processes share the rows"
+    "coarser maps (map_scale 1), or none (the method without +scl); several processes share the rows"
 )
 
 

@@ -43,7 +43,7 @@ from sparselabel.train.log import Log
 from sparselabel.train.loop import train_step
 from sparselabel.train.machine import default_precision
 from sparselabel.train.memories import files_of, in_ram
-from sparselabel.train.methods import method_of
+from sparselabel.train.methods import chosen, method_of
 from sparselabel.train.phases import Stage
 from sparselabel.train.prior import run_before, trains_for_prior
 from sparselabel.train.run import checked, started, tell_method
@@ -69,6 +69,7 @@ def dry_run(
     """Refuse what a run would refuse, take a few steps of each phase, and tell what the run would cost."""
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
+    asked = config
     config, trial = checked(data, config)
     there = RunFolder(out)
     there.goes_on(config, about(data, command, config), resume=handling.resume, force=handling.force)
@@ -79,6 +80,8 @@ def dry_run(
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
         run = RunFolder(Path(folder))
         log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet)
+        for words in chosen(asked, config):
+            log.say(words)
         learner = Learner(config, len(data.classes))
         inputs = FirstInputs(data, config, learner, fabric, machine.workers, log)
         inputs.check()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import DEFAULT_METHOD, Machine, TrainConfig
+from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
@@ -24,6 +24,7 @@ from sparselabel.train.inputs import Inputs
 from sparselabel.train.learner import Learner
 from sparselabel.train.log import Log
 from sparselabel.train.machine import start
+from sparselabel.train.methods import DEFAULT
 
 AUTO = "auto"
 SAMPLE = 500  # pictures that tell how long estimating takes
@@ -56,7 +57,7 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         return config
     val = data.splits.get("val")
     if val is None or not val.observed.complete:
-        if parsed(config.method).base == DEFAULT_METHOD:  # it must work for who knows nothing
+        if parsed(config.method).base == DEFAULT:  # it must work for who knows nothing
             return replace(config, settings=replace(config.settings, expected_positives=AUTO))
         raise ConfigError(
             f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "

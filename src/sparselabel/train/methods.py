@@ -1,6 +1,6 @@
 """The configuration's method, and what it and the classifier want of a frozen backbone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,6 +9,10 @@ from sparselabel.method.base import Method, Needs
 from sparselabel.method.catalog import make_method, parsed, presets_of, settings_of
 from sparselabel.method.class_counts import ClassCounts
 
+AUTO = "auto"
+DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
+"""What somebody who knows nothing should take, on features that stay, and where everything is trained: the
+best on average over the kinds of labels and the data sets that we measured (docs/results.md)."""
 PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
 BOOSTED: Literal["boostlu"] = (
     "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
@@ -34,12 +38,33 @@ def method_of(
     return make_method(config.method, **settings)
 
 
+def with_chosen_method(config: TrainConfig) -> TrainConfig:
+    """The configuration with the method that auto stands for: with heat maps where they can be had and help.
+
+    They need crops that change, so that everything is trained on pictures, and logits of cells.
+    """
+    if config.method != AUTO:
+        return config
+    middle_alone = config.frozen and config.views.geometry == "imagenet"  # all that stored features show
+    maps = config.full.epochs > 0 and config.classifier in ("linear", "tscam") and not middle_alone
+    return replace(config, method=DEFAULT_WITH_MAPS if maps else DEFAULT)
+
+
 def with_boosted_preset(config: TrainConfig) -> TrainConfig:
     """The configuration with the preset of BoostLU's paper in place of another, where that is the head."""
     wanted = config.boost is not None and config.settings.preset is not None
     if not wanted or BOOSTED not in presets_of(config.method):
         return config
     return replace(config, settings=replace(config.settings, preset=BOOSTED))
+
+
+def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
+    """What was chosen in place of what was asked for, in words."""
+    if config.method != asked.method:
+        yield f"method {config.method}: what {asked.method} is for these phases and this classifier"
+    if config.settings.preset != asked.settings.preset:
+        instead = f"preset {config.settings.preset} instead of {asked.settings.preset}"
+        yield f"{instead}: --boost has settings of its own"
 
 
 def stores_cells(config: TrainConfig) -> bool:

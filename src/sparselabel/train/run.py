@@ -37,7 +37,7 @@ from sparselabel.train.log import Log
 from sparselabel.train.loop import train
 from sparselabel.train.machine import default_precision, start
 from sparselabel.train.memories import files_of, refuse_best_start, say_where
-from sparselabel.train.methods import method_of, with_boosted_preset
+from sparselabel.train.methods import chosen, method_of, with_boosted_preset, with_chosen_method
 from sparselabel.train.prior import kept_prior, refuse_prior
 from sparselabel.train.refuse import refuse_early
 from sparselabel.train.session import Session
@@ -65,7 +65,7 @@ def train_run(
     require_folder_to_write(out)
     if handling.resume:
         RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
-    asked = config.settings.preset
+    asked = config
     config, method = checked(data, config)
     fabric = started(data, config, machine)
     run = RunFolder(out)
@@ -73,8 +73,8 @@ def train_run(
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
-    if config.settings.preset != asked:
-        log.say(f"preset {config.settings.preset} instead of {asked}: --boost has settings of its own")
+    for words in chosen(asked, config):
+        log.say(words)
     learner = Learner(config, len(data.classes))
     inputs = Inputs(data, config, learner, fabric, machine.workers, log)
     with default_precision(config.precision):
@@ -145,7 +145,7 @@ def check_run(
 
 def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
-    config = with_boosted_preset(with_expected_positives(config, data))
+    config = with_boosted_preset(with_expected_positives(with_chosen_method(config), data))
     method = method_of(config)
     refuse_prior(config, data)
     refuse_early(config, data, method.needs)
