@@ -330,3 +330,13 @@ def test_hidden_rows_are_read_with_their_frames() -> None:
         Frame.of(rows[:, :7])
     with pytest.raises(DataError, match=r"a frame's hidden must be \(1, 4\), not \(1, 3\)"):
         Frame(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
+
+
+def test_hidden_cells_are_those_whose_centres_are() -> None:
+    frame = Frame(
+        torch.tensor([[0.0, 0, 1, 1]] * 2),
+        torch.tensor([False, True]),
+        torch.tensor([[0.0, 0, 0.5, 0.4], [0.8, 0, 0, 0]]),
+    )
+    assert frame.hides_cells((4, 2)).int().tolist() == [[[1, 0], [1, 0], [0, 0], [0, 0]], [[0, 0]] * 4]
+    assert not Frame.whole(3).hides_cells((2, 2)).any()

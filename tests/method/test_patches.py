@@ -11,6 +11,7 @@ from sparselabel.data.marks import Marks
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.base import Progress, Step
 from sparselabel.method.patches import PatchLoss
+from sparselabel.method.selective import Unknown
 from sparselabel.model.output import Output
 
 # One picture, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
@@ -49,6 +50,41 @@ def test_selective_takes_unlikely_cells_of_a_marked_class_for_negative() -> None
     scores = 1 / (1 + math.e), 1 / (1 + 1 / math.e)
     own = math.log(2) + sum(score**4 * -math.log(1 - score) for score in scores)
     assert float(PatchLoss(unknown="selective")(step(maps))) == pytest.approx((own + 2 * math.log(2)) / 7)
+
+
+@pytest.mark.parametrize("unknown", ["selective", "negative", "ignore"])
+def test_what_a_hole_hides_of_a_marked_thing_is_not_called_absent(unknown: Unknown) -> None:
+    """A box over the left of 4 × 4 cells, whose upper half is hidden, and a hidden point in a seen cell."""
+    maps = torch.zeros(1, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    hole = torch.tensor([[0.0, 0.0, 0.6, 0.5]])  # of the third column's cells no centre
+    marks = Marks(
+        np.array([0, 0]),
+        np.array([0, 0], np.int32),
+        np.array([[0.25, 0.5], [0.55, 0.3]], np.float32),
+        np.array([[0.5, 1.0], [0.0, 0.0]], np.float32),
+    )
+    whole = Frame.whole(1)
+    seen = Step(
+        torch.tensor([0]),
+        OBSERVED,
+        (Output(maps.mean(dim=(2, 3)), maps),),
+        (Frame(whole.box, whole.flip, hole),),
+        PROGRESS,
+        marks,
+    )
+    (gradient,) = torch.autograd.grad(PatchLoss(unknown=unknown)(seen), maps)
+    signs = gradient[0, 0].sign().int().tolist()
+    right = {"selective": 0, "negative": 1, "ignore": 0}[unknown]
+    # Seen cells of the box are positive, hidden ones and that of the point nothing.
+    assert [row[:2] for row in signs] == [[0, 0], [0, 0], [-1, -1], [-1, -1]]
+    assert signs[1][2] == 0
+    if unknown == "selective":  # of seven unknown cells that are seen four, a quarter of all, are left out
+        others = [signs[down][across] for down in range(4) for across in (2, 3)]
+        assert (others.count(1), others.count(0)) == (3, 5)
+    else:
+        assert [row[2:] for row in signs] == [[right, right], [0, right], [right, right], [right, right]]
+    # What is absent is absent also where nobody sees it.
+    assert (gradient[0, 1] > 0).all()
 
 
 def test_a_batch_without_labelled_cells_costs_nothing() -> None:

@@ -30,8 +30,18 @@ def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path)
     assert session.steps() == 2 * 4 + 3 * 3  # 61 pictures
     assert session.steps(TrainingState(epochs=1)) == 4
     assert session.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
-    assert session.warm_up == 2
-    assert make_session(small, tiny(full=FullPhase(epochs=0)), tmp_path).warm_up == 0
+
+
+def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path: Path) -> None:
+    rates = {"learning_rate": 1e-3, "batch": 16}
+    config = tiny(head=HeadPhase(epochs=5, **rates), full=FullPhase(epochs=3, **rates))  # type: ignore[arg-type]
+    session = make_session(small, config, tmp_path)
+    assert session.progress(session.stage("head", 0, None), 1) == Progress(1, 8, 5, 1e-3)
+    assert session.progress(session.stage("full", 5, None), 6) == Progress(6, 8, 5, 1e-3)
+    stopped_early = session.stage("full", 2, None)  # after two epochs of the head instead of five
+    assert session.progress(stopped_early, 4) == Progress(4, 5, 2, 1e-3)
+    alone = make_session(small, tiny(full=FullPhase(epochs=0)), tmp_path)
+    assert alone.progress(alone.stage("head", 0, None), 1) == Progress(1, 2, 0, 1e-2)
 
 
 @pytest.mark.parametrize("method", ["an", "bce"])

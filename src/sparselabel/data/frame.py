@@ -163,6 +163,11 @@ class Frame:
         low, high = rectangle[..., :2], rectangle[..., :2] + rectangle[..., 2:]
         return ((points >= low) & (points < high)).all(dim=-1)
 
+    def hides_cells(self, grid: tuple[int, int]) -> Tensor:
+        """(B, h, w) Which cells of a grid of the views are hidden: those whose centres are."""
+        places = cell_centres(grid).to(self.box).expand(len(self), -1, -1, -1)
+        return self.hides(places)
+
     def _map(self, points: Tensor) -> "_Map":
         """The map of both coordinates, shaped to meet points (B, ..., 2)."""
         if points.ndim < 2 or len(points) != len(self) or points.shape[-1] != 2:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparselabel.data.frame import Frame, cell_centres
+from sparselabel.data.frame import Frame
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_mean
 from sparselabel.method.heatmaps import HeatMaps
@@ -105,8 +105,7 @@ def _over_visible(losses: Tensor, frame: Frame) -> Tensor:
     """(B, L) The means of losses (B, L, h, w) over the cells that are not hidden; 0 where all are."""
     if frame.hidden is None:
         return losses.mean(dim=(2, 3))
-    places = cell_centres((losses.shape[2], losses.shape[3])).expand(len(losses), -1, -1, -1)
-    visible = (~frame.hides(places.to(frame.hidden)))[:, None].to(losses.device)
+    visible = ~frame.hides_cells((losses.shape[2], losses.shape[3]))[:, None].to(losses.device)
     return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)
 
 

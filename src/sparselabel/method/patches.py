@@ -4,6 +4,8 @@ P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive
 and 0, 1 and 4, with sums divided by the number of labelled cells.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,8 @@ class PatchLoss(Part):
     A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
     cells are left out (``ignore``); or negative (``negative``), in pictures with any label; or, of a marked
     class, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that are not
-    left out count as labelled.
+    left out count as labelled. What cutout hides is left out unless its class is absent: nobody can tell
+    from the view that a marked thing goes on there (ours).
     """
 
     needs = Needs(maps=True, marks=True)
@@ -57,19 +60,29 @@ class PatchLoss(Part):
         labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
         counted = (labels != UNKNOWN) & step.valid[:, None, None, None]
         if self.unknown == "selective":
-            counted = counted | _unlikely(logits.detach(), labels)
+            counted = counted | _unlikely(logits.detach(), labels, self._unknown(step, labels))
         elif self.unknown == "negative":
             rows = step.valid & annotated(step.observed)
-            counted = rows[:, None, None, None].expand_as(labels)
+            counted = counted | (self._unknown(step, labels) & rows[:, None, None, None])
         losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
         return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
 
+    def _unknown(self, step: Step, labels: Tensor) -> Tensor:
+        """(B, L, h, w) The unknown cells that the view shows, and no mark whose place it hides is on."""
+        unknown, frame = labels == UNKNOWN, step.frames[0]
+        if frame.hidden is None or step.marks is None:
+            return unknown
+        grid = (labels.shape[2], labels.shape[3])
+        hidden = frame.hides_cells(grid)[:, None].to(labels.device)
+        bare = cell_labels(step.observed, step.marks, replace(frame, hidden=None), grid, self.box_rule)
+        return unknown & ~hidden & (bare != POSITIVE)
 
-def _unlikely(logits: Tensor, labels: Tensor) -> Tensor:
-    """The unknown cells of classes with a positive one, but for those with the highest logits."""
+
+def _unlikely(logits: Tensor, labels: Tensor, unknown: Tensor) -> Tensor:
+    """Of the unknown cells those of classes with a positive one, but for those with the highest logits."""
     marked = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
     cells = logits.flatten(2)
-    unknown = (labels == UNKNOWN).flatten(2)
+    unknown = unknown.flatten(2)
     order = cells.masked_fill(~unknown, -torch.inf).argsort(dim=2, descending=True)
     places = torch.arange(cells.shape[2], device=cells.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(2, order, places)

@@ -80,7 +80,7 @@ class SoftLabels(Part):
     def begin_epoch(self, progress: Progress) -> None:
         """Note how many rows shall get a soft label in this epoch."""
         rounds = progress.epochs - self.warm_up
-        if rounds < 1:
+        if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
             raise ConfigError(
                 f"em+apl labels after warm_up = {self.warm_up} epochs, but the run has {progress.epochs}: "
                 "train longer or give a smaller warm_up"

@@ -192,8 +192,7 @@ def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) 
 def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
     """Take steps as in the phase's last epoch; seconds of one, loading included."""
     epoch = stage.first_epoch + stage.phase.epochs - 1
-    warm_up = session.warm_up if stage.name == "head" else stage.first_epoch
-    progress = Progress(epoch, session.config.epochs, warm_up, stage.phase.learning_rate)
+    progress = session.progress(stage, epoch)
     torch.manual_seed(session.epoch_seed(epoch))
     session.method.begin_epoch(progress)
 

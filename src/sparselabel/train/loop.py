@@ -74,8 +74,7 @@ def train_epoch(
     """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
     torch.manual_seed(session.epoch_seed(epoch))
     config, method = session.config, session.method
-    warm_up = session.warm_up if stage.name == "head" else stage.first_epoch
-    progress = Progress(epoch, config.epochs, warm_up, stage.phase.learning_rate)
+    progress = session.progress(stage, epoch)
     method.begin_epoch(progress)
     if session.needs.survey:
         method.survey(lambda rows: session.survey(stage, progress, rows))
@@ -83,7 +82,7 @@ def train_epoch(
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
     for rate, batch in stage.batches(epoch, expect=method.expect):
-        step, losses = train_step(session, stage, batch, Progress(epoch, config.epochs, warm_up, rate))
+        step, losses = train_step(session, stage, batch, replace(progress, learning_rate=rate))
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()
         if session.truth_known:

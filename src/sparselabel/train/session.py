@@ -65,10 +65,13 @@ class Session:
         """Whether all labels are known and training does not see them all: then recovery can be measured."""
         return self.data.train.truth.complete and not self.data.train.observed.complete
 
-    @property
-    def warm_up(self) -> int:
-        """Epochs that train the head alone before everything else joins."""
-        return self.config.head.epochs if self.config.full.epochs else 0
+    def progress(self, stage: Stage, epoch: int) -> Progress:
+        """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
+        rate = stage.phase.learning_rate
+        if stage.name == "full":
+            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
+        warm_up = self.config.head.epochs if self.config.full.epochs else 0
+        return Progress(epoch, self.config.epochs, warm_up, rate)
 
     def on_device(self, tensor: Tensor) -> Tensor:
         """The tensor where the model is."""
