@@ -115,6 +115,20 @@ def test_weights_must_have_the_head(tmp_path: Path, weights: Path) -> None:
         make_published("resnet5", "none")
 
 
+@pytest.mark.filterwarnings("ignore:.*classes have no positive label")
+def test_a_backbone_that_comes_without_a_classifier(tmp_path: Path) -> None:
+    few = imagenet_like(tmp_path / "few", [0, 1, 2, 0, 1], ["ant", "bee", "cow"]).folder
+    file = tmp_path / "other.safetensors"
+    save_file({"norm.weight": torch.ones(1024)}, file)
+    for weights in ("pretrained", "none", str(file)):
+        said = (
+            f"^cvt_w24 with weights {weights} has no classifier: give a file of a whole Query2Label model on "
+            r"it \(--weights FILE\), or choose a network with one, as resnet50\.tv_in1k$"
+        )
+        with pytest.raises(ConfigError, match=said):
+            evaluate_published("cvt_w24", few, "test", weights=weights)
+
+
 def test_a_released_query2label_model(tmp_path: Path) -> None:
     """Its own head and scores, on pictures squashed to a size; of other classes it is refused."""
     from sparselabel.model.backbone import make_backbone

@@ -199,6 +199,45 @@ def test_other_classes_keep_all_but_queries(small_file: tuple[Path, Backbone, Qu
             assert torch.equal(other.state_dict()[name], value)
 
 
+@pytest.mark.parametrize("classes", [12, 5])
+def test_a_head_that_does_not_fit_names_what_does_not(
+    small_file: tuple[Path, Backbone, QueryHead], classes: int
+) -> None:
+    path, backbone, head = small_file
+    whole = their_file("resnet101", backbone.network, head)
+    norm, out = "module.transformer.decoder.layers.1.norm2.bias", "module.transformer.decoder.norm.weight"
+    config = tiny(backbone="resnet18", weights=str(path), classifier="query2label")
+
+    def said(tensors: dict[str, Tensor]) -> str:
+        torch.save({"state_dict": tensors}, path)
+        with pytest.raises(ModelError) as raised:
+            _ = Learner(config, classes).head
+        return str(raised.value)
+
+    missing = said({name: value for name, value in whole.items() if name != norm})
+    assert missing == (
+        f"{path} has no Query2Label head for a backbone of 512 features: missing or of another shape: "
+        "decoder.1.norm2.bias; in the file but unknown: none. Is it for another backbone, or of a changed "
+        "program? Name the backbone it was trained with, or take another file; in training another "
+        "--classifier takes its backbone alone"
+    )
+    unknown = said(whole | {"module.transformer.scale": torch.ones(1)})
+    assert "another shape: none; in the file but unknown: scale. Is it" in unknown
+    shape = said(whole | {out: torch.ones(256)})
+    assert "another shape: norm.weight (256,) instead of (512,); in the file but unknown: none." in shape
+    bare = said({name: value for name, value in whole.items() if ".decoder.layers." not in name})
+    assert "another shape: decoder.0.multihead_attn.in_proj_weight, " in bare
+    assert "decoder.0.linear1.weight and 7 more; in the file but unknown: none." in bare
+
+
+def test_a_head_of_another_backbone_names_the_width(small_file: tuple[Path, Backbone, QueryHead]) -> None:
+    path, _, head = small_file
+    said = r"for a backbone of 256 features: .*\(512,\) instead of \(256,\)"
+    for classes in (12, 5):
+        with pytest.raises(ModelError, match=said):
+            released_head(their_head(head), 256, classes, path)
+
+
 def test_the_backbone_alone_serves_any_head(small_file: tuple[Path, Backbone, QueryHead]) -> None:
     path, backbone, _ = small_file
     again = make_backbone("resnet18", str(path), size=64)
@@ -221,6 +260,6 @@ def test_what_is_not_released(small_file: tuple[Path, Backbone, QueryHead]) -> N
     assert not is_released(head.state_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found, whole = released_head(their_head(head), 512, 12)
+        found, whole = released_head(their_head(head), 512, 12, Path("checkpoint.pkl"))
     assert whole
     assert torch.equal(found.weight, head.weight)

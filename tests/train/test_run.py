@@ -142,8 +142,16 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     assert result["validation"] is None
     with pytest.raises(ConfigError, match="no fully labelled validation data to count it in"):
         train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
-    with pytest.raises(ConfigError, match="patience waits for a better validation"):
-        train_run(data, tiny(head=HeadPhase(patience=1)), tmp_path / "other", HERE, QUIET)
+    for config, flag in (
+        (tiny(head=HeadPhase(epochs=2, patience=1)), r"--head\.patience 1"),
+        (tiny(full=FullPhase(epochs=1, patience=4)), r"--full\.patience 4"),
+    ):
+        said = (
+            f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
+            r"never stops early, or prepare data with one \(`sparselabel prepare \.\.\. --validation 0\.2`\)$"
+        )
+        with pytest.raises(ConfigError, match=said):
+            train_run(data, config, tmp_path / "other", HERE, QUIET)
 
 
 def test_sparse_validation_says_which_number_it_is(tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ NAME = "cvt_w24"
 HUB = "microsoft/cvt-w24-384-22k"
 SIZE = 384
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-W24: dict[str, Any] = {"embed_dim": [192, 768, 1024], "num_heads": [3, 12, 16], "depth": [2, 2, 20]}
+W24: dict[str, Any] = {
+    "embed_dim": [192, 768, 1024],
+    "num_heads": [3, 12, 16],
+    "depth": [2, 2, 20],
+    "drop_path_rate": [0.0, 0.0, 0.3],  # as in the authors' cvt-w24-384x384.yaml
+}
 
 # The names of the authors' program, and of transformers, in a layer.
 _THEIRS = {
@@ -41,7 +46,8 @@ _THEIRS = {
 class CvtNetwork(nn.Module):
     """CvT with the methods that timm's networks have: views (B, 3, S, S) -> cells (B, D, S/16, S/16).
 
-    Its last norm, which a classifier would apply to the class token, is applied to the cells.
+    Its last norm, which a classifier would apply to the class token, is applied to the cells. Where layers of
+    transformers differ from the authors' program, they are mended.
     """
 
     num_classes = 0
@@ -53,8 +59,11 @@ class CvtNetwork(nn.Module):
         self.num_features = int(network.config.embed_dim[-1])
         self.encoder = network.encoder
         self.norm = nn.LayerNorm(self.num_features)
-        for layer in self._layers():
-            layer.intermediate.activation = QuickGELU()  # what the weights were trained with
+        for stage, most in zip(self.encoder.stages, network.config.drop_path_rate, strict=True):
+            last = max(len(stage.layers) - 1, 1)
+            for number, layer in enumerate(stage.layers):
+                layer.intermediate.activation = QuickGELU()  # what the weights were trained with
+                _drop_branches(layer, most * number / last)
 
     def forward_features(self, views: Tensor) -> Tensor:
         """Cells (B, D, h, w)."""
@@ -92,6 +101,18 @@ class QuickGELU(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Number by number."""
         return inputs * torch.sigmoid(1.702 * inputs)
+
+
+def _drop_branches(layer: Any, rate: float) -> None:
+    """Drop attention and MLP before they are added, as the authors do: transformers drops the sum too.
+
+    A picture whose sum is dropped is lost: nothing of it is left for the layers after.
+    """
+    from timm.layers.drop import DropPath
+
+    layer.drop_path = nn.Identity()
+    for branch in (layer.attention.output, layer.output):
+        branch.dropout = nn.Sequential(branch.dropout, DropPath(rate))
 
 
 def pretrained_cvt() -> CvtNetwork:

@@ -38,6 +38,11 @@ class PublishedClassifier(nn.Module):
 
 def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
     """A classifier by timm's name, with downloaded weights or those of a file."""
+    if name == cvt.NAME:
+        raise ConfigError(
+            f"{name} with weights {weights} has no classifier: give a file of a whole Query2Label model on "
+            "it (--weights FILE), or choose a network with one, as resnet50.tv_in1k"
+        )
     about, size = known_network(name), own_size(name)
     centre = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
     model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, centre)
@@ -59,7 +64,7 @@ def make_released(name: str, file: Path, size: int | None = None) -> tuple[Class
         size = 448 if about is not None and not about.fixed_input_size else own_size(name)
     backbone = make_backbone(name, str(file), size=size)
     classes = len(from_released(tensors)["query_embed.weight"])
-    head, _ = released_head(tensors, backbone.width, classes)
+    head, _ = released_head(tensors, backbone.width, classes, file)
     return Classifier(backbone, head).requires_grad_(False).eval(), size
 
 

@@ -8,6 +8,7 @@ the queries of the decoder; the authors' program removes it by default, and so d
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from sparselabel.errors import ModelError
 from sparselabel.model.classifier import Head
 from sparselabel.model.output import Output
+from sparselabel.model.weights import misfits, misfits_said
 
 TEMPERATURE = 10_000.0
 SelfAttention = Literal["none", "first", "later", "all"]
@@ -44,9 +46,11 @@ class QueryHead(Head):
     ) -> None:
         super().__init__()
         size = width or features
-        if size % heads or size % 4:
+        step = math.lcm(4, heads)
+        if size % step:
             raise ModelError(
-                f"query2label needs a width that 4 and its {heads} heads divide, not {size}: give another one"
+                f"query2label needs a width that 4 and its {heads} heads divide, not {size}: give one by "
+                f"--query.width, as {max(size - size % step, step)}"
             )
         inner = inner or 4 * size
         self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
@@ -188,17 +192,29 @@ def from_released(names: dict[str, Tensor]) -> dict[str, Tensor]:
     return ours
 
 
-def released_head(tensors: dict[str, Tensor], features: int, classes: int) -> tuple[QueryHead, bool]:
+def released_head(
+    tensors: dict[str, Tensor], features: int, classes: int, file: Path
+) -> tuple[QueryHead, bool]:
     """The head of a released model, for so many classes, and whether it has their queries too.
 
-    If the file is of another number of classes, queries and last layers start anew, and the rest is kept.
+    If the file is of another number of classes, queries and last layers start anew, and the rest is kept. All
+    of the rest must fit, or what does not is named.
     """
     found = from_released(tensors)
     same = len(found["query_embed.weight"]) == classes
     head = head_like(found, features, classes)
+    wanted = head.state_dict()
     if not same:
         for name in ("query_embed.weight", "weight", "bias"):
-            del found[name]
+            del found[name], wanted[name]
+    missing, unknown = misfits(found, wanted)
+    if missing or unknown:
+        raise ModelError(
+            f"{file} has no Query2Label head for a backbone of {features} features: "
+            f"{misfits_said(missing, unknown)}. Is it for another backbone, or of a changed program? Name "
+            "the backbone it was trained with, or take another file; in training another --classifier takes "
+            "its backbone alone"
+        )
     head.load_state_dict(found, strict=same)
     return head, same
 
@@ -209,6 +225,8 @@ def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> Que
     def layers(kind: str) -> int:
         return len({name.split(".")[1] for name in weights if name.startswith(f"{kind}.")})
 
+    # Of any layer, and one decoder layer at least: what a file lacks is named when it is loaded.
+    inner = [value.shape[0] for name, value in weights.items() if name.endswith("linear1.weight")]
     first, later = (any(name.startswith(f"decoder.{at}.self_attn") for name in weights) for at in (0, 1))
     seen: dict[tuple[bool, bool], SelfAttention] = {
         (False, False): "none",
@@ -220,8 +238,8 @@ def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> Que
         features,
         classes,
         weights["query_embed.weight"].shape[1] if "input_proj.weight" in weights else None,
-        inner=weights["decoder.0.linear1.weight"].shape[0],
+        inner=inner[0] if inner else None,
         encoder_layers=layers("encoder"),
-        decoder_layers=layers("decoder"),
+        decoder_layers=max(layers("decoder"), 1),
         self_attention=seen[first, later],
     )

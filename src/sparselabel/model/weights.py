@@ -1,6 +1,7 @@
 """Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ NUMBERS: list[Any] = [
     np.dtypes.Float64DType,
     np.dtypes.Float32DType,
 ]
+COUNTER = "num_batches_tracked"  # of batch norm, which a file may leave out
 PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 
 
@@ -39,23 +41,36 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
     fitting = {
         key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape
     }
-    needed = [key for key in wanted if not key.endswith("num_batches_tracked")]
-    missing = [key for key in needed if key not in fitting]
+    needed = [key for key in wanted if not key.endswith(COUNTER)]
+    missing, unknown = misfits(found, wanted)
     if missing:
-        shapes = [
-            f"{key} {tuple(found[key].shape)} instead of {tuple(wanted[key].shape)}" if key in found else key
-            for key in missing
-        ]
         said = (
             f"{path} fits {len(needed) - len(missing)} of the {len(needed)} tensors of this backbone; "
-            f"missing or of another shape: {listing(shapes, 5)}; in the file but unknown: "
-            f"{listing([key for key in found if key not in wanted], 5) or 'none'}"
+            f"{misfits_said(missing, unknown)}"
         )
         if not partial or not fitting:
             way_out = "" if partial else " --partial-weights takes what fits"
             raise ModelError(f"{said}. Is it for another backbone?{way_out}")
         warnings.warn(said, DataWarning, stacklevel=2)
     network.load_state_dict(fitting, strict=False)
+
+
+def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """The tensors that are missing or of another shape, with both shapes, and those found but not wanted."""
+    missing = [
+        f"{key} {tuple(found[key].shape)} instead of {tuple(value.shape)}" if key in found else key
+        for key, value in wanted.items()
+        if not key.endswith(COUNTER) and (key not in found or found[key].shape != value.shape)
+    ]
+    return missing, [key for key in found if key not in wanted]
+
+
+def misfits_said(missing: list[str], unknown: list[str]) -> str:
+    """Those of ``misfits`` in a message."""
+    return (
+        f"missing or of another shape: {listing(missing, 5) or 'none'}; in the file but unknown: "
+        f"{listing(unknown, 5) or 'none'}"
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -65,7 +65,7 @@ class Learner:
                 f"--query is for a head that starts anew, and that of {self.config.weights} is as it was "
                 "trained: leave it out, or take other weights"
             )
-        head, whole = released_head(tensors, width, self.classes)
+        head, whole = released_head(tensors, width, self.classes, Path(self.config.weights))
         if not whole:
             warnings.warn(
                 f"{self.config.weights} is of other classes than these {self.classes}: their queries and "

@@ -27,9 +27,13 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_marks(data)}")
     _refuse_frozen(config, needs)
     _refuse_classifier(config, needs)
-    for phase in config.phases.values():
+    for phase_name, phase in config.phases.items():
         if phase.patience and "val" not in data.splits:
-            raise ConfigError("patience waits for a better validation, but the data has no validation split")
+            raise ConfigError(
+                f"--{phase_name}.patience {phase.patience} waits for a better validation, but the data has "
+                "no validation split: take 0, which never stops early, or prepare data with one "
+                "(`sparselabel prepare ... --validation 0.2`)"
+            )
     if not (data.train.observed.values == POSITIVE).any():
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
