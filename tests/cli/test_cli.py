@@ -113,6 +113,10 @@ def test_methods_says_what_combines(command: Command) -> None:
         "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
     )
     assert "CONSISTENCY cl, scl: on all but role." in done.out
+    assert "instead of cross-entropy, or of splc's focal margin: on bce," in done.out
+    assert "--settings.negative-focus" in command("methods", "splc").out
+    assert "--settings.threshold" in command("methods", "splc+hill").out
+    assert "--settings.negative-focus" not in command("methods", "splc+hill").out
     done = command("methods", "em+apl+scl")
     assert done == 0
     assert "Entropy maximisation with asymmetric pseudo-labels" in done.out

@@ -42,6 +42,28 @@ def asl(
     return -((focus.detach() if detached else focus) * log).sum()
 
 
+def selective(
+    logits: Tensor,
+    observed: Tensor,
+    counted: Tensor,
+    epsilon: float,
+    clip: float,
+    focus: tuple[float, float, float],
+    weights: tuple[float, float, float],
+) -> Tensor:
+    """``focus`` and ``weights`` of positive, negative and unknown labels; ours is the case of ``clip`` 0."""
+    p, q = sides(logits, epsilon)
+    shifted = (q + clip).clamp(max=1) if clip else q
+    kinds = [observed == 1, observed == 0, observed == -1]
+    bases = [q, *[1 - shifted if epsilon or clip else p] * 2]
+    logs = [torch.log(p.clamp(min=epsilon)), *[torch.log(shifted.clamp(min=epsilon))] * 2]
+    losses = sum(
+        kind * weight * base.detach() ** power * -log
+        for kind, weight, base, power, log in zip(kinds, weights, bases, focus, logs, strict=True)
+    )
+    return (losses * counted).sum()
+
+
 def hill(logits: Tensor, observed: Tensor, positive_focus: float, margin: float, height: float) -> Tensor:
     p = torch.sigmoid(logits)
     moved = torch.sigmoid(logits - margin)

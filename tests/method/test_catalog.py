@@ -1,11 +1,12 @@
 import math
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from sparselabel.config import Settings
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.base import Method
@@ -106,6 +107,22 @@ def test_role_is_tied_to_the_authors_numbers(cole: Golden) -> None:
                 wanted = value_and_gradient(method, logits, observed, None)
             torch.testing.assert_close(value.detach(), wanted[0], rtol=tolerance, atol=tolerance)
             torch.testing.assert_close(gradient, wanted[1], rtol=tolerance, atol=tolerance)
+
+
+def numbers_to_set() -> list[tuple[str, str]]:
+    """(method, setting) for all that takes any number; whole numbers and expected_positives are elsewhere."""
+    kinds = {key: kind for key, kind in get_type_hints(Settings).items() if kind == float | None}
+    names = [*METHODS, "an+cl", "an+scl", "csl-i+cluster", "csl-i+fixmatch"]
+    return [(name, key) for name in names for key in settings_of(name) if key in kinds]
+
+
+@pytest.mark.parametrize(("name", "setting"), numbers_to_set())
+def test_numbers_that_cannot_be_are_refused(name: str, setting: str) -> None:
+    given = {"expected_positives": 1.5} if "expected_positives" in settings_of(name) else {}
+    impossible = [math.nan, math.inf, -math.inf] + [-1.0] * (not setting.startswith("belief_"))
+    for value in impossible:
+        with pytest.raises(ConfigError, match=rf"\b{setting}\b.* {value}"):
+            make_method(name, **given, **{setting: value})
 
 
 # Two pictures, three classes, worked by hand: logits 0 give f = ½, so every entry costs log 2.

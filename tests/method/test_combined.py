@@ -1,6 +1,8 @@
 """Names put together: readings, elements and consistency."""
 
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from sparselabel.method.catalog import (
     settings_of,
     with_elements,
 )
-from sparselabel.method.elements import Asymmetric, Hill
+from sparselabel.method.elements import Asymmetric, Focal, Hill
 from sparselabel.method.memory import RunningScores
 from tests.method.steps import PROGRESS, make_step, showing, value_and_gradient
 
@@ -49,10 +51,11 @@ def test_names_are_taken_apart() -> None:
 
 
 def test_what_combines() -> None:
-    # 10 readings of cross-entropy have 4 elements, 17 methods have none; all but role take consistency.
+    # 14 readings have 4 elements, 13 methods have their own alone; all but role take consistency.
     # iu, csl-i, patchml and csl-p take cluster or fixmatch too.
-    assert len(ALL) == 9 * (4 * 3 - 1) + (4 * 3 * 3 - 1) + 13 * 2 + 3 * (3 * 3 - 1)
+    assert len(ALL) == 13 * (4 * 3 - 1) + (4 * 3 * 3 - 1) + 9 * 2 + 3 * (3 * 3 - 1)
     assert {"an+cl", "epr+scl", "en+asl+scl", "hill+scl", "bce+focal", "gr+cl", "ll-cp+scl"} <= set(ALL)
+    assert {"splc+asl", "splc+hill+scl", "ll-r+focal", "ll-ct+asl+cl", "ll-cp+hill"} <= set(ALL)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ def test_what_combines() -> None:
         ("epr+asl", r"epr does not combine with the element asl, as it has no loss on unknown labels"),
         ("role+scl", r"role does not combine with scl, as its label estimates"),
         (
-            "ll-r+hill",
-            r"ll-r does not .* as it chooses labels by the size .* these do: bce, bce-ls, iu, iun, an,",
+            "epr+hill",
+            r"epr does not .*; these do: bce, bce-ls, iu, iun, an, an-ls, wan, pseudo, en, ep, splc, ll-r,",
         ),
         ("asl+focal", r"asl does not combine with the element focal, as it brings an element of its own"),
         ("em+asl", r"em does not .* an unknown label costs its entropy there"),
@@ -88,7 +91,8 @@ def test_what_combines() -> None:
         ("pu+scl+en", r"pu and en each say what"),
         ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
         ("asl+en+scl", r"write en\+asl\+scl "),
-        ("asl+ll-r", r"^ll-r\+asl: ll-r does not combine with the element asl"),  # in neither order
+        ("asl+ll-r", r"write ll-r\+asl "),
+        ("asl+epr", r"^epr\+asl: epr does not combine with the element asl"),  # in neither order
         ("scl+role", r"^role\+scl: role does not combine with scl, as its label estimates"),
         ("en+boostlu+scl", r"BoostLU is a part of the head, .*: give --method en\+scl --boost 5"),
         ("boostlu", r"give --method an --boost 5"),
@@ -130,8 +134,103 @@ def test_a_combination_by_hand() -> None:
     assert float(losses["consistency"]) == pytest.approx(0.5 * (0.3 + 0.4 + 0.2 + 0.1 + 0.1 + 0.6) / 6)
 
 
+def moved(p: float) -> float:
+    """σ(logit p − 1)."""
+    return 1 / (1 + (1 - p) / p * math.e)
+
+
+# Of the unknown scores .4, .1 and .6 the last is corrected, or the largest are chosen. .2 is observed absent.
+PLAIN = -math.log(0.8)
+CORRECTED = {
+    "asl": -math.log(0.7 * 0.9 * 0.6) - 0.35**4 * math.log(0.65) - 0.05**4 * math.log(0.95) + PLAIN,
+    "focal": sum(-((1 - p) ** 2) * math.log(p) for p in (0.7, 0.9, 0.6))
+    + sum(-(p**2) * math.log(1 - p) for p in (0.4, 0.1))
+    + PLAIN,
+    "hill": sum(-((1 - p) ** 2) * math.log(p) for p in map(moved, (0.7, 0.9, 0.6)))
+    + sum((1.5 - p) * p**2 for p in (0.4, 0.1))
+    + PLAIN,
+}
+TWO_LEFT_OUT = {
+    "asl": -math.log(0.7 * 0.9) - 0.05**4 * math.log(0.95) + PLAIN,
+    "focal": -(0.3**2) * math.log(0.7) - 0.1**2 * math.log(0.9) - 0.1**2 * math.log(0.9) + PLAIN,
+    "hill": sum(-((1 - p) ** 2) * math.log(p) for p in map(moved, (0.7, 0.9))) + 1.4 * 0.1**2 + PLAIN,
+}
+
+
 @pytest.mark.parametrize("element", ["asl", "focal", "hill"])
-@pytest.mark.parametrize("base", ["an", "en", "wan"])
+@pytest.mark.parametrize(
+    ("base", "settings", "by_hand"),
+    [
+        ("splc", {"threshold": 0.5}, CORRECTED),
+        ("ll-ct", {"share": 0.1}, CORRECTED),  # ⌈.6⌉ of six entries
+        ("ll-cp", {"share": 0.1}, CORRECTED),
+        ("ll-r", {"share": 0.2}, TWO_LEFT_OUT),  # ⌈1.2⌉
+    ],
+)
+def test_corrections_with_an_element_by_hand(
+    base: str, settings: dict[str, float], by_hand: dict[str, float], element: str
+) -> None:
+    method = build_method(f"{base}+{element}", OBSERVED, **settings)
+    losses, _ = method(make_step(SCORES.logit(), OBSERVED))
+    assert float(losses["labels"]) == pytest.approx(by_hand[element] / 6, abs=1e-12)  # a mean
+
+
+def test_what_was_corrected_for_good_stays_positive_in_an_element() -> None:
+    method = build_method("ll-cp+focal", OBSERVED, share=0.1)
+    step = make_step(SCORES.logit(), OBSERVED)
+    method.observe(step, method(step)[1])
+    later = SCORES.clone()
+    later[1, 2], later[0, 1] = 0.3, 0.2  # .6 was corrected, so that .2 is the largest now
+    losses, _ = method(make_step(later.logit(), OBSERVED))
+    positive = sum(-((1 - p) ** 2) * math.log(p) for p in (0.7, 0.9, 0.3, 0.2))
+    assert float(losses["labels"]) == pytest.approx(
+        (positive - 0.1**2 * math.log(0.9) + PLAIN) / 6, abs=1e-12
+    )
+
+
+def test_an_exchanged_element_takes_its_settings_along() -> None:
+    assert settings_of("splc+asl") == {
+        "threshold": 0.6,
+        "positive_focus": 0.0,
+        "negative_focus": 4.0,
+        "margin": 0.05,
+        "preset": None,
+    }
+    assert {*settings_of("splc+focal")} == {"threshold", "positive_focus", "negative_focus", "preset"}
+    assert {*settings_of("splc+hill+cl")} >= {"threshold", "positive_focus", "margin", "weight", "preset"}
+    for name, setting in (("splc+hill", "negative_focus"), ("splc+focal", "margin"), ("splc+asl", "scale")):
+        with pytest.raises(ConfigError, match=f"'{re.escape(name)}' has no setting '{setting}'"):
+            make_method(name, **{setting: 1.0})
+    asymmetric = make_method("splc+asl", threshold=0.5, margin=0.1).element
+    assert asymmetric == Asymmetric(0.0, 4.0, 0.1, plain_negatives=True)
+    assert make_method("splc").element == make_method("splc+scl").element == Focal(2.0, 2.0, 1.0, True)
+    assert vars(make_method("splc+asl", preset="coco-75").reading)["threshold"] == 0.65
+    assert float(vars(make_method("ll-r+asl", preset="boostlu").reading)["share"]) == 0.005
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("focal", {}),
+        ("focal", {"negative_focus": 0.0}),
+        ("asl", {}),
+        ("asl", {"margin": 0.0}),
+        ("asl", {"margin": 0.6, "negative_focus": 0.5}),
+        ("hill", {}),
+    ],
+)
+def test_the_largest_logit_is_the_largest_loss_of_a_negative(name: str, settings: dict[str, float]) -> None:
+    """So that ll-* chooses by logits whatever the element is."""
+    logits = torch.linspace(-20, 20, 4001, dtype=torch.float64)[None]
+    unknown = torch.full(logits.shape, -1, dtype=torch.int8)
+    costs = make_method(name, **settings).element(logits, torch.zeros_like(logits), unknown)
+    assert float(costs.diff().min()) > -1e-15  # never falls
+    assert float(costs[0, 0]) < 0.01
+    assert float(costs[0, -1]) > 0.3
+
+
+@pytest.mark.parametrize("element", ["asl", "focal", "hill"])
+@pytest.mark.parametrize("base", ["an", "en", "wan", "splc", "ll-r", "ll-ct", "ll-cp"])
 def test_observed_negatives_are_plain_in_combinations(base: str, element: str) -> None:
     name = f"{base}+{element}"
     method = build_method(name, OBSERVED, **needed(name))
@@ -231,11 +330,17 @@ def test_every_combination_is_finite_at_large_logits(name: str) -> None:
     observed = torch.tensor([[1, -1, 0], [-1, 1, 0], [-1, -1, -1]], dtype=torch.int8)
     truth = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.int8)
     for logit in (100.0, -100.0):
-        method = build_method(name, observed, **needed(name))
-        method.begin_epoch(PROGRESS)
+        soft = "apl" in name
+        method = build_method(name, observed, **needed(name), **({"warm_up": 1} if soft else {}))
+        method.begin_epoch(replace(PROGRESS, epochs=2))  # the only epoch that em+apl labels in
         logits = torch.full((3, 3), logit)
-        if method.needs.survey and "apl" not in name:
+        if method.needs.survey:
             method.survey(showing([make_step(logits, observed)]))
+        if soft:  # one of the two unknown labels of either class, at β
+            _, targets = method(make_step(logits, observed))
+            labelled = targets.weight == torch.tensor(0.9)
+            assert labelled.sum(dim=0).tolist() == [1, 1, 0]
+            assert torch.equal(targets.value[labelled], torch.sigmoid(logits)[labelled])
         loss, gradient = value_and_gradient(method, logits, observed, truth)
         assert torch.isfinite(loss)
         assert torch.isfinite(gradient).all()

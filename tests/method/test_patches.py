@@ -93,7 +93,7 @@ def test_a_batch_without_labelled_cells_costs_nothing() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ConfigError, match="must not be negative, but is -1"):
+    with pytest.raises(ConfigError, match="patch_weight must be a number that is not negative, not -1"):
         PatchLoss(weight=-1)
     nothing = Step(torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (Frame.whole(1),), PROGRESS)
     with pytest.raises(ConfigError, match="needs Output"):

@@ -87,6 +87,38 @@ def test_asl(reweighting: Golden) -> None:
     assert len(settings_seen) == 12
 
 
+@pytest.mark.parametrize("margin", [0.0, 1e-300, 1e-45, 1e-8, 0.05, 0.5, 0.999999])
+def test_asl_keeps_its_gradient_in_float32(margin: float) -> None:
+    logits = torch.tensor([[-100.0, -17, -1, 0, 1, 5, 17, 30, 60, 100]])
+    element = Asymmetric(margin=margin)
+    found = []
+    for exact in (logits, logits.double()):
+        x = exact.clone().requires_grad_()
+        losses = element(x, torch.zeros_like(x), torch.full(x.shape, UNKNOWN))
+        (gradient,) = torch.autograd.grad(losses.sum(), x)
+        assert torch.isfinite(losses).all()
+        assert torch.isfinite(gradient).all()
+        found.append((losses.detach(), gradient))
+    torch.testing.assert_close(found[0][0].double(), found[1][0], rtol=1e-5, atol=1e-6)
+    p, q = torch.sigmoid(logits.double()), torch.sigmoid(-logits.double())
+    by_hand = (p - margin).clamp(min=0) ** 4 * q * p / (q + margin)  # (f−m)^γ·d(−log(1−f+m))
+    torch.testing.assert_close(found[1][1], by_hand, rtol=1e-12, atol=1e-40)
+    if margin < 0.9:  # above, 1 − m has few digits in float32
+        torch.testing.assert_close(found[0][1].double(), by_hand, rtol=1e-5, atol=1e-37)
+
+
+def test_asl_at_its_margin() -> None:
+    """A negative costs nothing up to a score of m; from there its gradient is that of −log(1−f+m)."""
+    edge = math.log(0.05 / 0.95)
+    for dtype, step in ((torch.float32, 1e-3), (torch.float64, 1e-6)):
+        logits = torch.tensor([[edge - step, edge + step]], dtype=dtype, requires_grad=True)
+        element = Asymmetric(negative_focus=0.0)  # other exponents are 0 there
+        losses = element(logits, torch.zeros_like(logits), torch.full(logits.shape, UNKNOWN))
+        (gradient,) = torch.autograd.grad(losses.sum(), logits)
+        assert losses.tolist()[0] == [0, pytest.approx(0.0475 * step, rel=5e-3)]  # m·(1−m)·step
+        assert gradient.tolist()[0] == [0, pytest.approx(0.0475, rel=2e-3)]
+
+
 def test_asl_of_query2label() -> None:
     """Their own copy of asl: 1000 times the mean, scores clamped at 1e-5; they train it detached."""
     cases = cases_of(Golden("q2l"), "q2l/asl_")
@@ -434,6 +466,19 @@ def test_by_hand(name: str, settings: dict[str, float], by_hand: float) -> None:
     assert float(loss) == pytest.approx(by_hand, abs=1e-12)
 
 
+def test_soft_labels_may_weigh_more_than_labels() -> None:
+    # ⌊.9·2⌋ of the two unknown labels get a soft one: the lower, .1; the other costs −.1 times its entropy.
+    observed = torch.tensor([[-1], [-1], [1]], dtype=torch.int8)
+    logits = torch.tensor([[0.3], [0.1], [0.8]], dtype=torch.float64).logit()
+    method = build_method("em+apl", observed, soft_weight=2.0, warm_up=1)
+    progress = Progress(1, 2, 0, 1e-3)
+    method.begin_epoch(progress)
+    method.survey(showing([make_step(logits, observed, progress=progress)]))
+    loss, _ = evaluated(method, logits, observed, epoch=1)
+    by_hand = (2 * entropy(0.1) - 0.1 * entropy(0.3) - math.log(0.8)) / 3
+    assert float(loss) == pytest.approx(by_hand, abs=1e-7)  # soft labels are kept in float32
+
+
 def test_gr_by_hand() -> None:
     # The second of four epochs: w = 2·¼, b = −2, m = .5 + .3·½, s = 2 − 1.5·½.
     method = build_method("gr", OBSERVED)
@@ -481,7 +526,9 @@ def test_wrong_settings_are_refused() -> None:
         ("splc", {"threshold": 1.2}, r"threshold must be in \[0, 1\], not 1.2"),
         ("ll-r", {"share": 20}, r"share must be in \[0, 1\], not 20"),
         ("em", {"entropy_weight": -0.1}, "entropy_weight must be a number that is not negative"),
-        ("em+apl", {"soft_weight": 2.0}, r"soft_weight must be in \[0, 1\], not 2.0"),
+        ("em+apl", {"soft_weight": -0.1}, "soft_weight must be a number that is not negative, not -0.1"),
+        ("gr", {"belief_slope": math.nan}, "belief_slope must be a finite number, not nan"),
+        ("gr", {"belief_offset": -math.inf}, "belief_offset must be a finite number, not -inf"),
         ("ll-r", {"preset": "vok"}, "ll-r has no preset 'vok': did you mean 'voc'"),
         ("an", {"preset": "voc"}, "'an' has no setting 'preset': presets are for asl, splc, ll-r"),
     ):

@@ -70,7 +70,8 @@ def how_they_combine() -> str:
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
         "They combine: METHOD+ELEMENT+UNLABELLED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
-        f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy: on {', '.join(with_elements())}.\n"
+        f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy, or of splc's focal margin: "
+        f"on {', '.join(with_elements())}.\n"
         f"  UNLABELLED {', '.join(UNLABELLED)}, for pictures without labels: "
         f"on {', '.join(with_unlabelled())}.\n"
         f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"

@@ -38,13 +38,14 @@ class Settings:
         Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*,
         csl-*, patchml*, fixmatch*).
     negative_focus
-        Exponent γ₋ of focal losses for negatives (focal*, asl*, splc*, *+focal*, *+asl*, csl-*, patchml*,
-        fixmatch*).
+        Exponent γ₋ of focal losses for negatives (focal*, asl*, splc, splc+cl, splc+scl, *+focal*, *+asl*,
+        csl-*, patchml*, fixmatch*).
     unknown_focus
         Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
-        Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc*,
-        *+asl*, *+hill*, pu*); in pu times log 1/u, for the chance u that an unknown label is present.
+        Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc,
+        splc+cl, splc+scl, *+asl*, *+hill*, pu*); in pu times log 1/u, for the chance u that an unknown label
+        is present.
     scale
         So many times the mean over the entries instead of their sum (asl); Query2Label takes 1000.
     share

@@ -14,6 +14,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part
+from sparselabel.method.checks import not_negative
 from sparselabel.method.expected import positives_of_classes
 from sparselabel.method.layout import Layout
 from sparselabel.method.terms import Expected, checked_counts, refuse_too_many
@@ -41,14 +42,13 @@ class AnnotationLikelihood(Part):
     ) -> None:
         super().__init__()
         self.expected = checked_counts(expected)
-        for name, value in {"unknown_weight": unknown_weight, "entropy_weight": entropy_weight}.items():
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} must be a number that is not negative, not {value}")
+        self.unknown_weight = not_negative("unknown_weight", unknown_weight)
+        self.entropy_weight = not_negative("entropy_weight", entropy_weight)
         if not 0 <= margin < 1:
             raise ConfigError(
                 f"margin of pu must be in [0, 1), not {margin}: from 1 on the best model says yes everywhere"
             )
-        self.unknown_weight, self.entropy_weight, self.margin_share = unknown_weight, entropy_weight, margin
+        self.margin_share = margin
 
     def prepare(self, layout: Layout) -> None:
         """Find every class's chance to be annotated, and its margin."""

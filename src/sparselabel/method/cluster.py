@@ -31,6 +31,7 @@ from sparselabel.method.base import (
     not_begun,
 )
 from sparselabel.method.cells import BoxRule, cell_labels
+from sparselabel.method.checks import not_negative
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import Layout, Memory
 from sparselabel.method.rows import RowMemory
@@ -214,12 +215,10 @@ class PseudoLoss(Part):
         self, labels: PseudoLabels, element: Element, reduction: Reduction, weight: float = 1.0
     ) -> None:
         super().__init__()
-        if not 0 <= weight < float("inf"):
-            raise ConfigError(f"pseudo_weight must be a number that is not negative, not {weight}")
         self.labels = labels
         self.element = element
         self.reduction = reduction
-        self.weight = weight
+        self.weight = not_negative("pseudo_weight", weight)
 
     def forward(self, step: Step) -> Tensor:
         """A scalar; 0 where no picture of the batch has a pseudo label."""

@@ -5,7 +5,6 @@ Annotations. The paper writes norms; here they are means over the entries, so th
 of its other losses (ours). The target carries no gradient.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 from sparselabel.data.frame import Frame
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.method.base import Needs, Part, Step, at_least_float32, batch_mean
+from sparselabel.method.checks import not_negative
 from sparselabel.method.heatmaps import HeatMaps
 from sparselabel.method.memory import RunningScores
 
@@ -59,7 +59,7 @@ class Consistency(Part):
     def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
         super().__init__()
         self.scores = scores
-        self.weight = _checked_weight(weight)
+        self.weight = not_negative("weight", weight)
         self.distance = _distance(distance)
 
     def forward(self, step: Step) -> Tensor:
@@ -84,7 +84,7 @@ class SpatialConsistency(Part):
     def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: str = "l1") -> None:
         super().__init__()
         self.heat_maps = heat_maps
-        self.weight = _checked_weight(weight)
+        self.weight = not_negative("weight", weight)
         self.distance = _distance(distance)
 
     def forward(self, step: Step) -> Tensor:
@@ -113,9 +113,3 @@ def _distance(name: str) -> Distance:
     if name not in DISTANCES:
         raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
     return DISTANCES[name]
-
-
-def _checked_weight(weight: float) -> float:
-    if not 0 <= weight < math.inf:
-        raise ConfigError(f"weight must be a number that is not negative, not {weight}")
-    return weight

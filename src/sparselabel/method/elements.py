@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
+from sparselabel.method.checks import not_negative
 
 
 def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ class Focal:
 
     def __post_init__(self) -> None:
         for name in ("positive_focus", "negative_focus", "margin"):
-            _not_negative(name, getattr(self, name))
+            not_negative(name, getattr(self, name))
 
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
@@ -70,7 +71,7 @@ class Asymmetric:
 
     def __post_init__(self) -> None:
         for name in ("positive_focus", "negative_focus"):
-            _not_negative(name, getattr(self, name))
+            not_negative(name, getattr(self, name))
         if not 0 <= self.margin < 1:
             raise ConfigError(f"margin of asl is taken off a score: it must be in [0, 1), not {self.margin}")
 
@@ -79,8 +80,10 @@ class Asymmetric:
         positive, negative = F.softplus(-logits), F.softplus(logits)
         hard = (self.positive_focus * F.logsigmoid(-logits)).exp()  # (1−f)^γ₊
         if self.margin:
-            shifted = (torch.sigmoid(logits) - self.margin).clamp(min=0)
-            negative, easy = -torch.log1p(-shifted), shifted**self.negative_focus
+            # −log(1−f+m) from log(1−f): in float32 1−f is 0 from a logit of 17 on.
+            lifted = torch.logaddexp(-negative, logits.new_full((), math.log(self.margin)))
+            negative = -lifted.clamp(max=0)
+            easy = (torch.sigmoid(logits) - self.margin).clamp(min=0) ** self.negative_focus
         else:
             easy = (self.negative_focus * F.logsigmoid(logits)).exp()  # f^γ₋
         if self.detached:
@@ -91,10 +94,11 @@ class Asymmetric:
 
 @dataclass(frozen=True)
 class Hill:
-    """Focal on σ(logit − m) where positive, (λ−f)·f² where negative: a hill, down again for sure scores.
+    """Focal on σ(logit − m) where positive, (λ−f)·f² where negative (Zhang et al. 2021).
 
-    Zhang et al. 2021: an unknown label that the model takes for surely positive is no longer pushed down.
-    With ``plain_negatives`` an observed negative is −log(1−f) instead (ours).
+    For λ = 1.5 the latter grows with the score, but its gradient 3f²·(1−f)² is a hill: an unknown label that
+    the model takes for surely positive is no longer pushed down. With ``plain_negatives`` an observed
+    negative is −log(1−f) instead (ours).
     """
 
     positive_focus: float = 2.0
@@ -104,7 +108,7 @@ class Hill:
 
     def __post_init__(self) -> None:
         for name in ("positive_focus", "margin"):
-            _not_negative(name, getattr(self, name))
+            not_negative(name, getattr(self, name))
 
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
@@ -116,8 +120,3 @@ class Hill:
 
 def _plain_where_negative(losses: Tensor, logits: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed == NEGATIVE, F.softplus(logits), losses)
-
-
-def _not_negative(name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise ConfigError(f"{name} must be a number that is not negative, not {value}")

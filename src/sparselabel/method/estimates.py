@@ -25,6 +25,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import RunError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part, Step, Targets
+from sparselabel.method.checks import not_negative
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import Layout, Memory
 
@@ -154,8 +155,9 @@ class LabelEstimates(Part):
         self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
     ) -> None:
         super().__init__()
-        self.expected, self.weight = expected, weight
-        self.positive_weight, self.rate_factor = positive_weight, rate_factor
+        self.expected, self.rate_factor = expected, rate_factor
+        self.weight = not_negative("weight", weight)
+        self.positive_weight = not_negative("positive_weight", positive_weight)
         self._current: Current | None = None
 
     def prepare(self, layout: Layout) -> None:

@@ -12,6 +12,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Step, at_least_float32
+from sparselabel.method.checks import not_negative
 
 
 class ConfidentViews(Part):
@@ -31,11 +32,9 @@ class ConfidentViews(Part):
                 f"sure_negative must be below sure_positive, both scores in [0, 1], not {sure_negative} and "
                 f"{sure_positive}"
             )
-        if not 0 <= weight < float("inf"):
-            raise ConfigError(f"strong_weight must be a number that is not negative, not {weight}")
         self.sure_positive = sure_positive
         self.sure_negative = sure_negative
-        self.weight = weight
+        self.weight = not_negative("strong_weight", weight)
 
     def forward(self, step: Step) -> Tensor:
         """A scalar over all processes."""

@@ -2,7 +2,8 @@
 
 Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification (2022). Of the batch's unknown
 entries, those with the k largest losses are dropped (R), turned positive in this step (Ct) or for good (Cp).
-The loss of an assumed negative grows with its logit, so the largest logits are the largest losses.
+The loss of an assumed negative grows with its logit, in cross-entropy and in focal, asl and hill, so the
+largest logits are the largest losses; of those that cost nothing in asl the logit decides.
 """
 
 import math
@@ -17,9 +18,10 @@ from torch import Tensor
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.method.across import gathered, total
 from sparselabel.method.base import Part, Step, Targets, at_least_float32
+from sparselabel.method.checks import checked_share
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import Layout, Memory
-from sparselabel.method.readings import checked_share, positive_targets
+from sparselabel.method.readings import positive_targets
 from sparselabel.method.rows import RowMemory
 
 

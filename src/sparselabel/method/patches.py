@@ -14,6 +14,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Step, at_least_float32
 from sparselabel.method.cells import BOX_RULES, BoxRule, cell_labels
+from sparselabel.method.checks import not_negative
 from sparselabel.method.selective import MODES, SelectiveFocal, Unknown, annotated
 
 LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
@@ -39,13 +40,11 @@ class PatchLoss(Part):
         box_rule: BoxRule = "half",
     ) -> None:
         super().__init__()
-        if not 0 <= weight < float("inf"):
-            raise ConfigError(f"the weight of the patch loss must not be negative, but is {weight}")
         if unknown not in MODES:
             raise ConfigError(f"unknown_cells must be {', '.join(MODES)}, not {unknown!r}")
         if box_rule not in BOX_RULES:
             raise ConfigError(f"box_rule must be {' or '.join(BOX_RULES)}, not {box_rule!r}")
-        self.weight = weight
+        self.weight = not_negative("patch_weight", weight)
         self.unknown = unknown
         self.element = element or SelectiveFocal()
         self.box_rule = box_rule

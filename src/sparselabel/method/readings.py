@@ -12,6 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.method.checks import checked_share, not_negative
 from sparselabel.method.expected import ExpectedLabels
 from sparselabel.method.layout import Layout
 from sparselabel.method.memory import RunningScores
@@ -116,7 +117,7 @@ class PositivesOnly(Part):
 
     def __init__(self, positive_weight: float = 1.0) -> None:
         super().__init__()
-        self.positive_weight = positive_weight
+        self.positive_weight = not_negative("positive_weight", positive_weight)
 
     def forward(self, step: Step) -> Targets:
         """Weight ``positive_weight`` where positive, 1 where observed negative, else 0."""
@@ -201,10 +202,3 @@ def _truth(step: Step) -> Tensor:
     if step.truth is None:
         raise ConfigError("an oracle (bce, bce-ls, iun) needs the full labels: give Step(truth=...)")
     return step.truth
-
-
-def checked_share(name: str, value: float) -> float:
-    """The value, if it is in 0..1."""
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{name} must be in [0, 1], not {value}")
-    return value

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.method.base import Part, Progress, Step, Targets, not_begun
+from sparselabel.method.checks import finite
 from sparselabel.method.elements import cross_entropy
 
 
@@ -47,6 +48,8 @@ class GeneralisedRobust(Part):
         negative_power: float = 1.0,
     ) -> None:
         super().__init__()
+        for name, line in {"belief_slope": slope, "belief_offset": offset}.items():
+            finite(name, line.end)
         self.lines = slope, offset, centre, width
         self.positive_power, self.negative_power = positive_power, negative_power
         self.at = tuple(line.start for line in self.lines)

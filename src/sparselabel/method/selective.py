@@ -16,9 +16,10 @@ from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.method.checks import checked_share, not_negative
 from sparselabel.method.large_loss import largest
 from sparselabel.method.layout import Layout
-from sparselabel.method.readings import checked_share, no_negatives, positive_targets
+from sparselabel.method.readings import no_negatives, positive_targets
 
 Unknown = Literal["negative", "ignore", "selective"]
 """What an unknown label is: negative, left out, or negative unless it is likely positive."""
@@ -29,8 +30,8 @@ MODES: tuple[Unknown, ...] = ("negative", "ignore", "selective")
 class SelectiveFocal:
     """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; P2 eq. 1 and 2).
 
-    ``margin`` is taken off the scores of the latter: f ← max(f−m, 0). No gradient flows through the powers,
-    as in the authors' program; its clamp of scores at 1e-8 is not ours.
+    No gradient flows through the powers, as in the authors' program; its clamp of scores at 1e-8 and its
+    ``clip`` of those of negatives (0 by default) are not ours.
     """
 
     positive_focus: float = 0.0
@@ -39,7 +40,10 @@ class SelectiveFocal:
     positive_weight: float = 1.0
     negative_weight: float = 1.0
     unknown_weight: float = 1.0
-    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            not_negative(name, value)
 
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L, ...) losses; ``observed`` says which labels are unknown."""
@@ -47,11 +51,7 @@ class SelectiveFocal:
         # Of two plain numbers, where would make a tensor in float32, whatever the logits are.
         focus = torch.where(unknown, logits.new_full((), self.unknown_focus), self.negative_focus)
         weight = torch.where(unknown, logits.new_full((), self.unknown_weight), self.negative_weight)
-        if self.margin:
-            shifted = (torch.sigmoid(logits) - self.margin).clamp(min=0)
-            negative = shifted.detach() ** focus * -torch.log1p(-shifted)
-        else:
-            negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
+        negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
         positive = torch.exp(self.positive_focus * F.logsigmoid(-logits.detach())) * F.softplus(-logits)
         return target * self.positive_weight * positive + (1 - target) * weight * negative
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Part, Step, at_least_float32
+from sparselabel.method.checks import not_negative
 from sparselabel.method.layout import Layout
 
 
@@ -27,7 +28,7 @@ class ExpectedPositives(Part):
     def __init__(self, expected: float | None, weight: float = 1.0) -> None:
         super().__init__()
         self.expected = checked_count(expected)
-        self.weight = weight
+        self.weight = not_negative("weight", weight)
 
     def prepare(self, layout: Layout) -> None:
         """Refuse more classes in a picture than there are."""

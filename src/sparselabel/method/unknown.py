@@ -13,9 +13,10 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.method.across import total
 from sparselabel.method.base import Needs, Part, Progress, Step, Survey, Targets, at_least_float32
+from sparselabel.method.checks import not_negative
 from sparselabel.method.keeping import make_memory
 from sparselabel.method.layout import Layout, Memory, rows_at_once
-from sparselabel.method.readings import checked_share, positive_targets
+from sparselabel.method.readings import positive_targets
 from sparselabel.method.rows import RowMemory
 from sparselabel.method.selection import Piece, best_rows
 
@@ -29,12 +30,7 @@ class Acknowledged(Part):
 
     def __init__(self, entropy_weight: float) -> None:
         super().__init__()
-        if not 0 <= entropy_weight < float("inf"):
-            raise ConfigError(
-                f"entropy_weight must be a number that is not negative, not {entropy_weight}: "
-                "its sign is the method's"
-            )
-        self.entropy_weight = entropy_weight
+        self.entropy_weight = not_negative("entropy_weight", entropy_weight, "its sign is the method's")
 
     def forward(self, step: Step) -> Targets:
         """The score itself at −α where unknown, else the label at 1."""
@@ -144,7 +140,7 @@ class PseudoLabelled(Part):
         super().__init__()
         self.unknown = unknown
         self.soft = soft
-        self.soft_weight = checked_share("soft_weight", soft_weight)
+        self.soft_weight = not_negative("soft_weight", soft_weight)
 
     def forward(self, step: Step) -> Targets:
         """Targets of Acknowledged with the soft labels in their places."""

@@ -1,9 +1,9 @@
 """Methods by name, and what can be combined: READING[+ELEMENT][+UNLABELLED][+CONSISTENCY], as in en+asl+scl.
 
-The element is that of focal, asl or hill and takes the place of cross-entropy. What puts pictures without
-labels to use (cluster, fixmatch) and consistency are terms beside the label loss. Whatever is combined is on
-the scale of the mean over entries (asl, hill, splc and csl-i alone are sums), so that the weights of terms
-mean the same everywhere.
+The element is that of focal, asl or hill and takes the place of cross-entropy, or of splc's focal margin.
+What puts pictures without labels to use (cluster, fixmatch) and consistency are terms beside the label loss.
+Whatever is combined is on the scale of the mean over entries (asl, hill, splc and csl-i alone are sums), so
+that the weights of terms mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
 only) and the methods of P2 are the exceptions: they have an exponent for negatives too. As an element, as in
@@ -65,17 +65,12 @@ LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
 NO_UNKNOWN = ("bce", "bce-ls", "iun", "iu")
 """Methods whose negatives are all known, so that an element is the loss of these."""
 
-CHOOSES = "it chooses labels by the size of their cross-entropy"
 OWN_LOSS = {
     "epr": "it has no loss on unknown labels, which are what an element weighs",
     "role": "its estimates are those of cross-entropy (P3 eq. 11)",
     "focal": "it brings an element of its own",
     "asl": "it brings an element of its own",
     "hill": "it brings an element of its own",
-    "splc": "it brings an element of its own",
-    "ll-r": CHOOSES,
-    "ll-ct": CHOOSES,
-    "ll-cp": CHOOSES,
     "em": "an unknown label costs its entropy there",
     "em+apl": "an unknown label costs its entropy there",
     "gr": "it brings an element of its own",
@@ -85,6 +80,8 @@ OWN_LOSS = {
     "csl-p": "it brings an element of its own",
     "fixmatch": "it brings an element of its own",
 }
+OWN_ELEMENT = {"splc": ("positive_focus", "negative_focus", "margin")}
+"""Settings of a method that are its element's, and go with it where another takes its place."""
 OWN_PAST = {"role": "its label estimates already follow what the model said before"}
 
 SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
@@ -191,10 +188,13 @@ def factories(name: str) -> list[Callable[..., Method]]:
 
 def settings_of(name: str) -> dict[str, Any]:
     """A method's settings and their defaults."""
+    base, element, *_ = parsed(name)
+    gone = OWN_ELEMENT.get(base, ()) if element is not None else ()
     settings: dict[str, Any] = {}
     for factory in factories(name):
         parameters = inspect.signature(factory).parameters
-        settings |= {key: p.default for key, p in parameters.items() if key != "method"}
+        left_out = gone if factory is METHODS[base] else ("method",)
+        settings |= {key: p.default for key, p in parameters.items() if key not in left_out}
     if len(factories(name)) > 1:
         settings.pop(SCALE, None)
     if presets_of(name):

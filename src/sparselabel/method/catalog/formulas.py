@@ -84,7 +84,7 @@ FORMULAS: dict[str, Formula] = {
     ),
     "hill": Formula(
         r"\ell = -[z=1]\,(1-\sigma(x-1))^{2}\log\sigma(x-1) + [z=?]\,(1.5-f)\,f^2",
-        "Sparse positives, no number to be known before: what scores high costs less again.",
+        "Sparse positives, no number to be known before: what scores high is pulled down less again.",
     ),
     "splc": Formula(
         r"\ell = [z=1 \lor (z=? \land f>\tau)]\,(1-f')^{2}\,(-\log f') + [\text{else}]\,f^{2}\,\ell_-,"

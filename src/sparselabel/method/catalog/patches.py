@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sparselabel.method.base import Method, batch_sum, counted_mean
 from sparselabel.method.catalog.adding import beside_others, with_term
 from sparselabel.method.cells import BoxRule
+from sparselabel.method.checks import not_negative
 from sparselabel.method.cluster import FAR, AnnotatedOnly, PseudoLabels, PseudoLoss, Source
 from sparselabel.method.fixmatch import ConfidentViews
 from sparselabel.method.patches import PatchLoss
@@ -64,7 +65,12 @@ def patchml(
     """
     reading = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, annotated_only=True)
     focus = positive_focus, negative_focus, unknown_focus
-    cells = SelectiveFocal(*focus, positive_cell_weight, negative_cell_weight, unknown_cell_weight)
+    cells = SelectiveFocal(
+        *focus,
+        not_negative("positive_cell_weight", positive_cell_weight),
+        not_negative("negative_cell_weight", negative_cell_weight),
+        not_negative("unknown_cell_weight", unknown_cell_weight),
+    )
     patches = PatchLoss(patch_weight, unknown_cells, cells, box_rule)
     return Method(reading, SelectiveFocal(*focus), {"patches": patches}, counted_mean)
 

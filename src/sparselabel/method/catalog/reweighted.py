@@ -86,10 +86,10 @@ def asl(
 
 
 def hill(positive_focus: float = 2.0, margin: float = 1.0) -> Method:
-    """Hill loss: an unknown label costs (1.5−p)·p², less again where the score is high (Zhang et al. 2021).
+    """Hill loss: an unknown label costs (1.5−p)·p², which pulls less at high scores (Zhang et al. 2021).
 
-    Positives are focal on σ(logit − ``margin``). The sum over the entries. An observed negative is
-    −log(1−p) (ours; the paper has none).
+    Its gradient 3p²·(1−p)² is the hill. Positives are focal on σ(logit − ``margin``). The sum over the
+    entries. An observed negative is −log(1−p) (ours; the paper has none).
     """
     return Method(AssumedNegative(), Hill(positive_focus, margin), reduction=batch_sum)
 
@@ -102,7 +102,7 @@ def splc(
     In that step only: nothing is remembered. Focal on both sides, with ``margin`` taken off the logits of
     observed positives. The sum over the entries. τ (``threshold``) is .6, and .65 where 75 % of COCO's
     labels are kept (``preset`` coco-75). An observed negative is −log(1−p) and never corrected (ours; the
-    paper has none).
+    paper has none). An element, as in splc+asl, takes the place of focal and its margin.
     """
     element = Focal(positive_focus, negative_focus, margin, plain_negatives=True)
     return Method(ConfidentNow(threshold), element, reduction=batch_sum)
@@ -116,7 +116,8 @@ def ll_r(share: float = 0.004) -> Method:
     adds up rounding errors and, where unknown labels run out, goes on with observed positives. Ties all
     count. Theirs: batch 16, 10 epochs, SGD 5e-3 on VOC, Adam 1e-5 on COCO and NUS, 7.5e-5 on CUB, the head
     at ten times the rate (recipes other/voc-large-losses and others). With BoostLU (--boost 5) Δ .005; any
-    ``preset`` is boostlu then.
+    ``preset`` is boostlu then. With an element, as in ll-r+asl, the same labels are chosen: every element's
+    loss of a negative grows with its score.
     """
     return Method(LargeLoss(share, "drop"), cross_entropy)
 
