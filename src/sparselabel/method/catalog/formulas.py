@@ -122,8 +122,8 @@ FORMULAS: dict[str, Formula] = {
     ),
     "pu": Formula(
         r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-c f) + \alpha H(f)\big)",
-        "Sparse positives: our default (`auto`) on stored features, and with +scl where everything is trained. "
-        "It needs K, counted or estimated, as en does.",
+        "Sparse positives: our default (`auto`) on stored features, and with +scl where everything is "
+        "trained. It needs K, counted or estimated, as en does.",
     ),
     "csl-i": Formula(
         r"\ell = [z=1](1-f)^{\gamma_+}\ell_+ + [z=0]f^{\gamma_-}\ell_- + \omega\,[z=?]f^{\gamma_u}\ell_-,"
