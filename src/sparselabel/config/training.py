@@ -89,8 +89,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read: see `sparselabel methods`; auto is pu+scl where everything is trained
-        (--full.epochs) and cells have logits (--classifier linear or tscam), else pu.
+        How unknown labels are read (`sparselabel methods`); auto is pu, with --full.epochs pu+scl.
     backbone
         Any timm network that makes a grid of cells of a picture.
     weights
@@ -106,8 +105,8 @@ class TrainConfig:
     boost
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
-        Compute the backbone's features once, keep them beside the data, and train the head on them; with
-        --full.epochs everything is trained afterwards, on pictures.
+        Compute the backbone's features once, keep them beside the data, and train the head on them;
+        --full.epochs then trains all.
     seed
         Of the head's start, the order of pictures and their crops.
     precision
