@@ -317,7 +317,7 @@ def test_a_file_gives_the_same_numbers_as_ram(tmp_path: Path, monkeypatch: pytes
     run(in_ram, training(observed, 8, 8, torch.float32))
     in_file = in_a_file(observed, tmp_path, monkeypatch)
     run(in_file, training(observed, 8, 8, torch.float32))
-    assert (tmp_path / "label-estimates-0.rows").is_file()
+    assert (tmp_path / "label-estimates-0-of-1.rows").is_file()
     everyone = torch.arange(96)
     assert torch.equal(in_file.lines.read(everyone), in_ram.lines.read(everyone))
     for beliefs in (in_ram, in_file):

@@ -1,5 +1,6 @@
 """Where memories are kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -103,3 +104,20 @@ def test_a_file_may_hold_a_smaller_type(tmp_path: Path) -> None:
     assert isinstance(memory, RowsInFile)
     assert memory.bytes == HEADER_BYTES + 2 * NEEDED // 2
     assert torch.equal(memory.read(torch.arange(ROWS)), initial(torch.arange(ROWS)).half())
+
+
+def test_another_number_of_processes_decides_anew_beside_the_old_files(tmp_path: Path) -> None:
+    old = make_memory("some", layout_of(ROWS, folder=tmp_path, keep="file"), WIDTH, initial)
+    old.read(torch.tensor([0]))
+    two = replace(layout_of(ROWS, folder=tmp_path), processes=2)
+    assert isinstance(make_memory("some", two, WIDTH, initial, memory=lambda: 10**12), RowsInRam)
+    beside = make_memory("some", two, WIDTH, initial, memory=lambda: 0)
+    assert isinstance(beside, RowsInFile)
+    assert beside.path.name == "some-0-of-2.rows"
+    with pytest.raises(ResourceError) as refused:
+        make_memory("some", two, WIDTH, initial, memory=lambda: 0, disk=lambda _: 100)
+    said = (
+        f"0.00 MB are free in {tmp_path}, beside 0.00 MB of another number of processes, which stay until "
+        "this one has a checkpoint (going on with that number needs no more room): use fewer"
+    )
+    assert said in str(refused.value)

@@ -1,5 +1,6 @@
 """Checkpoints that will not fit are refused before training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,22 @@ def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: p
         check_run(small, config, tmp_path / "new", HERE)
     # What is there already will be written over.
     dry_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, force=True, dry_run=True))
+
+
+def test_files_of_another_number_of_processes_make_room_for_checkpoints_but_not_for_files(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny("en+scl", **HEAD_ALONE)
+    (tmp_path / "run" / "memory").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").touch()  # as little of a run as is taken for one
+    (tmp_path / "run" / "memory" / "heat-maps-0-of-2.rows").write_bytes(bytes(REMEMBERED))
+    with_free(monkeypatch, 2 * REMEMBERED)
+    force = Handling(quiet=True, force=True, dry_run=True)
+    dry_run(small, config, tmp_path / "run", HERE, force)
+    in_files = replace(HERE, memories="file")
+    files = 2 * 4096 + 2 * 61 * 12 * (2 + 2 * 2)  # running scores of 2 bytes there
+    with_free(monkeypatch, files - 1)
+    with pytest.raises(ResourceError, match=r"and 0\.02 MB of files"):
+        dry_run(small, config, tmp_path / "run", in_files, force)
+    with_free(monkeypatch, files)
+    dry_run(small, config, tmp_path / "run", in_files, force)

@@ -51,7 +51,10 @@ def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.
 
 def test_a_missing_file_is_named(small: Prepared, stopped: Path) -> None:
     shutil.rmtree(stopped / "memory")
-    said = r"run/memory lacks a file that the checkpoint 0003 needs, .*: bring it back, or begin the run anew"
+    said = (
+        r"run/memory lacks running-scores-0-of-1\.rows, which the checkpoint 0003 needs, .*: bring it back, "
+        "or begin the run anew with --force"
+    )
     for memories in ("auto", "ram", "file"):
         machine = replace(IN_FILES, memories=memories)
         with pytest.raises(RunError, match=said):

@@ -122,7 +122,7 @@ class Clock(Memory):
         """Come back to ``state``."""
         if state["touched"].shape != self.touched.shape:
             held = f"{len(state['touched']):,} rows, and this process has {len(self.touched):,}"
-            raise RunError(f"the checkpoint has estimates of {held}: resume with the same data and processes")
+            raise RunError(f"the checkpoint has estimates of {held}: resume with the same data")
         self.touched.copy_(state["touched"])
         self.step = state["table"].shape[1] - 1
         self._table = torch.cat([state["table"], _steps_to_come(self.step + 2 * LONGEST)], dim=1)

@@ -31,7 +31,7 @@ class Memory:
     """A large per-row array: in RAM (``rows.py``), or in a file with two slots a row (``rows_file.py``).
 
     ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
-    another number of processes.
+    another number of processes (``dealing.py``; it knows row memories by itself).
     """
 
     by_row: tuple[str, ...] = ()
@@ -56,16 +56,17 @@ class Memory:
 class Layout:
     """What a part is told once, before training.
 
-    ``rows`` (n,) sorted rows that belong to this process; ``observed`` (n, L) their labels; ``total`` the
-    number of rows in all processes; ``folder`` where memories too large for RAM may live (None: nowhere), and
-    ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and across, if known yet.
-    ``memories`` are those made for it so far, which share the room there is.
+    ``rows`` (n,) sorted rows that belong to this process, one of ``processes``; ``observed`` (n, L) their
+    labels; ``total`` the number of rows in all processes; ``folder`` where memories too large for RAM may
+    live (None: nowhere), and ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and
+    across, if known yet. ``memories`` are those made for it so far, which share the room there is.
     """
 
     rows: Tensor
     observed: Tensor
     total: int
     seed: int = 0
+    processes: int = 1
     folder: Path | None = None
     keep: Literal["auto", "ram", "file"] = "auto"
     grid: tuple[int, int] | None = None

@@ -31,6 +31,10 @@ class RowMemory(Memory):
         """Replace the lines at ``slots`` (B,), each named once, by ``values`` (B, width)."""
         raise TypeError(f"{type(self).__name__} must define write()")
 
+    def fill(self, source: Initial) -> None:
+        """Hold what ``source`` says of every slot, asked for in pieces."""
+        raise TypeError(f"{type(self).__name__} must define fill()")
+
     def expect(self, slots: Tensor) -> None:
         """The lines at ``slots`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
 
@@ -38,13 +42,17 @@ class RowMemory(Memory):
         values = state.get("values")
         if values is None:
             raise RunError(f"the checkpoint kept {self.rows:,} rows in a file that is not there: {WAY_OUT}")
-        alike = values.dtype == self.dtype or (values.is_floating_point() and self.dtype.is_floating_point)
-        if values.shape != (self.rows, self.width) or not alike:
+        self.refuse_unlike((len(values), values.shape[1]), values.dtype)
+        return values
+
+    def refuse_unlike(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
+        """Raise if rows of this shape and type in a checkpoint cannot be these."""
+        alike = dtype == self.dtype or (dtype.is_floating_point and self.dtype.is_floating_point)
+        if shape != (self.rows, self.width) or not alike:
             raise RunError(
                 f"the checkpoint's rows must be {(self.rows, self.width)} {self.dtype}, "
-                f"not {tuple(values.shape)} {values.dtype}: resume with the same data and settings"
+                f"not {shape} {dtype}: resume with the same data and settings"
             )
-        return values.to(self.dtype)
 
     def chunks(self, rows_at_once: int | None = None) -> Iterator[Tensor]:
         """All slots, in pieces of a bounded size."""
@@ -55,8 +63,6 @@ class RowMemory(Memory):
 
 class RowsInRam(RowMemory):
     """Rows as one tensor; a checkpoint holds all of it."""
-
-    by_row = ("values",)
 
     _values: Tensor | None = None
 
@@ -79,11 +85,20 @@ class RowsInRam(RowMemory):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over the values of a checkpoint."""
-        self._values = self._values_of(state).clone()
+        values = self._values_of(state)
+        self.fill(lambda slots: values[slots])
+
+    def fill(self, source: Initial) -> None:
+        """Take over what ``source`` says of every slot."""
+        self._values = self._filled(source)
 
     def _held(self) -> Tensor:
         if self._values is None:
-            self._values = torch.empty(self.rows, self.width, dtype=self.dtype)
-            for slots in self.chunks():
-                self._values[slots] = self.initial(slots).to(self.dtype)
+            self._values = self._filled(self.initial)
         return self._values
+
+    def _filled(self, source: Initial) -> Tensor:
+        values = torch.empty(self.rows, self.width, dtype=self.dtype)
+        for slots in self.chunks():
+            values[slots] = source(slots).to(self.dtype)
+        return values

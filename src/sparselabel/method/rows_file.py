@@ -7,6 +7,10 @@ So the state of the last checkpoint stays on the disk, untouched, until the next
 moment loses nothing, and nothing is ever copied. Reads and writes are positioned ones, not a mapped file,
 whose pages would count as memory. The system's cache does the waiting for the disk: a write returns at once
 and goes to the disk behind us, and a read finds there what ``expect`` has asked for ahead.
+
+A file has the number of processes in its name. When a run goes on with another number, its new files are
+filled from the old ones (``dealing.py``), which are only read, and removed once a checkpoint of the new
+processes is safe.
 """
 
 import os
@@ -26,6 +30,26 @@ from sparselabel.method.rows import WAY_OUT, Initial, RowMemory
 
 HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
 IDENTITY_BYTES = 16
+
+
+def file_of(folder: Path, name: str, process: int | str, processes: int) -> Path:
+    """Where a process keeps its rows of the memory ``name``."""
+    return folder / f"{name}-{process}-of-{processes}.rows"
+
+
+def files_of_others(folder: Path, processes: int) -> list[Path]:
+    """The files that runs of another number of processes have left in a folder."""
+    return [file for file in folder.glob("*-of-*.rows") if not file.stem.endswith(f"-of-{processes}")]
+
+
+def is_in_file(state: dict[str, Tensor]) -> bool:
+    """Whether the rows of a state are in a file."""
+    return "identity" in state
+
+
+def file_name(state: dict[str, Tensor]) -> str:
+    """The file that the rows of a state are in; older versions did not say which."""
+    return bytes(state["file"].tolist()).decode() if "file" in state else "a file"
 
 
 class RowsInFile(RowMemory):
@@ -81,7 +105,10 @@ class RowsInFile(RowMemory):
         self._newest[wanted] = free
 
     def state(self) -> dict[str, Tensor]:
-        """Bring everything to the disk and say which slots are the newest; no write until ``committed()``."""
+        """Bring everything to the disk and say which slots are the newest; no write until ``committed()``.
+
+        What reads the file later is told its name and, by an empty tensor, its rows, width and type.
+        """
         file = self._opened()
         with self._disk():
             os.fsync(file)
@@ -90,6 +117,8 @@ class RowsInFile(RowMemory):
             "newest": torch.from_numpy(np.packbits(self._newest)),
             "identity": torch.tensor(list(self._identity), dtype=torch.uint8),
             "commit": torch.tensor(self._commit + 1),
+            "file": torch.tensor(list(self.path.name.encode()), dtype=torch.uint8),
+            "like": torch.empty(0, self.rows, self.width, dtype=self.dtype),
         }
 
     def committed(self) -> None:
@@ -103,8 +132,26 @@ class RowsInFile(RowMemory):
         """Come back to the last committed state; one that was kept in RAM is written into a new file."""
         if "values" in state:
             values = self._values_of(state)
-            self._create(lambda slots: values[slots])
+            self.fill(lambda slots: values[slots])
             return
+        self._open(state, os.O_RDWR)
+        self._count(int(state["commit"]))
+
+    @classmethod
+    def saved(cls, folder: Path, state: dict[str, Tensor]) -> "RowsInFile":
+        """The rows of ``state``, to be read; its file in ``folder`` is not changed."""
+        _, rows, width = state["like"].shape
+        unused: Initial = torch.empty_like  # a file that is there is not filled
+        memory = cls(folder / file_name(state), rows, width, unused, state["like"].dtype)
+        memory._open(state, os.O_RDONLY)
+        return memory
+
+    def fill(self, source: Initial) -> None:
+        """Write what ``source`` says of every slot into a new file."""
+        self._create(source)
+
+    def _open(self, state: dict[str, Tensor], flags: int) -> None:
+        """Open the file as ``state`` has it; raises if it is another one, or has gone on."""
         bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
         if not self.rows <= len(bits) < self.rows + 8:
             raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
@@ -112,7 +159,7 @@ class RowsInFile(RowMemory):
         if size != self.bytes:
             fault = "is not there" if size is None else f"has {size:,}"
             raise RunError(f"the checkpoint needs {self.path} of {self.bytes:,} bytes; it {fault}: {WAY_OUT}")
-        file = os.open(self.path, os.O_RDWR)
+        file = os.open(self.path, flags)
         identity = bytes(state["identity"].tolist())
         if os.pread(file, IDENTITY_BYTES, 0) != identity:
             os.close(file)
@@ -125,7 +172,6 @@ class RowsInFile(RowMemory):
                 f"{self.path} has gone on since this checkpoint; resume from the newest one, or: {WAY_OUT}"
             )
         self._use(file, identity, bits[: self.rows])
-        self._count(commit)
 
     def _offsets(self, slots: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
         # All first slots come first, then all second ones: filling is then one long run of writing.

@@ -4,7 +4,8 @@
                     /average.safetensors    its running average, if there is one
                     /optimiser.pt           read with weights_only: nothing in it is executed
                     /method.safetensors     the method's small state
-                    /memory-0.safetensors   its memories, a file for each process
+                    /memory-0.safetensors   its memories, a file for each process; of those in RUN/memory
+                                            only what tells which of their lines belong to it
                     /state.json             epoch, phase, best epoch
 
 Kept are the newest and the best. Random state is not in it: every epoch seeds its generators anew.
@@ -26,8 +27,9 @@ from torch import Tensor
 from sparselabel.errors import MAKE_ROOM, ResourceError, RunError, is_out_of_memory
 from sparselabel.json_file import read_json, write_json
 from sparselabel.method.base import Method
-from sparselabel.method.layout import Memory
-from sparselabel.method.rows_file import RowsInFile
+from sparselabel.method.dealing import Share, restore_dealt
+from sparselabel.method.rows_file import file_name, files_of_others, is_in_file
+from sparselabel.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -94,9 +96,20 @@ def save_checkpoint(
     for memory in memories.values():
         memory.committed()
     if fabric.is_global_zero:
+        remove_old_files(folder, fabric.world_size)
         for other in checkpoints(folder):
             if other not in (final, folder / f"{state.best_epoch:04d}"):
                 shutil.rmtree(other)
+
+
+def remove_old_files(folder: Path, processes: int) -> None:
+    """Remove memories in files that a newest checkpoint of so many processes does not need."""
+    for file in files_of_others(_memory_folder(folder), processes):
+        file.unlink()
+
+
+def _memory_folder(folder: Path) -> Path:
+    return RunFolder(folder.parent).memory
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -136,35 +149,32 @@ class Checkpoint:
     def restore_method(self, method: Method, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
         method.load_state_dict(load_tensors(self.path / "method.safetensors"))
+        share = Share(fabric.global_rank, fabric.world_size)
         for name, memory in method.memories().items():
-            state = self._memory_state(name, memory, fabric.global_rank, fabric.world_size)
-            if "identity" in state and not (isinstance(memory, RowsInFile) and memory.path.is_file()):
-                raise RunError(
-                    f"{self.path.parent.parent / 'memory'} lacks a file that the checkpoint {self.path.name} "
-                    "needs, of what the method remembers of every picture: bring it back, or begin the run "
-                    "anew with --force"
-                )
-            memory.restore(state)
+            if share.processes == self.processes:
+                memory.restore(self._memory_state(name, share.process))
+            else:
+                states = [self._memory_state(name, number) for number in range(self.processes)]
+                restore_dealt(memory, states, _memory_folder(self.path.parent), share)
 
-    def _memory_state(self, name: str, memory: Memory, rank: int, processes: int) -> dict[str, Tensor]:
-        """A memory's state for one process; rows are dealt out anew if there are more or fewer processes."""
-        same = processes == self.processes
-        files = [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
-        parts = [_load_part(file, f"{name}/") for file in ([files[rank]] if same else files)]
-        if same:
-            return parts[0]
-        if "identity" in parts[0]:
+    @property
+    def in_files(self) -> bool:
+        """Whether some of what the method remembers is in files, which have the newest checkpoint only."""
+        return any(name.endswith("/identity") for file in self._memory_files() for name in _names(file))
+
+    def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
+        """What one of its processes has saved of a memory; the file that it names is there."""
+        state = _load_part(self._memory_files()[process], f"{name}/")
+        folder = _memory_folder(self.path.parent)
+        if is_in_file(state) and not (folder / file_name(state)).is_file():
             raise RunError(
-                f"{self.path} was written by {self.processes} processes, each with a file for its memory, "
-                f"and now there are {processes}: resume with {self.processes}"
+                f"{folder} lacks {file_name(state)}, which the checkpoint {self.path.name} needs, with what "
+                "the method remembers of every picture: bring it back, or begin the run anew with --force"
             )
-        state = parts[0]
-        for key in memory.by_row:
-            whole = torch.cat([part[key] for part in parts])
-            for number, part in enumerate(parts):
-                whole[number :: self.processes] = part[key]
-            state[key] = whole[rank::processes].clone()
         return state
+
+    def _memory_files(self) -> list[Path]:
+        return [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -201,9 +211,14 @@ def _way_out(checkpoint: Path) -> str:
 
 def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
     """The tensors of a file whose names begin so; the others stay on the disk."""
+    names = [name for name in _names(path) if name.startswith(prefix)]
     with _reading(path), safe_open(path, "pt") as file:
-        names = [name for name in file.offset_keys() if name.startswith(prefix)]
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def _names(path: Path) -> list[str]:
+    with _reading(path), safe_open(path, "pt") as file:
+        return list(file.offset_keys())
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,6 +1,7 @@
 """Room for checkpoints, looked for before training: what a method keeps in RAM is in each of them."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.errors import ResourceError
 from sparselabel.method.base import Method
 from sparselabel.method.room import free_disk, in_words
+from sparselabel.method.rows_file import files_of_others
 from sparselabel.model.freezing import frozen_parts
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.learner import Learner
@@ -38,6 +40,8 @@ def refuse_full_disk(
     files = sum(memory.room_to_come()[1] for memory in files_of(method))
     needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
     there = free_disk(run.path) + _size(run) // fabric.world_size  # what it has written, it will write over
+    if not files:  # beside new files there must be room for the old ones, until a checkpoint is safe
+        there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
     if needed <= there:
         return
     beside = f", and {in_words(files)} of files" if files else ""
@@ -69,5 +73,8 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 def _size(run: RunFolder) -> int:
     """Bytes of checkpoints and the model of a run that goes on, or is replaced."""
-    files = [*run.checkpoints.rglob("*"), run.model_file]
+    return _size_of([*run.checkpoints.rglob("*"), run.model_file])
+
+
+def _size_of(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -55,5 +55,5 @@ def _in_words(memory: RowsInFile) -> str:
 
 
 def _name(memory: RowsInFile) -> str:
-    """Running scores, heat maps, ...: its file is called so, with the first row of the process after it."""
-    return memory.path.stem.rpartition("-")[0].replace("-", " ")
+    """Running scores, heat maps, ...: its file is called so, with the process that it is of after it."""
+    return memory.path.stem.rsplit("-", 3)[0].replace("-", " ")

@@ -27,7 +27,7 @@ from sparselabel.model.backbone import Backbone
 from sparselabel.place import require_folder_to_write
 from sparselabel.run_folder import RunFolder
 from sparselabel.train.about import about
-from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint
+from sparselabel.train.checkpoint import Checkpoint, TrainingState, newest_checkpoint, remove_old_files
 from sparselabel.train.disk import refuse_full_disk
 from sparselabel.train.expected import kept_counts, new_counts, with_expected_positives
 from sparselabel.train.inputs import Inputs
@@ -95,6 +95,9 @@ def train_run(
                 force=handling.force,
                 answers=file_of(data.answers),
             )
+            newest = None if run.finished else newest_checkpoint(run.checkpoints)
+            if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
+                remove_old_files(run.checkpoints, newest.processes)
         fabric.barrier()
         if run.finished:
             log.say(f"{out} is finished already")
@@ -217,7 +220,7 @@ def _recovery(
     """How well all training labels are known (P3 table 2): by the model, and by the method's estimates."""
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
-    in_files = bool(files_of(session.method))
+    in_files = bool(files_of(session.method)) or best.in_files
     if not in_files:
         best.restore_method(session.method, session.fabric)
     newest = newest_checkpoint(session.run.checkpoints)
@@ -254,6 +257,7 @@ def tell_method(
         observed,
         len(data.train),
         seed=config.seed,
+        processes=fabric.world_size,
         folder=run.memory,
         keep=machine.memories,
         grid=inputs.grid() if method.needs.maps else None,

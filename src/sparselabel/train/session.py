@@ -209,6 +209,10 @@ class Session:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Bring model and method back to a checkpoint."""
         self.learner.load(checkpoint.model())
+        before, now = checkpoint.processes, self.fabric.world_size
+        if before != now:
+            said = f"number of processes: {before} before, {now} now"
+            self.log.say(f"{said}; what the method remembers is dealt out anew")
         checkpoint.restore_method(self.method, self.fabric)
 
     def save(self, stage: Stage, state: TrainingState) -> None:
