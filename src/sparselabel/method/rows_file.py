@@ -48,8 +48,11 @@ def is_in_file(state: dict[str, Tensor]) -> bool:
 
 
 def file_name(state: dict[str, Tensor]) -> str:
-    """The file that the rows of a state are in; older versions did not say which."""
-    return bytes(state["file"].tolist()).decode() if "file" in state else "a file"
+    """The file that the rows of a state are in; older versions did not say which.
+
+    Only a name: nothing in a checkpoint leads out of the folder of the run.
+    """
+    return Path(bytes(state["file"].tolist()).decode()).name if "file" in state else "a file"
 
 
 class RowsInFile(RowMemory):
