@@ -12,7 +12,7 @@ from sparselabel.cli.runs_shown import runs_shown
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
-METHODS = ("bce", "an", "en", "en+cl", "en+scl")
+METHODS = ("bce", "an", "en", "en+scl", "pu+scl")
 PICTURES, TESTED = 2000, 800
 WEIGHTS = Path(__file__).with_name("demo.safetensors")
 """Of a network that has learnt to name single drawn things (``python -m benchmarks.demo_weights``)."""
@@ -76,8 +76,9 @@ def demo(
     write(read_runs(best_of_each(rows, "an")), page, workers=0)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
-        "an takes the rest for absent; en leaves out what is likely there; en+cl and en+scl also hold the\n"
-        "model to what it said of a picture before, the latter place by place.\n"
+        "an takes the rest for absent; en leaves out what is likely there; en+scl also holds the model to\n"
+        "what it said of a picture before, place by place; pu+scl does that too and takes the rest for absent\n"
+        "or missed, as likely as that is: it is what you get if you name no method and train everything.\n"
         "All start from a network that has learnt to name single drawn things of these classes, as networks\n"
         "for photographs have from ImageNet's. From random numbers en would lose to an (docs/results.md).\n\n"
         f"Where en+scl sees things in some training pictures: {picture}\n"
