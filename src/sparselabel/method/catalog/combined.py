@@ -115,6 +115,11 @@ def parsed(name: str) -> Combination:
     if rest and last in ELEMENTS:
         base, element = rest, last
     if base not in METHODS:
+        if name.lower() == "auto":
+            raise ConfigError(
+                "auto is a word of training alone (--method auto), for pu, or for pu+scl where everything is "
+                "trained (--full.epochs) and cells have logits: name one of these"
+            )
         if reason := refusing.why_not(name, _kinds(), parsed):
             raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
         raise ConfigError(
