@@ -84,6 +84,8 @@ def results(tmp_path: Path) -> Path:
         "scenes,one positive,bce,91.29,0.05,91.2,91.3\nscenes,one positive,an,82.91,0.22,82.9,82.9\n"
         "scenes,one positive,em,88.61,0.03,88.6,88.6\nscenes,one positive,pu,88.11,0.03,88.1,88.1\n"
         '"VOC 2012","one, the rare",pu,73.44,0.13,73.4,73.4\n',
+        "everything-trained.csv": "data,labels,method,test,spread,test_0,test_1\n"
+        "scenes,one positive,an,80.11,0.61,80.5,79.4\nscenes,one positive,pu+scl,83.45,0.19,83.5,83.3\n",
         "voc2012-tuned.csv": "method,weight,seed,validation,test\nan,,0,71,70\nen+cl,1,0,73,72\n"
         "en+scl,0.1,0,73.93,73.1\nen+scl,1,0,73.67,74\nen+scl,1,1,74.4,75\n",
         "voc2012-budget.csv": "kind,method,draw,test_mAP\nI,csl-i,1,63\nI,csl-i,2,65\nSP,patchml,1,63.5\n",
@@ -118,6 +120,8 @@ def test_a_page_shows_where_others_are_better(results: Path) -> None:
     )
     assert f"{scenes} `em` | 88.61 ± 0.03 (2 seeds) | `an` 82.91, `bce` 91.29 |" in made["em.md"]
     assert "| VOC 2012, labels: one, the rare; " in made["pu.md"]
+    trained = "| scenes, labels: one positive; everything trained, small views, K estimated |"
+    assert f"{trained} `pu+scl` | 83.45 ± 0.19 (2 seeds) | `an` 80.11 |" in made["pu.md"]
     assert "| `csl-i` | 64.00 ± 1.41 (2 draws) |  |" in made["csl-i.md"]
     assert "| `patchml` | 63.50 (one draw) |  |" in made["patchml.md"]
     assert "| `en+scl` γ 0.1 73.10, γ 1 74.50 |" in made["README.md"]

@@ -77,8 +77,8 @@ def demo(
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
         "an takes the rest for absent; en leaves out what is likely there; en+scl also holds the model to\n"
-        "what it said of a picture before, place by place; pu+scl does that too and takes the rest for absent\n"
-        "or missed, as likely as that is: it is what you get if you name no method and train everything.\n"
+        "what it said of a picture before, place by place; pu+scl does that too, and takes the rest for\n"
+        "absent or missed, as likely as that is: it is what you get if you name no method and train all.\n"
         "All start from a network that has learnt to name single drawn things of these classes, as networks\n"
         "for photographs have from ImageNet's. From random numbers en would lose to an (docs/results.md).\n\n"
         f"Where en+scl sees things in some training pictures: {picture}\n"
