@@ -220,6 +220,16 @@ def test_a_model_that_torch_cannot_take(run: Path, monkeypatch: pytest.MonkeyPat
     assert not list(run.parent.glob("refused*"))
 
 
+def test_a_model_that_onnx_cannot_hold(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.onnx.OnnxExporterError("step 2/3") from ValueError("cannot view\nand more")
+
+    monkeypatch.setattr("torch.onnx.export", refuse)
+    with pytest.raises(ModelError, match=r"this model \(ValueError: cannot view\): export a \.pt2 file"):
+        export_run(run, run.parent / "refused.onnx")
+    assert not list(run.parent.glob("refused*"))
+
+
 def test_thresholds_for_a_precision(run: Path) -> None:
     module, about = exported(run, precision=0.9)
     assert about["thresholds_for"] == "precision 0.9"

@@ -192,14 +192,23 @@ def _write_program(module: Exported, about: dict[str, Any], out: Path) -> None:
 
 def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
     _, shapes = _example(module)
-    program = torch.onnx.export(
-        _program(module),
-        dynamo=True,
-        input_names=["images"],
-        output_names=[*OUTPUTS],
-        dynamic_shapes=shapes,
-        verbose=False,
-    )
+    taken = _program(module)
+    try:
+        program = torch.onnx.export(
+            taken,
+            dynamo=True,
+            input_names=["images"],
+            output_names=[*OUTPUTS],
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        cause = error.__cause__ or error
+        first = "".join(str(cause).strip().splitlines()[:1])
+        raise ModelError(
+            f"torch cannot make an ONNX file of this model ({type(cause).__name__}: {first}): "
+            "export a .pt2 file"
+        ) from error
     if program is None:
         raise ModelError("torch made no ONNX program of this model: export a .pt2 file")
     for key, value in about.items():
