@@ -1,6 +1,7 @@
 """Exported files give the scores of `predict`: within 1e-4 at the view's size, within 5e-3 at others."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.evaluate.decisions import decisions_of
-from sparselabel.export import TEXT, check_target, export_run, exported
+from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported
 from sparselabel.export_check import largest_difference
 from sparselabel.train.run import train_run
 from tests.cli.conftest import Command, command
@@ -38,6 +39,18 @@ def queries(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = HeadPhase(epochs=1)
     config = tiny(backbone="test_resnet", classifier="query2label", head=head, full=FullPhase(epochs=0))
     path = tmp_path_factory.mktemp("queries") / "run"
+    train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
+    return path
+
+
+@pytest.fixture(scope="module", params=["linear", "token"])
+def transformer(
+    request: pytest.FixtureRequest, small: Prepared, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run of a plain ViT."""
+    none = FullPhase(epochs=0)
+    config = tiny(backbone="test_vit", classifier=request.param, head=HeadPhase(epochs=1), full=none)
+    path = tmp_path_factory.mktemp("transformer") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
     return path
 
@@ -164,12 +177,36 @@ def test_a_program_of_torch(run: Path, photos: list[Path], command: Command) -> 
 
 
 @pytest.mark.parametrize("kind", ["onnx", "pt2"])
-def test_query2label_is_exported_for_any_batch(queries: Path, kind: str) -> None:
+def test_query2label_is_exported_for_any_batch(
+    queries: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     out = queries.parent / f"queries.{kind}"
     export_run(queries, out)
+    remarks = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not remarks  # such as of ONNX's optimiser on every attention
     apart = largest_difference(queries, out)  # with one picture, and with three
     assert apart is not None
     assert apart < 1e-4
+
+
+def test_a_vit_gives_its_scores_and_maps_for_any_batch(transformer: Path) -> None:
+    files = [transformer.parent / f"vit.{kind}" for kind in ("onnx", "pt2")]
+    for file in files:
+        export_run(transformer, file)
+    session = onnxruntime.InferenceSession(files[0], providers=["CPUExecutionProvider"])
+    program = torch.export.load(files[1]).module()
+    module, _ = exported(transformer)
+    random = np.random.default_rng(0)
+    for shape in ((1, 40, 24, 3), (3, 32, 32, 3)):
+        pictures = random.integers(0, 256, shape, dtype=np.uint8)
+        with torch.inference_mode():
+            expected = module(torch.from_numpy(pictures))
+            found = program(torch.from_numpy(pictures))
+        for ours, onnx, torchs in zip(
+            expected, session.run(OUTPUTS, {"images": pictures}), found, strict=True
+        ):
+            assert onnx == pytest.approx(ours.numpy(), abs=1e-4)
+            assert torchs.numpy() == pytest.approx(ours.numpy(), abs=1e-4)
 
 
 def test_a_model_that_torch_cannot_take(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +217,16 @@ def test_a_model_that_torch_cannot_take(run: Path, monkeypatch: pytest.MonkeyPat
     said = r"cannot take this model \(RuntimeError: the batch is fixed\): `sparselabel predict` runs it"
     with pytest.raises(ModelError, match=f"{said}, and models with another backbone or classifier"):
         export_run(run, run.parent / "refused.pt2")
+    assert not list(run.parent.glob("refused*"))
+
+
+def test_a_model_that_onnx_cannot_hold(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.onnx.OnnxExporterError("step 2/3") from ValueError("cannot view\nand more")
+
+    monkeypatch.setattr("torch.onnx.export", refuse)
+    with pytest.raises(ModelError, match=r"this model \(ValueError: cannot view\): export a \.pt2 file"):
+        export_run(run, run.parent / "refused.onnx")
     assert not list(run.parent.glob("refused*"))
 
 

@@ -9,8 +9,10 @@ Class names, thresholds and what they rest on go with it as text.
 
 import importlib.util
 import json
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +141,7 @@ def export_run(
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's exporter remarks on its own inside
+        with _without_remarks():
             write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
             write(module, about, partial)
         check(partial)
@@ -150,6 +151,20 @@ def export_run(
     finally:
         partial.unlink(missing_ok=True)
     return about
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Torch's exporter and ONNX's optimiser remark on their own inside, once for every layer."""
+    optimiser = logging.getLogger("onnxscript.optimizer")
+    level = optimiser.level
+    optimiser.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optimiser.setLevel(level)
 
 
 def _example(module: Exported) -> tuple[tuple[Tensor], dict[str, Any]]:
@@ -177,14 +192,23 @@ def _write_program(module: Exported, about: dict[str, Any], out: Path) -> None:
 
 def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
     _, shapes = _example(module)
-    program = torch.onnx.export(
-        _program(module),
-        dynamo=True,
-        input_names=["images"],
-        output_names=[*OUTPUTS],
-        dynamic_shapes=shapes,
-        verbose=False,
-    )
+    taken = _program(module)
+    try:
+        program = torch.onnx.export(
+            taken,
+            dynamo=True,
+            input_names=["images"],
+            output_names=[*OUTPUTS],
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        cause = error.__cause__ or error
+        first = "".join(str(cause).strip().splitlines()[:1])
+        raise ModelError(
+            f"torch cannot make an ONNX file of this model ({type(cause).__name__}: {first}): "
+            "export a .pt2 file"
+        ) from error
     if program is None:
         raise ModelError("torch made no ONNX program of this model: export a .pt2 file")
     for key, value in about.items():

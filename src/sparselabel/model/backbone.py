@@ -79,7 +79,8 @@ class Backbone(nn.Module):
             # Some (XCiT, CaiT, ConViT, VOLO) do not say that theirs begin with a class token.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
             side = round(tokens.shape[1] ** 0.5)
-            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
+            # Not len(): torch.export would take the number of pictures for a constant.
+            return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
         if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
             return features.permute(0, 3, 1, 2)
         return features
