@@ -117,6 +117,21 @@ def test_a_file_of_which_nothing_fits_is_always_refused(partial: bool, tmp_path:
         load_weights(small(), tmp_path / "other.safetensors", partial=partial)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers(wrong: float, trained: dict[str, Tensor], tmp_path: Path) -> None:
+    file = tmp_path / "nan.pt"
+    torch.save(trained | {"fc.weight": torch.full((2, 4), wrong)}, file)
+    load_weights(small(), file)  # what is not taken over does no harm
+    trained["0.weight"][1, 2] = wrong
+    torch.save(trained, file)
+    said = r"nan.pt: tensor 0.weight has values that are not finite \(1 of 12\): take another file$"
+    with pytest.raises(ModelError, match=said):
+        load_weights(small(), file)
+    torch.save({"0.weight": trained["0.weight"]}, file)
+    with pytest.warns(DataWarning, match="fits 1 of"), pytest.raises(ModelError, match=said):
+        load_weights(small(), file, partial=True)
+
+
 class Malicious:
     """Unpickling this makes a file."""
 

@@ -53,6 +53,8 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
             raise ModelError(f"{said}. Is it for another backbone?{way_out}")
         warnings.warn(said, DataWarning, stacklevel=2)
     network.load_state_dict(fitting, strict=False)
+    loaded = network.state_dict()
+    refuse_not_finite({key: loaded[key] for key in fitting}, path)
 
 
 def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
@@ -71,6 +73,17 @@ def misfits_said(missing: list[str], unknown: list[str]) -> str:
         f"missing or of another shape: {listing(missing, 5) or 'none'}; in the file but unknown: "
         f"{listing(unknown, 5) or 'none'}"
     )
+
+
+def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
+    """Raise if weights that came from a file are not numbers: training would seem to diverge."""
+    for name, value in loaded.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            wrong = int((~torch.isfinite(value)).sum())
+            raise ModelError(
+                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,}): "
+                "take another file"
+            )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
