@@ -1,5 +1,6 @@
 """Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,16 +107,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
-        raise ModelError(f"{path} holds a {type(content).__name__}, not tensors by name")
+        raise ModelError(
+            f"{path} holds a {type(content).__name__}, not tensors by name: save a model's own "
+            "(torch.save(model.state_dict(), file)), or take another file"
+        )
     return {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
     }
 
 
 def _reason(error: Exception) -> str:
-    """What torch says was wrong, without its long advice to run the file after all."""
-    said = str(error).rpartition("WeightsUnpickler error: ")[2].partition(" Please use")[0].strip()
-    return said.partition("\n")[0] or type(error).__name__
+    """What was wrong, never in the words of torch's advice to run the file after all."""
+    said = str(error)
+    if "weights_only" not in said:
+        return said.partition("\n")[0] or type(error).__name__
+    found = re.search(r"GLOBAL (\S+)", said)
+    held = (
+        f"more than tensors and numbers, as {found[1]}" if found else "other things than tensors and numbers"
+    )
+    return f"it holds {held}, and is not run"
 
 
 def _stripped(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
