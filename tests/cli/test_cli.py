@@ -139,7 +139,7 @@ def test_an_error_is_one_line_without_traceback(command: Command, tmp_path: Path
     done = command("data", "nothing")
     assert done == 1
     assert done.err == (
-        "sparselabel: error: nothing is not prepared data (it has no dataset.json): "
+        "sparselabel: error: nothing is not prepared data (there is no such folder): "
         "make it with `sparselabel prepare READER SOURCE --out DIR`\n"
     )
     assert done.out == ""

@@ -194,3 +194,5 @@ def test_a_file_without_names(tmp_path: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"none.pth does not exist: give a file, `pretrained` or `none`"):
         read_tensors(tmp_path / "none.pth")
+    with pytest.raises(ModelError, match=f"{tmp_path.name} is a folder: give a file, `pretrained` or `none`"):
+        read_tensors(tmp_path)

@@ -87,10 +87,16 @@ def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
             )
 
 
+def require_weights_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"weights file {path} {what}: give a file, `pretrained` or `none`")
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors or torch file by name; nothing in the file is executed."""
-    if not path.is_file():
-        raise ModelError(f"weights file {path} does not exist: give a file, `pretrained` or `none`")
+    require_weights_file(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
