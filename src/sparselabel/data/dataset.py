@@ -106,7 +106,7 @@ def open_prepared(folder: Path) -> Prepared:
     """Open what ``sparselabel prepare`` wrote, without reading the arrays."""
     index = folder / "dataset.json"
     if not index.is_file():
-        why = "it has no dataset.json" if folder.is_dir() else "there is no such folder"
+        why = "it has no dataset.json" if folder.exists() else "there is no such folder"
         raise DataError(
             f"{folder} is not prepared data ({why}): "
             "make it with `sparselabel prepare READER SOURCE --out DIR`"
