@@ -23,6 +23,7 @@ from tests.train.conftest import small, tiny
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 __all__ = ["command", "small"]
+FULL = Path("/dev/full")
 
 
 @pytest.fixture(scope="module")
@@ -264,3 +265,14 @@ def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match=r"ONNX needs onnx and onnxscript: `pip install 'sparselabel"):
         check_target(tmp_path / "new.onnx", force=False)
     check_target(tmp_path / "new.pt2", force=False)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("kind", ["onnx", "pt2"])
+def test_a_full_disk_is_named_by_the_file(run: Path, kind: str, tmp_path: Path) -> None:
+    out = tmp_path / f"model.{kind}"
+    (tmp_path / f"model.partial.{kind}").symlink_to(FULL)
+    with pytest.raises(OSError, match="No space left") as raised:
+        export_run(run, out)
+    assert raised.value.filename == str(out)
+    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparselabel.config import HeadPhase, Settings, TrainConfig
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import RunError
 from sparselabel.json_file import write_json
 from sparselabel.run_folder import RunFolder
 
@@ -140,8 +140,17 @@ def test_not_a_run(tmp_path: Path) -> None:
 
 def test_a_damaged_run(run: RunFolder) -> None:
     run.config_file.write_text("[head]\nepoks = 3\n")
-    with pytest.raises(ConfigError, match=r"config.toml\[head\] has an unknown key 'epoks'"):
+    said = (
+        r"config.toml cannot be read \(config.toml\[head\] has an unknown key 'epoks'.*: bring it back as it"
+    )
+    with pytest.raises(RunError, match=said):
         run.config()
+    run.config_file.write_text("seed =")
+    said = (
+        r"config.toml cannot be read \(Invalid value \(at end of document\)\): bring it back as it was, or "
+    )
+    with pytest.raises(RunError, match=said):
+        run.begin(CONFIG, ABOUT, resume=True, force=False)
     (run.path / "run.json").write_text('{"data": ')
     with pytest.raises(RunError, match=r"run.json cannot be read \(Expecting value"):
         run.about()

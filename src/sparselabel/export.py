@@ -8,6 +8,7 @@ Class names, thresholds and what they rest on go with it as text.
 """
 
 import importlib.util
+import io
 import json
 import logging
 import warnings
@@ -30,6 +31,7 @@ from sparselabel.model.classifier import Classifier
 from sparselabel.model.resize import seen
 from sparselabel.place import require_file_to_write
 from sparselabel.run_folder import RunFolder
+from sparselabel.whole_file import named
 
 KINDS = (".onnx", ".pt2")
 OUTPUTS = ("scores", "maps", "present")
@@ -143,7 +145,8 @@ def export_run(
     try:
         with _without_remarks():
             write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
-            write(module, about, partial)
+            with named(out):
+                write(module, about, partial)
         check(partial)
         partial.replace(out)
     except MemoryError as error:
@@ -187,7 +190,10 @@ def _program(module: Exported) -> Any:
 
 
 def _write_program(module: Exported, about: dict[str, Any], out: Path) -> None:
-    torch.export.save(_program(module), out, extra_files={TEXT: json.dumps(about, ensure_ascii=False)})
+    # Not to the file: where the disk is full, torch's own writer of files ends the program.
+    content = io.BytesIO()
+    torch.export.save(_program(module), content, extra_files={TEXT: json.dumps(about, ensure_ascii=False)})
+    out.write_bytes(content.getbuffer())
 
 
 def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:

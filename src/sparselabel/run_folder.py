@@ -9,7 +9,7 @@ from typing import Any
 
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
-from sparselabel.errors import RunError, counted
+from sparselabel.errors import ConfigError, RunError, counted
 from sparselabel.json_file import BRING_BACK, read_json, write_json
 from sparselabel.run_files import PEOPLES_WORK, RunFiles
 
@@ -140,7 +140,11 @@ class RunFolder(RunFiles):
             )
         if not self.config_file.stat().st_size:
             raise RunError(f"{self.config_file} is empty: {BRING_BACK}")
-        return configuration.load(TrainConfig, self.config_file)
+        try:
+            return configuration.load(TrainConfig, self.config_file)
+        except ConfigError as error:  # not what the user gave: the file has changed since the run wrote it
+            why = error.__cause__ or error
+            raise RunError(f"{self.config_file} cannot be read ({why}): {BRING_BACK}") from error
 
     def about(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""

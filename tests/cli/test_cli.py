@@ -139,7 +139,7 @@ def test_an_error_is_one_line_without_traceback(command: Command, tmp_path: Path
     done = command("data", "nothing")
     assert done == 1
     assert done.err == (
-        "sparselabel: error: nothing is not prepared data (it has no dataset.json): "
+        "sparselabel: error: nothing is not prepared data (there is no such folder): "
         "make it with `sparselabel prepare READER SOURCE --out DIR`\n"
     )
     assert done.out == ""
@@ -205,14 +205,18 @@ def test_memory_that_is_not_there(command: Command, failing: Any) -> None:
 
 
 @pytest.mark.parametrize(("number", "words"), [(28, "No space left on device"), (122, "Disk quota exceeded")])
-def test_a_full_disk(command: Command, failing: Any, number: int, words: str) -> None:
+def test_a_full_disk(
+    command: Command, failing: Any, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    mounted = Path("run").absolute()
+    monkeypatch.setattr("os.path.ismount", lambda path: path == mounted)
     failing(OSError(number, words, "run/model.safetensors"))
     done = command("data", "prepared")
     assert done == 1
-    said = f"run/model.safetensors could not be written: {words}; {GIVE_AGAIN}"
+    said = f"run/model.safetensors could not be written: {words} (disk {mounted}); {GIVE_AGAIN}"
     assert done.err == f"sparselabel: error: {said}\n"
     failing(OSError(number, words))
-    assert f"error: a file could not be written: {words}" in command("data", "prepared").err
+    assert f"error: a file could not be written: {words}; {GIVE_AGAIN}" in command("data", "prepared").err
 
 
 def test_a_file_that_may_not_be_touched(command: Command, failing: Any) -> None:

@@ -59,9 +59,12 @@ def test_an_unknown_split_is_named(prepared: Prepared) -> None:
         prepared.split("tst")
 
 
-@pytest.mark.parametrize("name", ["nothing", "photos"])
-def test_other_folders_are_refused(folder: Path, name: str) -> None:
-    with pytest.raises(DataError, match=rf"{name} is not prepared data .*`sparselabel prepare READER"):
+@pytest.mark.parametrize(
+    ("name", "why"), [("nothing", "there is no such folder"), ("photos", "it has no dataset.json")]
+)
+def test_other_folders_are_refused(folder: Path, name: str, why: str) -> None:
+    said = rf"{name} is not prepared data \({why}\): .*`sparselabel prepare READER"
+    with pytest.raises(DataError, match=said):
         open_prepared(folder.parent / name)
 
 

@@ -485,8 +485,9 @@ def test_a_crash_leaves_nothing_that_could_be_opened(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         crash(patch, after)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as raised:
             prepare(source, out, SINGLE)
+    assert raised.value.filename.endswith(".npy")
     assert list(tmp_path.rglob("*.npy")) == []
     with pytest.raises(DataError, match="is not prepared data"):
         open_prepared(out)

@@ -277,7 +277,9 @@ def test_wrong_use_is_explained() -> None:
         make_method("rolle")
     with pytest.raises(ConfigError, match="'an-ls' has no setting 'smothing': did you mean 'smoothing'"):
         make_method("an-ls", smothing=0.1)
-    with pytest.raises(ConfigError, match="'an' has no setting 'smoothing': it has none"):
+    with pytest.raises(
+        ConfigError, match=r"'an' has no setting 'smoothing': it has none: leave --settings\.smoo"
+    ):
         make_method("an", smoothing=0.1)
     with pytest.raises(ConfigError, match=r"smoothing must be in \[0, 1\], not 1.5"):
         make_method("an-ls", smoothing=1.5)

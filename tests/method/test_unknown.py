@@ -20,7 +20,10 @@ def test_soft_labels_want_a_survey_and_epochs() -> None:
     method = build_method("em+apl", OBSERVED, warm_up=1)
     with pytest.raises(ConfigError, match=r"call method\.begin_epoch"):
         method(make_step(SCORES.logit(), OBSERVED))
-    with pytest.raises(ConfigError, match="labels after warm_up = 1 epochs, but the run has 1"):
+    with pytest.raises(
+        ConfigError,
+        match=r"labels after --settings\.warm-up 1 epochs, but the run has 1: .* smaller --settings",
+    ):
         method.begin_epoch(Progress(0, 1, 0, 1e-3))
     with pytest.raises(ConfigError, match="warm_up must be at least 1 epoch, not 0"):
         make_method("em+apl", warm_up=0)

@@ -238,6 +238,13 @@ def test_a_head_of_another_backbone_names_the_width(small_file: tuple[Path, Back
             released_head(their_head(head), 256, classes, path)
 
 
+def test_a_head_that_is_no_numbers(small_file: tuple[Path, Backbone, QueryHead]) -> None:
+    path, _, head = small_file
+    wrong = their_head(head) | {"module.transformer.decoder.norm.weight": torch.full((512,), torch.nan)}
+    with pytest.raises(ModelError, match=r"norm.weight has values that are not finite \(512 of 512\): take"):
+        released_head(wrong, 512, 12, path)
+
+
 def test_the_backbone_alone_serves_any_head(small_file: tuple[Path, Backbone, QueryHead]) -> None:
     path, backbone, _ = small_file
     again = make_backbone("resnet18", str(path), size=64)

@@ -1,5 +1,6 @@
 import pickle
 import re
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_a_file_of_which_nothing_fits_is_always_refused(partial: bool, tmp_path:
         load_weights(small(), tmp_path / "other.safetensors", partial=partial)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers(wrong: float, trained: dict[str, Tensor], tmp_path: Path) -> None:
+    file = tmp_path / "nan.pt"
+    torch.save(trained | {"fc.weight": torch.full((2, 4), wrong)}, file)
+    load_weights(small(), file)  # what is not taken over does no harm
+    trained["0.weight"][1, 2] = wrong
+    torch.save(trained, file)
+    said = r"nan.pt: tensor 0.weight has values that are not finite \(1 of 12\): take another file$"
+    with pytest.raises(ModelError, match=said):
+        load_weights(small(), file)
+    torch.save({"0.weight": trained["0.weight"]}, file)
+    with pytest.warns(DataWarning, match="fits 1 of"), pytest.raises(ModelError, match=said):
+        load_weights(small(), file, partial=True)
+
+
 class Malicious:
     """Unpickling this makes a file."""
 
@@ -139,9 +155,26 @@ def test_a_file_is_never_executed(by_torch: bool, tmp_path: Path) -> None:
     ) as error:
         load_weights(small(), file)
     assert not marker.exists()
+    assert "(it holds more than tensors and numbers, as " in str(error.value)
+    assert "and is not run): it must be" in str(error.value)
     assert "weights_only" not in str(error.value)  # torch's advice to run it after all
     torch.load(file, weights_only=False) if by_torch else pickle.loads(file.read_bytes())
     assert marker.exists()  # the file was dangerous indeed
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about TorchScript
+def test_a_file_that_is_not_run_is_said_in_our_words(tmp_path: Path) -> None:
+    """Files of which torch speaks in other words: a newer pickle, an archive of an old torch, TorchScript."""
+    file = tmp_path / "weights.pt"
+    file.write_bytes(pickle.dumps({"a": tmp_path}, protocol=4))
+    with tarfile.open(tmp_path / "weights.tar", "w") as archive:
+        archive.add(file)
+    torch.jit.save(torch.jit.script(small()), tmp_path / "script.pt")
+    for one in (file, tmp_path / "weights.tar", tmp_path / "script.pt"):
+        with pytest.raises(ModelError, match="holds other things than tensors and numbers") as error:
+            read_tensors(one)
+        assert "and is not run): it must be a safetensors file" in str(error.value)
+        assert not {"weights_only", "arbitrary", "torch.load"} & {*re.findall(r"[\w.]+", str(error.value))}
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
@@ -154,10 +187,12 @@ def test_a_broken_file(name: str, content: bytes, tmp_path: Path) -> None:
 
 def test_a_file_without_names(tmp_path: Path) -> None:
     torch.save([torch.ones(1)], tmp_path / "list.pth")
-    with pytest.raises(ModelError, match=r"list.pth holds a list, not tensors by name"):
+    with pytest.raises(ModelError, match=r"list.pth holds a list, not tensors by name: save a model's own"):
         read_tensors(tmp_path / "list.pth")
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"none.pth does not exist: give a file, `pretrained` or `none`"):
         read_tensors(tmp_path / "none.pth")
+    with pytest.raises(ModelError, match=f"{tmp_path.name} is a folder: give a file, `pretrained` or `none`"):
+        read_tensors(tmp_path)

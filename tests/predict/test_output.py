@@ -19,6 +19,8 @@ FOUND = [
     Prediction("c.jpg", (), np.zeros(0), "c.jpg cannot be read"),
 ]
 
+FULL = Path("/dev/full")
+
 
 def opened(out: Path, **changes: Any) -> Output:
     given: dict[str, Any] = {"all_scores": False, "resume": False} | changes
@@ -142,3 +144,14 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         check_out("-", force=False, resume=True)
     with pytest.raises(ConfigError, match=r"class 'a;b' has one in its name: write JSON lines"):
         opened(tmp_path / "new.csv", classes=("a;b",))
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named_by_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "a.csv"
+    (tmp_path / "a.csv.partial").symlink_to(FULL)
+    output = opened(out)
+    with pytest.raises(OSError, match="No space left") as raised:
+        output.finish()
+    assert raised.value.filename == str(out)
+    assert not out.exists()

@@ -7,12 +7,14 @@ import pytest
 
 from sparselabel.config import FullPhase, Handling, Machine, Query, Settings
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.evaluate.maps import write_maps
 from sparselabel.evaluate.run import evaluate_run, load_classifier
 from sparselabel.model.query2label import QueryHead
 from sparselabel.model.tscam import PatchHead, TokenHead
 from sparselabel.run_folder import RunFolder
+from sparselabel.train.judge import too_large
+from sparselabel.train.learner import Learner
 from sparselabel.train.run import train_run
 from tests.train.conftest import tiny
 
@@ -66,8 +68,28 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, t
         assert not out.exists()
 
 
+def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(classifier="query2label", query=Query(width=400_000))
+    learner = Learner(config, classes=3)
+    learner.width = lambda: 32
+
+    def full(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes.")
+
+    monkeypatch.setattr("sparselabel.train.learner.make_head", full)
+    said = r"a head of --query\.width 400000 needs more memory than there is: give a smaller one, or leave it"
+    with pytest.raises(ResourceError, match=said):
+        _ = learner.head
+    assert ", a --query.width below 400000, or a smaller" in str(too_large(config, "full", MemoryError()))
+    learner.config = tiny(classifier="query2label")
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        _ = learner.head
+
+
 def test_how_queries_are_built_is_for_queries() -> None:
     with pytest.raises(ConfigError, match="--query is for --classifier query2label, not for linear: leave"):
         tiny(query=Query(width=32))
-    with pytest.raises(ConfigError, match=r"query\.width must be a multiple of 4 above 0, not 30"):
+    with pytest.raises(
+        ConfigError, match=r"query\.width must be .* of 4 above 0, as its four attention heads .* not 30"
+    ):
         Query(width=30)

@@ -69,6 +69,21 @@ def test_a_damaged_line_is_dropped_and_said(
     assert capsys.readouterr().err == ""
 
 
+def test_epochs_without_a_checkpoint_begin_anew_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log(RunFolder(tmp_path), speaks=True)
+    log.keep_epochs(0)
+    assert capsys.readouterr().err == ""  # a new run
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n')
+    log.keep_epochs(0)
+    assert (
+        capsys.readouterr().err == f"no checkpoint in {tmp_path / 'checkpoints'}: the run begins at epoch 1\n"
+    )
+    log.keep_epochs(0)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_loss_that_went_astray_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Log(RunFolder(tmp_path), speaks=True).epoch(RECORD | {"losses": {"labels": 7e31, "count": 99999.0}})
     assert capsys.readouterr().err == "epoch   1 (head) | labels 7.000e+31 count 99999.0000\n"

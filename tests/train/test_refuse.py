@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import FullPhase, Handling, Machine, Views
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, ModelError
 from sparselabel.train.run import checked, train_run
 from tests.train.conftest import tiny
 
@@ -45,3 +45,8 @@ def test_a_backbone_without_cells(small: Prepared, tmp_path: Path, frozen: bool)
     with pytest.raises(ConfigError, match="backbone 'coat_tiny' gives no grid of cells"):
         train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_in_a_folder(small: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"weights file .*{tmp_path.name} is a folder: give a file, `pretr"):
+        checked(small, tiny(weights=str(tmp_path)))

@@ -122,6 +122,7 @@ def test_operations_that_move_pixels_are_for_methods_without_places(
     session = make_session(small, tiny(method, views=views), tmp_path)
     said: list[str] = []
     monkeypatch.setattr(session.log, "say", said.append)
+    session.stage("head", 0, None)
     stage = session.stage("full", 2, None)
     _, batch = next(stage.batches(2, expect=lambda rows: None))
     assert said == ["RandAugment only changes colours: an+scl needs to know where things are"] * colours

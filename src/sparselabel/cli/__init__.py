@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from os import PathLike
+from pathlib import Path
 
 from cyclopts import App, Parameter
 
@@ -72,6 +73,7 @@ app.command(demo.demo)
 app.command(doctor.doctor)
 
 
+A_FILE = "a file"  # whose name the error does not tell
 GIVE_AGAIN = "make room on the disk and give the command again, with --resume where it has that"
 
 
@@ -100,7 +102,8 @@ def main() -> None:
         where, full = _name_for_users(error.filename), error.errno in DISK_FULL
         what = "could not be written" if full else "could not be used"
         hint = GIVE_AGAIN if full else "check its name and permissions"
-        _say("error", f"{where} {what}: {error.strerror}; {hint}")
+        disk = f" (disk {_disk_of(error.filename)})" if full and where != A_FILE else ""
+        _say("error", f"{where} {what}: {error.strerror}{disk}; {hint}")
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -114,10 +117,16 @@ def _sentence(error: Exception) -> str:
     return str(error).partition("\n")[0].rpartition("] ")[2] or type(error).__name__
 
 
+def _disk_of(file: str | bytes) -> Path:
+    """Where the disk that a file is on is mounted."""
+    path = Path(os.fsdecode(file)).absolute()
+    return next(folder for folder in (path, *path.parents) if os.path.ismount(folder))
+
+
 def _name_for_users(file: object) -> str:
     """A file by the name it will have: what is written is called .partial until it is complete."""
     if not isinstance(file, str | bytes | PathLike):
-        return "a file"
+        return A_FILE
     return re.sub(r"/\.partial/(new|old)|\.partial(?=/|$)|\.[^/]+\.partial(?=\.npy$)", "", os.fsdecode(file))
 
 

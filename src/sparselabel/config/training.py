@@ -78,7 +78,8 @@ class Query:
     def __post_init__(self) -> None:
         refuse(
             self.width is not None and (self.width < 4 or self.width % 4 > 0),
-            f"query.width must be a multiple of 4 above 0, not {self.width}",
+            "query.width must be a multiple of 4 above 0, as its four attention heads share it, not "
+            f"{self.width}",
         )
 
 

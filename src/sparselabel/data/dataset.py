@@ -106,8 +106,9 @@ def open_prepared(folder: Path) -> Prepared:
     """Open what ``sparselabel prepare`` wrote, without reading the arrays."""
     index = folder / "dataset.json"
     if not index.is_file():
+        why = "it has no dataset.json" if folder.exists() else "there is no such folder"
         raise DataError(
-            f"{folder} is not prepared data (it has no dataset.json): "
+            f"{folder} is not prepared data ({why}): "
             "make it with `sparselabel prepare READER SOURCE --out DIR`"
         )
     try:

@@ -17,6 +17,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTa
 from sparselabel.data.marks import Marks
 from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, counted
+from sparselabel.whole_file import named
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,8 @@ def _write_data(
         "splits": about,
         "preparation": asdict(how),
     }
-    (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
+    with named(new / "dataset.json"):
+        (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
 
 
 def _write_split(folder: Path, part: Part) -> str:
@@ -138,14 +140,19 @@ def _write_split(folder: Path, part: Part) -> str:
     if which not in ("own", _expected(part)):  # data of older versions says nothing of it
         digest.update(f"seen {which}".encode())
     for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        _save(folder / f"{name}.npy", array)
         if name != "paths":  # where the pictures lie does not change what they are
             digest.update(name.encode() + str(array.dtype).encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
     if part.split.masks is not None:
         for column in MASK_COLUMNS:
-            np.save(folder / f"mask_{column}.npy", getattr(part.split.masks, column), allow_pickle=False)
+            _save(folder / f"mask_{column}.npy", getattr(part.split.masks, column))
     return digest.hexdigest()
+
+
+def _save(file: Path, array: npt.NDArray[Any]) -> None:
+    with named(file):
+        np.save(file, array, allow_pickle=False)
 
 
 def _which(part: Part) -> Seen:

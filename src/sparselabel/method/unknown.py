@@ -78,8 +78,8 @@ class SoftLabels(Part):
         rounds = progress.epochs - self.warm_up
         if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
             raise ConfigError(
-                f"em+apl labels after warm_up = {self.warm_up} epochs, but the run has {progress.epochs}: "
-                "train longer or give a smaller warm_up"
+                f"em+apl labels after --settings.warm-up {self.warm_up} epochs, but the run has "
+                f"{progress.epochs}: train longer, or give a smaller --settings.warm-up"
             )
         if progress.epoch >= self.warm_up:
             self._asked = progress.epoch

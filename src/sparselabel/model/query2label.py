@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sparselabel.errors import ModelError
 from sparselabel.model.classifier import Head
 from sparselabel.model.output import Output
-from sparselabel.model.weights import misfits, misfits_said
+from sparselabel.model.weights import misfits, misfits_said, refuse_not_finite
 
 TEMPERATURE = 10_000.0
 SelfAttention = Literal["none", "first", "later", "all"]
@@ -216,6 +216,8 @@ def released_head(
             "its backbone alone"
         )
     head.load_state_dict(found, strict=same)
+    loaded = head.state_dict()
+    refuse_not_finite({name: loaded[name] for name in found}, file)
     return head, same
 
 

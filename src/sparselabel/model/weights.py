@@ -1,5 +1,6 @@
 """Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,6 +54,8 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
             raise ModelError(f"{said}. Is it for another backbone?{way_out}")
         warnings.warn(said, DataWarning, stacklevel=2)
     network.load_state_dict(fitting, strict=False)
+    loaded = network.state_dict()
+    refuse_not_finite({key: loaded[key] for key in fitting}, path)
 
 
 def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
@@ -73,10 +76,27 @@ def misfits_said(missing: list[str], unknown: list[str]) -> str:
     )
 
 
+def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
+    """Raise if weights that came from a file are not numbers: training would seem to diverge."""
+    for name, value in loaded.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            wrong = int((~torch.isfinite(value)).sum())
+            raise ModelError(
+                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,}): "
+                "take another file"
+            )
+
+
+def require_weights_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"weights file {path} {what}: give a file, `pretrained` or `none`")
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors or torch file by name; nothing in the file is executed."""
-    if not path.is_file():
-        raise ModelError(f"weights file {path} does not exist: give a file, `pretrained` or `none`")
+    require_weights_file(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -93,16 +113,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
-        raise ModelError(f"{path} holds a {type(content).__name__}, not tensors by name")
+        raise ModelError(
+            f"{path} holds a {type(content).__name__}, not tensors by name: save a model's own "
+            "(torch.save(model.state_dict(), file)), or take another file"
+        )
     return {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
     }
 
 
 def _reason(error: Exception) -> str:
-    """What torch says was wrong, without its long advice to run the file after all."""
-    said = str(error).rpartition("WeightsUnpickler error: ")[2].partition(" Please use")[0].strip()
-    return said.partition("\n")[0] or type(error).__name__
+    """What was wrong, never in the words of torch's advice to run the file after all."""
+    said = str(error)
+    if "weights_only" not in said:
+        return said.partition("\n")[0] or type(error).__name__
+    found = re.search(r"GLOBAL (\S+)", said)
+    held = (
+        f"more than tensors and numbers, as {found[1]}" if found else "other things than tensors and numbers"
+    )
+    return f"it holds {held}, and is not run"
 
 
 def _stripped(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +13,7 @@ from sparselabel.errors import ConfigError, RunError
 from sparselabel.json_file import read_json, write_json
 from sparselabel.place import require_file_to_write
 from sparselabel.predict.predictor import Prediction
+from sparselabel.whole_file import named
 
 STANDARD_OUTPUT = "-"
 SEPARATOR = ";"
@@ -51,24 +53,22 @@ class Output:
 
     def write(self, prediction: Prediction, maps: dict[str, str] | None = None) -> None:
         """One picture."""
-        self._file.write(
-            self._json_line(prediction, maps) if self.json else self._row(prediction)  # no object is kept
-        )
+        line = self._json_line(prediction, maps) if self.json else self._row(prediction)  # no object is kept
+        with self._named():
+            self._file.write(line)
 
     def finish(self) -> None:
         """All are written: the file gets its name."""
-        self._file.flush()
+        self.stop()
         if self.out is not None:
-            self._file.close()
             _partial(self.out).replace(self.out)
             _about(self.out).unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Not all are written: what there is stays for --resume."""
         if not self._file.closed:
-            self._file.flush()
-            if self.out is not None:
-                self._file.close()
+            with self._named():
+                self._file.flush() if self.out is None else self._file.close()
 
     def discard(self) -> None:
         """There was nothing to write."""
@@ -76,6 +76,9 @@ class Output:
         if self.out is not None:
             _partial(self.out).unlink()
             _about(self.out).unlink(missing_ok=True)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.out is None else named(self.out)
 
     def _row(self, prediction: Prediction) -> str:
         labels = SEPARATOR.join(name for name, _ in prediction.labels)

@@ -37,6 +37,7 @@ class Inputs:
     log: Log
     _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
     _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
+    _said_colours: bool = False
 
     def __post_init__(self) -> None:
         if self.config.frozen:
@@ -150,7 +151,8 @@ class Inputs:
         views = self.config.views
         if not views.rand_augment and not views.cutout:
             return None
-        if views.rand_augment and places:
+        if views.rand_augment and places and not self._said_colours:  # once, not in every phase
+            self._said_colours = True
             self.log.say(
                 f"RandAugment only changes colours: {self.config.method} needs to know where things are"
             )

@@ -59,6 +59,8 @@ def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceErro
         ways.insert(0, "--full.recompute")
     if config.precision == "32-true":
         ways.append("--precision bf16-mixed")
+    if config.query.width is not None:
+        ways.append(f"a --query.width below {config.query.width}")
     return ResourceError(
         f"a step of phase {phase} ({now.batch} pictures of {config.views.size} pixels, "
         f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "

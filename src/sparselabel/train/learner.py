@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.config import Query, TrainConfig
-from sparselabel.errors import ConfigError, DataWarning
+from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory
 from sparselabel.model.backbone import NONE, PRETRAINED, Backbone, make_backbone, refuse_without_cells
 from sparselabel.model.classifier import HEAD, Classifier, Head
 from sparselabel.model.freezing import frozen_parts, recompute
@@ -57,7 +57,15 @@ class Learner:
             if is_released(tensors):
                 return self._released_head(tensors, width)
         config = self.config
-        return make_head(config.classifier, width, self.classes, config.boost, config.query)
+        try:
+            return make_head(config.classifier, width, self.classes, config.boost, config.query)
+        except (MemoryError, RuntimeError) as error:
+            if config.query.width is None or not is_out_of_memory(error):
+                raise
+            raise ResourceError(
+                f"a head of --query.width {config.query.width} needs more memory than there is: give a "
+                "smaller one, or leave it out"
+            ) from error
 
     def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
         if self.config.query != Query():

@@ -59,6 +59,8 @@ class Log:
         if self.speaks and self.run.metrics_file.exists():
             lines = self.run.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines()
             good = [line for line in lines if 1 <= _epoch_of(line) <= epochs]
+            if lines and not epochs:
+                self.say(f"no checkpoint in {self.run.checkpoints}: the run begins at epoch 1")
             if len(good) < epochs:
                 lost = counted(epochs - len(good), "epoch")
                 self.say(f"{self.run.metrics_file} is damaged: {lost} will be missing in curves")

@@ -5,10 +5,11 @@ from pathlib import Path
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, DataError, ModelError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.method.base import Needs
 from sparselabel.method.readings import no_negatives
 from sparselabel.model.backbone import NONE, PRETRAINED
+from sparselabel.model.weights import require_weights_file
 
 
 def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
@@ -21,8 +22,8 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         )
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
         raise no_negatives(name)
-    if config.weights not in (PRETRAINED, NONE) and not Path(config.weights).is_file():
-        raise ModelError(f"weights file {config.weights} does not exist: give a file, `pretrained` or `none`")
+    if config.weights not in (PRETRAINED, NONE):
+        require_weights_file(Path(config.weights))
     if needs.marks and not len(data.train.seen):
         raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_marks(data)}")
     _refuse_frozen(config, needs)

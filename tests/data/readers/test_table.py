@@ -202,7 +202,10 @@ WRONG_TABLES = {
     "image,label,x,y\na.jpg,,0.5,0.5\n": r"line 2: a point or box needs one label, not ''",
     "image,label,value,x,y\na.jpg,dog,0,0.5,0.5\n": r"line 2: a point or box at 0.5, 0.5 of 'dog', which is "
     r"marked absent here: give it the value 1, or leave the place empty",
-    'image,label\na.jpg,"dog\nb.jpg,cat\n': r"labels.csv, line 2: unexpected end of data",
+    'image,label\na.jpg,"dog\nb.jpg,cat\n': r"labels.csv, line 2: a quote is not closed in the row .*close",
+    'image,label\na.jpg,"dog'
+    + "\nb.jpg,cat" * 20_000: r"line 2: a quote is not closed .*\(field larger than",
+    'image,label\na.jpg,"dog"s\n': r"labels.csv, line 2: ',' expected after '\"'",
 }
 
 

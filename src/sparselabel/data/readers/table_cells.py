@@ -103,7 +103,13 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)}): save it as UTF-8") from error
     except csv.Error as error:
-        raise DataError(f"{file}, line {line + 1:,}: {error}") from error
+        why = str(error)
+        if why.startswith(("unexpected end of data", "field larger than")):  # it took in all that follows
+            why = (
+                f'a quote is not closed in the row that begins there ({why}): close it (a cell with " in it '
+                'stands in quotes, and each " inside twice)'
+            )
+        raise DataError(f"{file}, line {line + 1:,}: {why}") from error
 
 
 def _first_wrong(file: Path) -> str:

@@ -224,7 +224,8 @@ def make_method(name: str, **settings: Any) -> Method:
     known = settings_of(name)
     for key in settings:
         if key not in known:
-            has = nearest(key, known) if known else "it has none"
+            leave_out = f"it has none: leave --settings.{key.replace('_', '-')} out"
+            has = nearest(key, known) if known else leave_out
             if key == "preset":
                 has = f"presets are for {', '.join(reweighted.PRESETS)}, and combinations that begin with one"
             raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
