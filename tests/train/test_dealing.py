@@ -1,10 +1,7 @@
 """Runs that go on with another number of processes, with what they remember in files."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.train.session import Session
 from tests.train import some_processes
-from tests.train.test_distributed import free_port
+from tests.train.processes import run_processes
 
 
 def go_on(data: Prepared, run: Path, processes: int, memories: str, moment: str, epoch: int) -> None:
@@ -24,17 +21,7 @@ def go_on(data: Prepared, run: Path, processes: int, memories: str, moment: str,
     if processes == 1:
         some_processes.main(*arguments)
         return
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-    command += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
-    done = subprocess.run(
-        [*command, some_processes.__file__, *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_processes(processes, some_processes.__file__, *arguments)
 
 
 def told(run: Path, what: str, processes: int) -> dict[str, torch.Tensor]:

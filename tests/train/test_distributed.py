@@ -1,11 +1,7 @@
 """Two processes give what one gives on the same batches, with an odd number of rows."""
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +17,10 @@ from sparselabel.method.memory import RunningScores
 from sparselabel.train import phases
 from sparselabel.train.checkpoint import newest_checkpoint
 from tests.train import two_processes
+from tests.train.processes import run_processes
 
 METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl", "ll-r", "ll-cp", "em+apl")
 WITH_BOXES = ("csl-i", "csl-p", "patchml+cluster", "fixmatch")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +35,8 @@ def runs_with_boxes(marked: Prepared, tmp_path_factory: pytest.TempPathFactory) 
 
 def train_twice(data: Prepared, folder: Path, methods: tuple[str, ...]) -> dict[str, Path]:
     """Train each method by two processes, and by one on the same batches."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    command += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
-    command += [two_processes.__file__, str(data.folder), str(folder / "two"), *methods]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (folder / "stderr").write_text(done.stderr)
+    said = run_processes(2, two_processes.__file__, str(data.folder), str(folder / "two"), *methods)
+    (folder / "stderr").write_text(said)
 
     def both_shards(count: int, batch: int, seed: int, epoch: int, shard: int, shards: int) -> list[Rows]:
         halves = [epoch_batches(count, batch, seed, epoch, shard, 2) for shard in (0, 1)]
