@@ -11,8 +11,8 @@ from sparselabel.method.class_counts import ClassCounts
 
 AUTO = "auto"
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
-"""What somebody who knows nothing should take, on features that stay, and where everything is trained: the
-best on average over the kinds of labels and the data sets that we measured (docs/results.md)."""
+"""What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
+over the kinds of labels that we measured; where everything is trained: the best with one positive label."""
 PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
 BOOSTED: Literal["boostlu"] = (
     "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
