@@ -32,7 +32,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
-	$(BIN)/python -m sparselabel.cli.method_pages
+	$(BIN)/python -m tools.method_pages
 	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(STAMP)

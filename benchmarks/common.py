@@ -8,7 +8,7 @@ from rich.table import Table
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import UNKNOWN, LabelTable
-from sparselabel.data.marks import Marks
+from sparselabel.data.spatial_labels import Marks
 
 
 def show(name: str, figures: dict[str, float]) -> None:

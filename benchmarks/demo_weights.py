@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from sparselabel.cli.demo import CONFIG, WEIGHTS
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.data import scenes
 from sparselabel.data.prepare import prepare
-from sparselabel.train.run import train_run
-from sparselabel.whole_file import whole
+from sparselabel.data.scenes import generate as scenes
+from sparselabel.files import whole
+from sparselabel.training.train import train_run
 
 PICTURES, TESTED, SEED = 5000, 500, 77
 LEARNING = FullPhase(

@@ -17,9 +17,9 @@ import numpy as np
 import onnxruntime
 import torch
 
+from sparselabel.allocator import keep_freed_memory
 from sparselabel.export import export_run
-from sparselabel.model.allocator import keep_freed_memory
-from sparselabel.predict.predictor import Predictor, load_predictor
+from sparselabel.inference.predictor import Predictor, load_predictor
 
 PICTURES, TURNS = 64, 5
 

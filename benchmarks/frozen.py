@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from benchmarks.common import imagined
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.evaluate.ranking import average_precision
-from sparselabel.train.inputs import Inputs
-from sparselabel.train.loop import train
-from sparselabel.train.run import train_run
+from sparselabel.metrics.ranking import average_precision
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.train import train_run
+from sparselabel.training.trainer import train
 
 ROWS, WIDTH, CLASSES, BATCH, EPOCHS = 4574, 1280, 20, 16, 8
 
@@ -76,8 +76,8 @@ def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Pa
     with (
         patch.object(Inputs, "_features_of", lambda self, split, cells: features[split]),
         patch.object(Inputs, "check", lambda self: None),
-        patch("sparselabel.train.run.train", timed),
-        patch("sparselabel.train.run.finish", lambda session, state: {}),
+        patch("sparselabel.training.train.train", timed),
+        patch("sparselabel.training.train.finish", lambda session, state: {}),
     ):
         train_run(data, config, out, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
     return seconds[0]

@@ -14,13 +14,13 @@ import torch
 from pycocotools import mask as run_lengths
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.frame import Frame
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.marks import Marks
 from sparselabel.data.masks import MaskColumns
-from sparselabel.evaluate.located import Located, Places
-from sparselabel.evaluate.location import enough
-from sparselabel.model.output import Output
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.view_geometry import Frame
+from sparselabel.metrics.localization import enough
+from sparselabel.metrics.located import Located, Places
+from sparselabel.models.output import Output
 
 PICTURES, CLASSES, SAMPLE, BATCH = 40_137, 80, 500, 32
 HEIGHT, WIDTH, GRID = 448, 644, (14, 14)

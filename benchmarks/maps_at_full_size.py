@@ -15,10 +15,10 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Method, Progress, Step
-from sparselabel.method.catalog import make_method
-from sparselabel.method.layout import Layout
-from sparselabel.model.output import Output
+from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.catalog import make_method
+from sparselabel.losses.layout import Layout
+from sparselabel.models.output import Output
 
 
 def resident() -> int:

@@ -20,15 +20,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sparselabel.data.augment import squashed
-from sparselabel.evaluate.decisions import undecided
-from sparselabel.model.allocator import keep_freed_memory
-from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier, LinearHead
-from sparselabel.model.output import Output as Said
-from sparselabel.predict.output import Output
-from sparselabel.predict.pictures import pictures
-from sparselabel.predict.predictor import Predictor, load_predictor
+from sparselabel.allocator import keep_freed_memory
+from sparselabel.data.transforms import squashed
+from sparselabel.inference.class_thresholds import undecided
+from sparselabel.inference.predictor import Predictor, load_predictor
+from sparselabel.inference.sources import pictures
+from sparselabel.inference.writer import Output
+from sparselabel.models.backbone import NONE, make_backbone
+from sparselabel.models.classifier import Classifier, LinearHead
+from sparselabel.models.output import Output as Said
 
 PICTURES, DRAWN, ENTRIES, CLASSES, SIZE = 20_000, 200, 1_000_000, 80, 64
 PAGE = resource.getpagesize()

@@ -15,14 +15,14 @@ from benchmarks.common import imagined
 from sparselabel.cli.report import write
 from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared
-from sparselabel.data.marks import Marks
-from sparselabel.evaluate.measures import measures
-from sparselabel.evaluate.saved import keep_scores
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.json_file import write_json
-from sparselabel.model.backbone import NONE, make_backbone
-from sparselabel.model.classifier import Classifier, LinearHead
-from sparselabel.report.html.runs import read_runs
-from sparselabel.run_folder import RunFolder
+from sparselabel.metrics.evaluation import measures
+from sparselabel.models.backbone import NONE, make_backbone
+from sparselabel.models.classifier import Classifier, LinearHead
+from sparselabel.report.run_data import read_runs
+from sparselabel.run import RunFolder
 
 CLASSES, TEST, TRAIN, PICTURES, EPOCHS = 80, 40_000, 2000, 100, 30
 

@@ -20,17 +20,17 @@ import numpy.typing as npt
 
 from sparselabel.config import Handling, HeadPhase, Machine, Settings, TrainConfig, Views
 from sparselabel.data.answers import with_files
-from sparselabel.data.augment import views_of
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_picture, refuse_incomplete
-from sparselabel.evaluate.training_scores import write_training_scores
-from sparselabel.review.answer_file import AnswerFile
-from sparselabel.review.order import How, questions
+from sparselabel.data.transforms import views_of
+from sparselabel.inference.training_scores import write_training_scores
+from sparselabel.review.answer_log import AnswerFile
+from sparselabel.review.question_order import How, questions
 from sparselabel.review.session import Review
-from sparselabel.run_folder import RunFolder
-from sparselabel.train.features import features_file
-from sparselabel.train.run import train_run
+from sparselabel.run import RunFolder
+from sparselabel.training.features import features_file
+from sparselabel.training.train import train_run
 
 Scores = npt.NDArray[np.floating[Any]]
 BEFORE, ALL = "before", "all labels"

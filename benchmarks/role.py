@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.method.base import Method, Progress, Step
-from sparselabel.method.estimates import LabelEstimates
-from sparselabel.method.layout import Layout
-from sparselabel.method.role import EstimatesLoss, RoleReading
-from sparselabel.method.rows import RowsInRam
-from sparselabel.method.rows_file import RowsInFile
-from sparselabel.model.output import Output
+from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.layout import Layout
+from sparselabel.losses.memory.row_file import RowsInFile
+from sparselabel.losses.memory.row_store import RowsInRam
+from sparselabel.losses.role import LabelEstimates
+from sparselabel.losses.role_part_method_role import EstimatesLoss, RoleReading
+from sparselabel.models.output import Output
 
 BATCH = 16
 

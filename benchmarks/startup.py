@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sparselabel.config import Preparation
-from sparselabel.data import scenes
 from sparselabel.data.prepare import prepare
+from sparselabel.data.scenes import generate as scenes
 
 FIRST_STEP = """
 import os, sys
 from sparselabel.cli import main
-import sparselabel.method.base as base
+import sparselabel.losses.base as base
 original = base.Method.observe
 def stop(self, step, targets):
     original(self, step, targets)

@@ -18,13 +18,13 @@ import numpy as np
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
-from sparselabel.evaluate.calibration import logits_of
-from sparselabel.evaluate.counting import precision_recall_f1
-from sparselabel.evaluate.decided import decided_measures
-from sparselabel.evaluate.decisions import Decisions, choose
-from sparselabel.evaluate.ranking import Scores
-from sparselabel.evaluate.saved import saved_scores
-from sparselabel.run_folder import RunFolder
+from sparselabel.inference.class_thresholds import Decisions, choose
+from sparselabel.inference.saved_scores import saved_scores
+from sparselabel.metrics.calibration import logits_of
+from sparselabel.metrics.decided import decided_measures
+from sparselabel.metrics.decisions import precision_recall_f1
+from sparselabel.metrics.ranking import Scores
+from sparselabel.run import RunFolder
 
 SEEDS = range(3)
 COLUMNS = ("micro_f1", "macro_f1", "ece", "precision at 90 %")

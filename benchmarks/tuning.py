@@ -6,15 +6,16 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from sparselabel.allocator import keep_freed_memory
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
-from sparselabel.model.allocator import keep_freed_memory
-from sparselabel.model.backbone import make_backbone
-from sparselabel.model.classifier import Classifier, LinearHead
-from sparselabel.train import loop, run
-from sparselabel.train.run import train_run
+from sparselabel.data.scenes import generate as scenes
+from sparselabel.models.backbone import make_backbone
+from sparselabel.models.classifier import Classifier, LinearHead
+from sparselabel.training import train as run
+from sparselabel.training import trainer as loop
+from sparselabel.training.train import train_run
 
 SIZE, BATCH, PICTURES = 128, 16, 480
 

@@ -14,12 +14,12 @@ from sparselabel import load_predictor
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError, RunError
-from sparselabel.evaluate.decisions import decisions_of
 from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported
 from sparselabel.export_check import largest_difference
-from sparselabel.train.run import train_run
+from sparselabel.inference.class_thresholds import decisions_of
+from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, command
-from tests.train.conftest import small, tiny
+from tests.training.conftest import small, tiny
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 __all__ = ["command", "small"]

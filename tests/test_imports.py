@@ -119,9 +119,7 @@ def test_imports_are_absolute(module: Path) -> None:
 
 
 def test_the_rule_sees_imports_in_functions() -> None:
-    source = (
-        "def f():\n    from sparselabel.cli import main\nif TYPE_CHECKING:\n    import sparselabel.train.run"
-    )
+    source = "def f():\n    from sparselabel.cli import main\nif TYPE_CHECKING:\n    import sparselabel.training.train"
     assert [part_of(name) for name in imported(ast.parse(source))] == ["cli", "train"]
     assert part_of("sparselabel.__version__") == ""
 

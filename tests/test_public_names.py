@@ -10,15 +10,15 @@ HOMES = {
     "NEGATIVE": "sparselabel.data.labels",
     "POSITIVE": "sparselabel.data.labels",
     "UNKNOWN": "sparselabel.data.labels",
-    "Frame": "sparselabel.data.frame",
+    "Frame": "sparselabel.data.view_geometry",
     "LabelTable": "sparselabel.data.labels",
-    "Output": "sparselabel.model.output",
-    "Progress": "sparselabel.method.base",
-    "Step": "sparselabel.method.base",
-    "Targets": "sparselabel.method.base",
-    "average_precision": "sparselabel.evaluate.ranking",
-    "build_method": "sparselabel.method.catalog",
-    "load_predictor": "sparselabel.predict.predictor",
+    "Output": "sparselabel.models.output",
+    "Progress": "sparselabel.losses.base",
+    "Step": "sparselabel.losses.base",
+    "Targets": "sparselabel.losses.base",
+    "average_precision": "sparselabel.metrics.ranking",
+    "build_method": "sparselabel.losses.catalog",
+    "load_predictor": "sparselabel.inference.predictor",
 }
 
 

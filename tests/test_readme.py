@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from sparselabel.cli import app
-from sparselabel.compare.plan import plan
+from sparselabel.compare.grid import Varied
+from sparselabel.compare.planned_runs import plan
 from sparselabel.config import TrainConfig
-from sparselabel.method.catalog import METHODS
-from sparselabel.vary import Varied
+from sparselabel.losses.catalog import METHODS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from sparselabel import cli
+from sparselabel.cli.arguments import told_by
 from sparselabel.cli.compare import asked_for, compare
-from sparselabel.cli.given import told_by
-from sparselabel.compare.plan import plan
+from sparselabel.compare.planned_runs import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
-from sparselabel.method.catalog import METHODS, combinations
+from sparselabel.losses.catalog import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
-from sparselabel.train.methods import method_of, with_boosted_preset
+from sparselabel.training.resolve import method_of, with_boosted_preset
 
 ROOT = Path(__file__).parent.parent
 NAMES = names()

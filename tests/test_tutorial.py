@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 
 from sparselabel.data.answers import read_answers
-from sparselabel.data.scenes import CLASSES, make_scene
+from sparselabel.data.scenes.generate import CLASSES, make_scene
 from sparselabel.review.server import ReviewServer
-from sparselabel.run_folder import RunFolder
+from sparselabel.run import RunFolder
 from tests.cli.conftest import Command
 from tests.cli.conftest import command as command  # noqa: PLC0414 - a fixture
 

@@ -7,13 +7,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparselabel.data.frame import Frame
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-    from sparselabel.evaluate.ranking import average_precision
-    from sparselabel.method.base import Progress, Step, Targets
-    from sparselabel.method.catalog import build_method
-    from sparselabel.model.output import Output
-    from sparselabel.predict.predictor import load_predictor
+    from sparselabel.data.view_geometry import Frame
+    from sparselabel.inference.predictor import load_predictor
+    from sparselabel.losses.base import Progress, Step, Targets
+    from sparselabel.losses.catalog import build_method
+    from sparselabel.metrics.ranking import average_precision
+    from sparselabel.models.output import Output
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "sparselabel.data.frame": ("Frame",),
+    "sparselabel.data.view_geometry": ("Frame",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
-    "sparselabel.evaluate.ranking": ("average_precision",),
-    "sparselabel.method.base": ("Progress", "Step", "Targets"),
-    "sparselabel.method.catalog": ("build_method",),
-    "sparselabel.model.output": ("Output",),
-    "sparselabel.predict.predictor": ("load_predictor",),
+    "sparselabel.metrics.ranking": ("average_precision",),
+    "sparselabel.losses.base": ("Progress", "Step", "Targets"),
+    "sparselabel.losses.catalog": ("build_method",),
+    "sparselabel.models.output": ("Output",),
+    "sparselabel.inference.predictor": ("load_predictor",),
 }
 
 

@@ -147,7 +147,7 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    from sparselabel.method.room import available_memory
+    from sparselabel.resources import available_memory
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = available_memory()  # as the container's control group leaves it

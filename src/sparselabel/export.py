@@ -20,18 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparselabel.data.augment import View, views_of
+from sparselabel.data.transforms import View, views_of
 from sparselabel.errors import ConfigError, ModelError, ResourceError
-from sparselabel.evaluate.calibration import Floats
-from sparselabel.evaluate.decisions import Decisions, decisions_of
-from sparselabel.evaluate.maps import cells_of
-from sparselabel.evaluate.run import load_classifier
-from sparselabel.evaluate.thresholds import NEVER
-from sparselabel.model.classifier import Classifier
-from sparselabel.model.resize import seen
+from sparselabel.files import named
+from sparselabel.inference.class_thresholds import Decisions, decisions_of
+from sparselabel.inference.evaluate import load_classifier
+from sparselabel.inference.maps import cells_of
+from sparselabel.metrics.calibration import Floats
+from sparselabel.metrics.thresholds import NEVER
+from sparselabel.models.classifier import Classifier
 from sparselabel.place import require_file_to_write
-from sparselabel.run_folder import RunFolder
-from sparselabel.whole_file import named
+from sparselabel.resize import seen
+from sparselabel.run import RunFolder
 
 KINDS = (".onnx", ".pt2")
 OUTPUTS = ("scores", "maps", "present")

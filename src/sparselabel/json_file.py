@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.errors import RunError
-from sparselabel.whole_file import whole
+from sparselabel.files import whole
 
 
 def write_json(path: Path, content: Any) -> None:

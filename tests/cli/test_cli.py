@@ -88,7 +88,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
 
 
 def test_methods_lists_all(command: Command) -> None:
-    from sparselabel.method.catalog import METHODS
+    from sparselabel.losses.catalog import METHODS
 
     done = command("methods")
     assert done == 0

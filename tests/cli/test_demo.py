@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 from benchmarks import demo_weights
 from sparselabel.cli import demo
-from sparselabel.data.scenes import make_scene
-from sparselabel.model.backbone import make_backbone
+from sparselabel.data.scenes.generate import make_scene
+from sparselabel.models.backbone import make_backbone
 from tests.cli.conftest import Command
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.evaluate.calibration import no_calibration
-from sparselabel.evaluate.decided import decided_measures
-from sparselabel.evaluate.decisions import Decision, Decisions
-from sparselabel.evaluate.measures import measures
-from sparselabel.evaluate.real import real_measures
-from sparselabel.run_folder import RunFolder
+from sparselabel.inference.class_thresholds import Decision, Decisions
+from sparselabel.metrics.calibration import no_calibration
+from sparselabel.metrics.decided import decided_measures
+from sparselabel.metrics.evaluation import measures
+from sparselabel.metrics.real import real_measures
+from sparselabel.run import RunFolder
 from tests.cli.conftest import Command
 
 CLASSES = ("cat [red]", "dog", "never")
@@ -32,8 +32,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         about = {"run": str(path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
         return about | measures(SCORES, LABELS, others["threshold"])
 
-    monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
-    monkeypatch.setattr("sparselabel.evaluate.run.pictures_in", lambda path, split, data: 4)
+    monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
+    monkeypatch.setattr("sparselabel.inference.evaluate.pictures_in", lambda path, split, data: 4)
     monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
     return calls
 
@@ -108,7 +108,7 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
         def split(self, name: str) -> str:
             return "four"
 
-    monkeypatch.setattr("sparselabel.evaluate.published.evaluate_published", published)
+    monkeypatch.setattr("sparselabel.inference.published.evaluate_published", published)
     monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda folder: Opened())
     done = command("evaluate", "--pretrained", "resnet50.tv_in1k", "--data", "imagenet", "--weights", "w.pth")
     assert done == 0
@@ -157,7 +157,7 @@ def test_evaluate_shows_calibration_and_thresholds(
         about = {"run": str(path), "split": split, "recovery": None} | measures(SCORES, LABELS)
         return about | {"decided": decided_measures(SCORES, LABELS, decisions)}
 
-    monkeypatch.setattr("sparselabel.evaluate.run.evaluate_run", run)
+    monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     done = command("evaluate", "run", "--split", "test")
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert "at the classes' own thresholds, chosen from 50 validation pictures (complete labels)" in done.out

@@ -5,12 +5,12 @@ import pytest
 
 from sparselabel.config import Preparation
 from tests.cli.conftest import Command
-from tests.train.conftest import small_scenes
+from tests.training.conftest import small_scenes
 
 
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("sparselabel.method.expected_count.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
     folder = tmp_path / "data"
     small_scenes(folder, 60, 10, Preparation(sparsify="single-positive"))
     return folder

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FullPhase, Machine, Preparation, Views
-from sparselabel.evaluate.run import evaluate_run
-from sparselabel.train.run import train_run
+from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, in_a_subprocess
-from tests.report.made_up import constant_maps, make_data, make_run, score, watch
-from tests.train.conftest import small_scenes, tiny
+from tests.report.figures.made_up import constant_maps, make_data, make_run, score, watch
+from tests.training.conftest import small_scenes, tiny
 
 LABELS = np.eye(5, dtype=np.int8)[[0, 1, 2, 3, 4, 0, 1, 2]]
 FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep", "localisation", "budgets")

@@ -9,7 +9,7 @@ from sparselabel.cli.plan import with_defaults
 from sparselabel.config import FullPhase, Preparation, TrainConfig
 from sparselabel.errors import ConfigError
 from tests.cli.conftest import Command
-from tests.train.conftest import small_scenes
+from tests.training.conftest import small_scenes
 
 TINY = (
     "--backbone", "test_efficientnet", "--weights", "none", "--views.size", 64, "--head.epochs", 1,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from sparselabel.evaluate.thresholds import NEVER
+from sparselabel.metrics.thresholds import NEVER
 from tests.cli.conftest import Command
-from tests.predict.stub import decisions, paint, predictor
+from tests.inference.stub import decisions, paint, predictor
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         chosen = decisions(0.5, 0.5, NEVER).thresholds(precision, threshold)
         return predictor(*chosen.tolist())
 
-    monkeypatch.setattr("sparselabel.predict.predictor.load_predictor", load)
-    monkeypatch.setattr("sparselabel.model.allocator.keep_freed_memory", lambda: None)
+    monkeypatch.setattr("sparselabel.inference.predictor.load_predictor", load)
+    monkeypatch.setattr("sparselabel.allocator.keep_freed_memory", lambda: None)
     for number, (red, green) in enumerate([(255, 0), (0, 255), (255, 255)]):
         paint(tmp_path / "photos" / f"{number}.png", red, green)
     (tmp_path / "photos" / "3.png").write_bytes(b"")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.recipes import load, names, text_of
-from sparselabel.run_folder import RunFolder
+from sparselabel.run import RunFolder
 from tests.cli.conftest import Captured, Command
 
 

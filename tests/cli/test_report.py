@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.train.run import train_run
+from sparselabel.training.train import train_run
 from tests.cli.conftest import Command
-from tests.report.html.runs import Tables
-from tests.train.conftest import small_scenes, tiny
+from tests.report.runs import Tables
+from tests.training.conftest import small_scenes, tiny
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ import pytest
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.answers import HEADER, Answer, read_answers
 from sparselabel.data.dataset import open_prepared
-from sparselabel.evaluate.saved import split_of
+from sparselabel.inference.saved_scores import split_of
 from sparselabel.review.server import ReviewServer
-from sparselabel.run_folder import RunFolder
-from sparselabel.train.run import train_run
+from sparselabel.run import RunFolder
+from sparselabel.training.train import train_run
 from tests.cli.conftest import Command
-from tests.train.conftest import small_scenes, tiny
+from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
 
@@ -128,7 +128,7 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 def test_stored_features_and_pictures_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.cli.review import _stored_features
-    from sparselabel.evaluate.training_scores import write_training_scores
+    from sparselabel.inference.training_scores import write_training_scores
 
     folder = RunFolder(run)
     part = split_of(folder, "train")

@@ -21,10 +21,10 @@ from sparselabel.data.answers import (
 )
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning
-from tests.data.pictures import CLASSES, read_table
+from tests.data.images import CLASSES, read_table
 
 TRUTH = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 0], [0, 0, 1]], np.int8)
 

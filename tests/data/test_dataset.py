@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation
-from sparselabel.data.augment import load
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
+from sparselabel.data.transforms import load
 from sparselabel.errors import DataError
-from tests.data.pictures import CLASSES, read_table
+from tests.data.images import CLASSES, read_table
 
 VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 ARRAYS = ("ids", "paths", "truth", "observed", "digests")

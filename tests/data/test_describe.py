@@ -10,7 +10,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.describe import count, count_all, description, histogram
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError
-from tests.data.pictures import random_labels, read_table
+from tests.data.images import random_labels, read_table
 
 VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 

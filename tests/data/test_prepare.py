@@ -10,16 +10,17 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import ALL, Preparation
-from sparselabel.data import scenes
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers import folder, table, voc
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers import class_folders as folder
+from sparselabel.data.readers import table, voc
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
-from tests.data.pictures import CLASSES, paint, random_labels, read_table
+from tests.data.images import CLASSES, paint, random_labels, read_table
 
 SINGLE = Preparation("single-positive")
 TABLE_K3 = """\

@@ -5,7 +5,6 @@ import pytest
 
 from sparselabel.config import Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Marks
 from sparselabel.data.sparsify import (
     keep_per_class,
     keep_per_picture,
@@ -15,6 +14,7 @@ from sparselabel.data.sparsify import (
     split_rows,
     subset_rows,
 )
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import ConfigError, DataError
 from tests.conftest import Golden
 

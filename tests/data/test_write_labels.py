@@ -15,7 +15,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import coco, table
 from sparselabel.data.write_labels import Which, write_labels
 from sparselabel.errors import DataError, RunError
-from tests.data.pictures import paint, random_labels, read_table
+from tests.data.images import paint, random_labels, read_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no positive label:sparselabel.errors.DataWarning")
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.budget import KINDS, Kind
+from sparselabel.data.annotation_budget import KINDS, Kind
 from sparselabel.plan.advice import Difference, advise, comparable, difference
-from sparselabel.plan.results import Reached
+from sparselabel.plan.outcomes import Reached
 
 NONE: dict[int, float] = {}
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation, Settings, TrainConfig
-from sparselabel.data.budget import Prices
+from sparselabel.data.annotation_budget import Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.plan.budget import Budget, budget_of
 from sparselabel.plan.candidates import candidates_of, in_words, simulate
-from tests.train.conftest import small_scenes
+from sparselabel.plan.hours import Budget, budget_of
+from tests.training.conftest import small_scenes
 
 METHODS = ("csl-i", "patchml")
 

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from sparselabel.config import Preparation
-from sparselabel.data.augment import squashed
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.marks import Marks
 from sparselabel.data.prepare import prepare
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
-from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.answer_log import AnswerFile
+from sparselabel.review.complete_images import WholePictures
 from sparselabel.review.pictures import Pictures
 from sparselabel.review.server import ReviewServer
 from sparselabel.review.session import Review
-from sparselabel.review.whole import WholePictures
-from tests.data.pictures import paint
+from tests.data.images import paint
 
 HOSTILE = "<img src=x onerror=document.title='stolen'>"
 CLASSES = ("cat", HOSTILE, 'dog\'s & "bone"')

@@ -14,7 +14,7 @@ import pytest
 import sparselabel
 from sparselabel.data.answers import last_words, read_answers
 from sparselabel.data.dataset import Prepared
-from tests.report.html.test_browser import CHROMIUM, FLAGS, numbers
+from tests.report.test_browser import CHROMIUM, FLAGS, numbers
 from tests.review.made_up import CLASSES, HOSTILE, make_data, served
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -11,10 +11,10 @@ import pytest
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError
 from sparselabel.review import session
-from sparselabel.review.answer_file import AnswerFile
-from sparselabel.review.order import Pool
+from sparselabel.review.answer_log import AnswerFile
+from sparselabel.review.complete_images import WholePictures
+from sparselabel.review.question_order import Pool
 from sparselabel.review.session import Review, rows_of
-from sparselabel.review.whole import WholePictures
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
 
 

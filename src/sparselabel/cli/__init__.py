@@ -32,7 +32,7 @@ from sparselabel.cli import (
     review,
     train,
 )
-from sparselabel.cli.given import note_flags, refuse_fractions, take_file
+from sparselabel.cli.arguments import note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp
 from sparselabel.cli.usage import explained
 from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError, is_out_of_memory

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.given import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
-from sparselabel.cli.runs_shown import runs_shown
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
+from sparselabel.cli.run_progress import runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, Recipe, Settings, TrainConfig
 from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
-    from sparselabel.compare.plan import Planned
-    from sparselabel.compare.rows import Row
-    from sparselabel.compare.sheet import Sheet
+    from sparselabel.compare.grid import Varied
+    from sparselabel.compare.planned_runs import Planned
+    from sparselabel.compare.result_tables import Sheet
+    from sparselabel.compare.summary import Row
     from sparselabel.data.dataset import Prepared
-    from sparselabel.vary import Varied
 
 Listed = Parameter(consume_multiple=True)
 WIDE = 240
@@ -87,11 +87,11 @@ def compare(
         Cores of a run on the cluster.
     """
     from sparselabel.compare.chance import with_differences
-    from sparselabel.compare.cluster import Cluster
-    from sparselabel.compare.plan import note_on_preset, plan
-    from sparselabel.compare.rows import BASELINE
-    from sparselabel.compare.running import compare as run_all
-    from sparselabel.compare.sheet import sheet_of
+    from sparselabel.compare.planned_runs import note_on_preset, plan
+    from sparselabel.compare.ray_runs import Cluster
+    from sparselabel.compare.result_tables import sheet_of
+    from sparselabel.compare.runner import compare as run_all
+    from sparselabel.compare.summary import BASELINE
     from sparselabel.data.dataset import open_prepared
 
     told = told_by(given)
@@ -129,7 +129,7 @@ def asked_for(
     told: Told | None,
 ) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
     """What is to be compared: what the flags say, else the recipe."""
-    from sparselabel.vary import CHOOSE, VARY, Varied, choices
+    from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
 
     if told is None:
         return methods or [], choices(choose or []), Varied.of(vary) if vary is not None else None, config
@@ -142,7 +142,7 @@ def asked_for(
 
 def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
     """What must be known to read the table of a comparison."""
-    from sparselabel.compare.unlike import unlike
+    from sparselabel.compare.published_mismatch import unlike
 
     notes = []
     if not {"val", "test"} & {*data.splits}:
@@ -172,8 +172,8 @@ def _of_recipe(
     values: "dict[str, tuple[float | str | bool, ...]]", methods: Sequence[str], flag: str
 ) -> "list[Varied]":
     """A recipe's settings to vary or to choose from, those that one of the methods has."""
-    from sparselabel.compare.plan import settings_known
-    from sparselabel.vary import Varied
+    from sparselabel.compare.grid import Varied
+    from sparselabel.compare.planned_runs import settings_known
 
     found = [Varied.of([name, *several], flag) for name, several in values.items()]
     known = settings_known(methods)
@@ -182,7 +182,7 @@ def _of_recipe(
 
 def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
     """Without a recipe's settings that none of the methods has: they are for others of its table."""
-    from sparselabel.compare.plan import has_preset, settings_known
+    from sparselabel.compare.planned_runs import has_preset, settings_known
 
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.preset) for method in methods):
@@ -203,7 +203,7 @@ def write_all(
     recipe: Recipe | None = None,
 ) -> None:
     """The tables of a comparison, as files."""
-    from sparselabel.compare.sheet import write_latex, write_markdown
+    from sparselabel.compare.result_tables import write_latex, write_markdown
     from sparselabel.compare.tables import write_by_labels, write_table
 
     write_table(rows, out / "table.csv", varied, recipe)

@@ -9,10 +9,10 @@ from cyclopts import Parameter
 from sparselabel.cli.terminal import plain_console, progress
 
 if TYPE_CHECKING:
+    from sparselabel.data.checks import Problem
     from sparselabel.data.dataset import Prepared
     from sparselabel.data.describe import Counts
     from sparselabel.data.looks import Looks
-    from sparselabel.data.problems import Problem
 
 EXPLAINED = """\
 positive: the class is there; negative: it is not. observed: training sees it (in val: validation, in
@@ -57,8 +57,8 @@ def data(
     prepared = open_prepared(folder)
     shown = prepared.split(split)
     if sheet is not None:
-        from sparselabel.report.page import checked_out
-        from sparselabel.report.sheet import draw_sheet
+        from sparselabel.report.figures.contact_sheet import draw_sheet
+        from sparselabel.report.figures.style import checked_out
 
         numbers = draw_sheet(shown, seed, checked_out(sheet, flag="--sheet"))
     looks = _looked_at(prepared) if pictures else None
@@ -116,8 +116,8 @@ def _as_json(prepared: "Prepared", looks: "Looks | None") -> dict[str, Any]:
 
 
 def _problems(prepared: "Prepared", counted: "dict[str, Counts]", looks: "Looks | None") -> "list[Problem]":
+    from sparselabel.data.checks import label_problems
     from sparselabel.data.picture_problems import file_problems, look_problems
-    from sparselabel.data.problems import label_problems
 
     found = [*label_problems(prepared, counted), *file_problems(prepared)]
     return [*found, *look_problems(prepared, looks)] if looks else found

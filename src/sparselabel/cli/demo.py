@@ -8,7 +8,7 @@ from typing import Annotated
 from sparselabel.cli.compare import Listed, best_of_each, show, tell_failures, write_all
 from sparselabel.cli.prepare import scenes
 from sparselabel.cli.report import write
-from sparselabel.cli.runs_shown import runs_shown
+from sparselabel.cli.run_progress import runs_shown
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
@@ -45,12 +45,12 @@ def demo(
         Begin anew.
     """
     from sparselabel.compare.chance import with_differences
-    from sparselabel.compare.plan import plan
-    from sparselabel.compare.running import compare
-    from sparselabel.compare.sheet import sheet_of
+    from sparselabel.compare.planned_runs import plan
+    from sparselabel.compare.result_tables import sheet_of
+    from sparselabel.compare.runner import compare
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.report.heat_maps import draw_heat_maps
-    from sparselabel.report.html.runs import read_runs
+    from sparselabel.report.figures.heatmap_figures import draw_heat_maps
+    from sparselabel.report.run_data import read_runs
 
     console = plain_console()
     data, runs = out / "data", out / "runs"

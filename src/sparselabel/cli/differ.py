@@ -24,9 +24,9 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
         How often the pictures are drawn.
     """
     from sparselabel.errors import counted
-    from sparselabel.evaluate.bootstrap import paired_bootstrap
-    from sparselabel.evaluate.measures import name_of_map
-    from sparselabel.evaluate.saved import saved_pair
+    from sparselabel.inference.saved_scores import saved_pair
+    from sparselabel.metrics.bootstrap import paired_bootstrap
+    from sparselabel.metrics.evaluation import name_of_map
 
     first, second = saved_pair(run, other, split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)

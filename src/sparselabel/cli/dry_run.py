@@ -7,12 +7,12 @@ from rich.table import Table
 from sparselabel.cli.terminal import plain_console
 
 if TYPE_CHECKING:
-    from sparselabel.train.run_cost import RunCost
+    from sparselabel.training.run_cost import RunCost
 
 
 def show(cost: "RunCost") -> None:
     """A table of the phases, and what the whole run needs and finds."""
-    from sparselabel.method.room import in_words
+    from sparselabel.resources import in_words
 
     console = plain_console()
     table = Table("phase", "epochs", "steps an epoch", "pictures a step", "seconds a step", "time", "RAM")

@@ -67,14 +67,14 @@ def evaluate(
             "or a network (`sparselabel evaluate --pretrained NAME --data DIR`)"
         )
     if run is not None:
-        from sparselabel.evaluate.run import evaluate_run, pictures_in
+        from sparselabel.inference.evaluate import evaluate_run, pictures_in
 
         split = split or _usual_split(run)
         pictures = pictures_in(run, split, data)
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
         found: dict[str, Any] | None = None
         if coupled:  # first: what cannot be coupled is refused before the rest
-            from sparselabel.evaluate.coupled import evaluate_coupled, keep_coupled
+            from sparselabel.inference.coupled import evaluate_coupled, keep_coupled
 
             with progress(pictures, f"coupled maps of {split}") as advance:
                 found = evaluate_coupled(
@@ -103,7 +103,7 @@ def evaluate(
 
 def _usual_split(run: Path) -> str:
     """The test split, or validation where there is none, which is said."""
-    from sparselabel.run_folder import RunFolder
+    from sparselabel.run import RunFolder
 
     splits = RunFolder(run).about()["data_digest"]
     if "test" in splits or "val" not in splits:  # without either the error names what there is
@@ -124,7 +124,7 @@ def _evaluate_published(
     workers: int,
 ) -> dict[str, Any]:
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.evaluate.published import evaluate_published
+    from sparselabel.inference.published import evaluate_published
 
     if data is None:
         raise ConfigError(f"--pretrained {name} needs data to be measured on: name it with --data DIR")

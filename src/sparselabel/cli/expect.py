@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.given import FROM_FILE, FromFile
+from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Machine, TrainConfig, Views
 from sparselabel.errors import counted
@@ -14,7 +14,7 @@ from sparselabel.place import require_file_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
-    from sparselabel.method.class_counts import ClassCounts, How
+    from sparselabel.expected_positives.class_counts import ClassCounts, How
 
 CONFIG, VIEWS = TrainConfig(), Views()
 WAY_OUT: "dict[How, str]" = {
@@ -68,7 +68,7 @@ def expect(
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.train.expected import expected_positives
+    from sparselabel.training.resolve_expected import expected_positives
 
     require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)

@@ -48,8 +48,8 @@ def heat_maps(
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.heat_maps import draw_heat_maps
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.heatmap_figures import draw_heat_maps
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_heat_maps(run, rows or (), count, checked_out(out)))
 
@@ -71,8 +71,8 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.growth import draw_growth
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.growth import draw_growth
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_growth(run, row, checked_out(out)))
 
@@ -98,8 +98,8 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("besid
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.beside import draw_beside
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.beside import draw_beside
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_beside(run, other, count, checked_out(out)))
 
@@ -121,8 +121,8 @@ def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> N
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.page import checked_out
-    from sparselabel.report.scores import draw_scores
+    from sparselabel.report.figures.score_histogram import draw_scores
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_scores(runs, split, checked_out(out)))
 
@@ -156,8 +156,8 @@ def sizes(
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.page import checked_out
-    from sparselabel.report.sizes import draw_sizes
+    from sparselabel.report.figures.object_sizes import draw_sizes
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_sizes(baseline, runs, bins, split, checked_out(out)))
 
@@ -181,8 +181,8 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.page import checked_out
-    from sparselabel.report.sweep import draw_sweep, table_in
+    from sparselabel.report.figures.style import checked_out
+    from sparselabel.report.figures.sweep_curve import draw_sweep, table_in
 
     _written(out, draw_sweep(tables, split, checked_out(out, [table_in(path) for path in tables])))
 
@@ -200,8 +200,8 @@ def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     out
         PNG file to write.
     """
-    from sparselabel.report.label_numbers import draw_label_numbers
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.label_count_curve import draw_label_numbers
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_label_numbers(tables, checked_out(out, tables)))
 
@@ -229,13 +229,13 @@ def localisation(
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.localisation import choose, draw_localisation, judged
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.localization_examples import choose, draw_localisation, judged
+    from sparselabel.report.figures.style import checked_out
 
     checked_out(out)
     found = judged(runs, split)
     examples = choose(found, count)
-    from sparselabel.evaluate.maps import write_maps
+    from sparselabel.inference.maps import write_maps
 
     for one in found:
         run = one.saved.run
@@ -268,8 +268,8 @@ def budgets(
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.budgets import draw_budgets
-    from sparselabel.report.page import checked_out
+    from sparselabel.report.figures.budget_curve import draw_budgets
+    from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_budgets(runs, measure, split, checked_out(out)))
 

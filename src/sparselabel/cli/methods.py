@@ -40,7 +40,7 @@ def methods(name: str | None = None, /) -> None:
     name
         The method to explain.
     """
-    from sparselabel.method.catalog import METHODS
+    from sparselabel.losses.catalog import METHODS
 
     console = plain_console()
     if name is None:
@@ -57,7 +57,7 @@ def methods(name: str | None = None, /) -> None:
 
 def how_they_combine() -> str:
     """What can stand together in a name."""
-    from sparselabel.method.catalog import (
+    from sparselabel.losses.catalog import (
         CONSISTENCY,
         ELEMENTS,
         METHODS,
@@ -80,7 +80,7 @@ def how_they_combine() -> str:
 
 
 def _explain(name: str) -> None:
-    from sparselabel.method.catalog import factories, presets_of, settings_of
+    from sparselabel.losses.catalog import factories, presets_of, settings_of
 
     console, parts = plain_console(), factories(name)
     console.print(name, style="bold")
@@ -106,7 +106,7 @@ def _explain(name: str) -> None:
 
 def needs_of(name: str) -> str:
     """What a method needs, in words."""
-    from sparselabel.method.catalog import make_method, settings_of
+    from sparselabel.losses.catalog import make_method, settings_of
 
     has = settings_of(name)
     needs = make_method(name, **({"expected_positives": 1.0} if "expected_positives" in has else {})).needs

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli.given import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
-from sparselabel.cli.runs_shown import runs_shown
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.run_progress import runs_shown
 from sparselabel.cli.terminal import first_process, plain_console, progress
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Annotation, Machine, TrainConfig
 from sparselabel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparselabel.plan.budget import Budget
     from sparselabel.plan.candidates import Candidate
-    from sparselabel.plan.page import About
+    from sparselabel.plan.hours import Budget
+    from sparselabel.plan.plan_page import About
 
 Listed = Parameter(consume_multiple=True)
 SMALL = "mobilenetv2_100"
@@ -82,12 +82,12 @@ def plan(
         Method that is trained on answers with points or boxes.
     """
     from sparselabel import __version__
-    from sparselabel.data.budget import KINDS, Prices
+    from sparselabel.data.annotation_budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
     from sparselabel.plan.begun import keep_budget, refuse_other_budget
-    from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of
     from sparselabel.plan.candidates import candidates_of
-    from sparselabel.plan.page import About
+    from sparselabel.plan.hours import FRACTIONS, budget_of, refuse_data, validation_of
+    from sparselabel.plan.plan_page import About
     from sparselabel.plan.running import check_candidates, train_candidates
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
@@ -156,8 +156,8 @@ def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", 
     """The page, its figure and its numbers."""
     from sparselabel.plan.advice import advise
     from sparselabel.plan.figure import draw_plan
-    from sparselabel.plan.page import write_page
-    from sparselabel.plan.results import gather, write_csv
+    from sparselabel.plan.outcomes import gather, write_csv
+    from sparselabel.plan.plan_page import write_page
 
     rows = gather(candidates, budget, about.split)
     out.mkdir(parents=True, exist_ok=True)

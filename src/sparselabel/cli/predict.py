@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from sparselabel.bar import progress_bar
 from sparselabel.config import Machine
 from sparselabel.errors import DataError, RunError, counted, listing
+from sparselabel.progress import progress_bar
 
 if TYPE_CHECKING:
-    from sparselabel.predict.predictor import Predictor
+    from sparselabel.inference.predictor import Predictor
 
 Hyphen = Parameter(allow_leading_hyphen=True)  # - is standard input, or output
 SAID = 20  # pictures that cannot be read and are named; the output names all
@@ -66,9 +66,9 @@ def predict(
         Replace the file.
     """
     from sparselabel.errors import ConfigError
+    from sparselabel.inference.sources import check_words
+    from sparselabel.inference.writer import Output, check_out
     from sparselabel.place import require_folder_to_write
-    from sparselabel.predict.output import Output, check_out
-    from sparselabel.predict.pictures import check_words
 
     if batch < 1:
         raise ConfigError(f"--batch must be at least 1 picture, not {batch}")
@@ -76,8 +76,8 @@ def predict(
     check_out(out, force=force, resume=resume)
     if maps is not None:
         require_folder_to_write(maps, "choose another --maps")
-    from sparselabel.model.allocator import keep_freed_memory
-    from sparselabel.predict.predictor import load_predictor
+    from sparselabel.allocator import keep_freed_memory
+    from sparselabel.inference.predictor import load_predictor
 
     keep_freed_memory()
     predictor = load_predictor(run, precision=precision, threshold=threshold)
@@ -109,8 +109,8 @@ def _write(
     predictor: "Predictor", words: tuple[str, ...], output: Any, maps: Path | None, batch: int, workers: int
 ) -> dict[str, int]:
     """Predict and write all; how many pictures, labels and pictures that cannot be read there were."""
-    from sparselabel.predict.maps import MapFolder
-    from sparselabel.predict.pictures import count, pictures
+    from sparselabel.inference.maps_part_predict_maps import MapFolder
+    from sparselabel.inference.sources import count, pictures
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
@@ -142,7 +142,7 @@ def _summary(
     predictor: "Predictor", seen: dict[str, int], out: str, precision: float | None, *, rely: bool
 ) -> None:
     """Say what was found; ``rely`` on the classes' own thresholds, if those were used."""
-    from sparselabel.evaluate.thresholds import NEVER
+    from sparselabel.metrics.thresholds import NEVER
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     read = seen["pictures"] - seen["broken"]

@@ -10,7 +10,7 @@ from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
 
 if TYPE_CHECKING:
-    from sparselabel.data.source import Source
+    from sparselabel.data.readers.source import Source
 
 app = App(
     name="prepare",
@@ -201,7 +201,7 @@ def scenes(
     force
         Replace what is in --out.
     """
-    from sparselabel.data import scenes as maker
+    from sparselabel.data.scenes import generate as maker
 
     def draw() -> "Source":
         with progress(train + test, "drawing scenes") as advance:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.cli.given import FROM_FILE, FromFile
+from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
 from sparselabel.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from sparselabel.data.source import Source
+    from sparselabel.data.readers.source import Source
 
 How = Annotated[Preparation, Parameter(name="*")]
 Given = Annotated[FromFile, Parameter(name="*")]

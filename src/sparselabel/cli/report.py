@@ -10,7 +10,7 @@ from sparselabel.config import Machine
 from sparselabel.errors import DataError, ModelError, RunError
 
 if TYPE_CHECKING:
-    from sparselabel.report.html.runs import Reported
+    from sparselabel.report.run_data import Reported
 
 
 def report(
@@ -44,8 +44,8 @@ def report(
     force
         Replace a file that is not a report of the same runs.
     """
-    from sparselabel.report.html.page import checked_page, refuse_other_report
-    from sparselabel.report.html.runs import read_runs
+    from sparselabel.report.page import checked_page, refuse_other_report
+    from sparselabel.report.run_data import read_runs
 
     out = checked_page(out)
     about = read_runs(runs, split, data)
@@ -58,11 +58,11 @@ def report(
 def write(about: "Reported", out: Path, workers: int) -> None:
     """Let the models say what is not on the disk yet, and write the report with what there is."""
     from sparselabel import __version__
-    from sparselabel.evaluate.maps import write_maps
-    from sparselabel.evaluate.missing import write_missing
-    from sparselabel.report.html.cards import entries, read_missing, with_maps
-    from sparselabel.report.html.page import write_report
-    from sparselabel.report.html.scored import Scored, look_at_scores
+    from sparselabel.inference.maps import write_maps
+    from sparselabel.inference.missing_labels import write_missing
+    from sparselabel.report.examples import entries, read_missing, with_maps
+    from sparselabel.report.page import write_report
+    from sparselabel.report.scored import Scored, look_at_scores
 
     notes: dict[str, str] = {}
     scored = Scored()
@@ -94,8 +94,8 @@ def write(about: "Reported", out: Path, workers: int) -> None:
 
 def _score(about: "Reported", split: str, workers: int) -> None:
     """Score the split's pictures with the models that have not, or whose scores are of other pictures."""
-    from sparselabel.evaluate.run import evaluate_run
-    from sparselabel.evaluate.saved import saved_scores
+    from sparselabel.inference.evaluate import evaluate_run
+    from sparselabel.inference.saved_scores import saved_scores
 
     for run in about.runs:
         try:

@@ -12,9 +12,9 @@ from sparselabel.place import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
-    from sparselabel.evaluate.training_scores import TrainingScores
-    from sparselabel.review.answer_file import AnswerFile
-    from sparselabel.run_folder import RunFolder
+    from sparselabel.inference.training_scores import TrainingScores
+    from sparselabel.review.answer_log import AnswerFile
+    from sparselabel.run import RunFolder
 
 
 def review(
@@ -56,14 +56,14 @@ def review(
     workers
         Processes that load pictures, when they are scored the first time.
     """
-    from sparselabel.evaluate.looking import Looking
-    from sparselabel.evaluate.saved import split_of
-    from sparselabel.review.answer_file import AnswerFile
+    from sparselabel.inference.looking import Looking
+    from sparselabel.inference.saved_scores import split_of
+    from sparselabel.review.answer_log import AnswerFile
+    from sparselabel.review.complete_images import WholePictures
     from sparselabel.review.pictures import Pictures
     from sparselabel.review.server import ReviewServer
     from sparselabel.review.session import Review
-    from sparselabel.review.whole import WholePictures
-    from sparselabel.run_folder import RunFolder
+    from sparselabel.run import RunFolder
 
     if not 0 <= port <= 65535:
         raise ConfigError(f"port must be a number from 0 to 65535, not {port}")
@@ -104,7 +104,7 @@ def review(
 
 def _scored(run: "RunFolder", part: "PreparedSplit", workers: int) -> "TrainingScores":
     """Scores of the training pictures: those that were kept, or new ones."""
-    from sparselabel.evaluate.training_scores import training_scores, write_training_scores
+    from sparselabel.inference.training_scores import training_scores, write_training_scores
 
     kept = training_scores(run, part)
     if kept is not None:
@@ -119,8 +119,8 @@ def _stored_features(run: "RunFolder", part: "PreparedSplit") -> Any:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
     import numpy as np
 
-    from sparselabel.data.augment import views_of
-    from sparselabel.train.features import features_file
+    from sparselabel.data.transforms import views_of
+    from sparselabel.training.features import features_file
 
     config = run.config()
     of_file = config.weights not in ("pretrained", "none")

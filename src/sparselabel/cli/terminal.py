@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.bar import progress_bar
+from sparselabel.progress import progress_bar
 
 
 def plain_console() -> Console:

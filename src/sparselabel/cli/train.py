@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli import photos
-from sparselabel.cli.given import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli import train_folder as photos
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
@@ -71,13 +71,13 @@ def train(
     prepared = with_files(prepared, answers or ())
     if handling.dry_run:
         from sparselabel.cli.dry_run import show
-        from sparselabel.train.dry_run import dry_run
+        from sparselabel.training.dry_run import dry_run
 
         cost = dry_run(prepared, config, out, machine, handling, sys.argv)
         if first_process():
             show(cost)
         return
-    from sparselabel.train.run import train_run
+    from sparselabel.training.train import train_run
 
     result = train_run(prepared, config, out, machine, handling, sys.argv)
     if handling.quiet or not first_process():

@@ -1,6 +1,6 @@
 """Whether rows differ from a baseline by more than the choice of test pictures explains.
 
-A paired bootstrap over the test pictures (``evaluate/bootstrap.py``). Where there are several seeds, a draw's
+A paired bootstrap over the test pictures (``metrics/bootstrap.py``). Where there are several seeds, a draw's
 value of a method is its mean mAP over them, as in the table, with the seeds that both rows have. So the
 interval is that of the mean of these very runs under another choice of pictures; what other seeds would do is
 not in it: that is what the spread is for.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from sparselabel.compare.rows import Row, beside
+from sparselabel.compare.summary import Row, beside
 from sparselabel.errors import RunError
 
 SPLIT = "test"
@@ -21,8 +21,8 @@ def with_differences(
     rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = SAMPLES
 ) -> list[Row]:
     """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
-    from sparselabel.evaluate.bootstrap import Drawn, difference, drawn
-    from sparselabel.evaluate.saved import saved_scores
+    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.metrics.bootstrap import Drawn, difference, drawn
 
     by_run = {(number, seed): path for number, row in enumerate(rows) for seed, path in row.paths.items()}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.compare.outcome import without_force
-from sparselabel.compare.plan import Planned
+from sparselabel.compare.planned_runs import Planned
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError
 from sparselabel.place import require_folder_to_write
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, out: Path) -> None:
     """Check every run as far as that goes without training: method, data, backbone, memories, folders."""
-    from sparselabel.train.run import check_run
+    from sparselabel.training.train import check_run
 
     rows = {(run.method, run.value, run.seed) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:

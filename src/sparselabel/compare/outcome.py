@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sparselabel.compare.plan import Planned
+from sparselabel.compare.planned_runs import Planned
 
 
 @dataclass(frozen=True)

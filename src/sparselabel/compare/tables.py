@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sparselabel.compare.rows import Row
+from sparselabel.compare.summary import Row
 from sparselabel.config import Recipe
 
 MEGABYTE = 1e6

@@ -4,9 +4,8 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
-from sparselabel.config.files import from_dict, load, save
 from sparselabel.config.phase import FullPhase, HeadPhase, Phase
-from sparselabel.config.preparing import (
+from sparselabel.config.preparation import (
     ALL,
     PAPER_SEED,
     SUBSET_SEED,
@@ -18,6 +17,7 @@ from sparselabel.config.preparing import (
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
+from sparselabel.config.toml import from_dict, load, save
 from sparselabel.config.training import WORKERS, Handling, Machine, Query, TrainConfig, Views
 
 __all__ = [

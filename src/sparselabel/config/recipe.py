@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparselabel.config.files import from_dict
+from sparselabel.config.toml import from_dict
 from sparselabel.errors import ConfigError
 
 TABLE = "recipe"

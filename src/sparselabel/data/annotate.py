@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Annotation, Sparsify
-from sparselabel.data.budget import PRICES, Indices, Prices, ask, buy, cost_of_all, refuse_answers
+from sparselabel.data.annotation_budget import PRICES, Indices, Prices, ask, buy, cost_of_all, refuse_answers
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Floats, Marks
 from sparselabel.data.masks import Masks, runs_of
-from sparselabel.data.source import Split
+from sparselabel.data.readers.source import Split
+from sparselabel.data.spatial_labels import Floats, Marks
 from sparselabel.errors import ConfigError, DataError
 
 SPREAD = 0.02  # of points around the middle of a box, in shares of the picture (P2 §4, Objects365)

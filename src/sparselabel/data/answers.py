@@ -64,7 +64,7 @@ def file_of(answers: Sequence[Answer]) -> bytes:
 def read_answers(file: Path) -> list[Answer]:
     """All lines of a file of answers, in their order; an unfinished last line, as a crash leaves, is no line.
 
-    ``review/answer_file.py`` mends such a file before it adds to it.
+    ``review/answer_log.py`` mends such a file before it adds to it.
     """
     try:
         content = file.read_bytes()

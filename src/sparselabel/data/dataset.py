@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
-from sparselabel.data.marks import Marks
 from sparselabel.data.masks import Masks
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, nearest, numpy_said
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sparselabel.config import Preparation
-from sparselabel.data.source import Source
+from sparselabel.data.readers.source import Source
 from sparselabel.errors import RunError, listing
 from sparselabel.place import require_folder_to_write
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.augment import load, size_of
 from sparselabel.data.dataset import Prepared
+from sparselabel.data.transforms import load, size_of
 from sparselabel.errors import DataError
 
 WIDTH, HEIGHT = 9, 8  # of the tiny copy: eight differences between neighbours in each of eight lines

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from sparselabel.data.checks import NAMED, Problem
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.duplicates import Places, same_files, same_looks
+from sparselabel.data.image_hashes import Places, same_files, same_looks
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.looks import Looks
-from sparselabel.data.problems import NAMED, Problem
 from sparselabel.errors import listing
 
 TINY = 32  # pixels: below, little is left to see

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Marks
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import ConfigError, DataError
 
 Weights = npt.NDArray[np.floating] | npt.NDArray[np.integer]

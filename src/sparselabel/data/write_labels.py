@@ -16,7 +16,7 @@ from PIL import Image
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing
-from sparselabel.whole_file import whole
+from sparselabel.files import whole
 
 Which = Literal["observed", "full"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sparselabel.errors import ConfigError
 from sparselabel.json_file import read_json, write_json
-from sparselabel.plan.budget import Budget
+from sparselabel.plan.hours import Budget
 
 
 def refuse_other_budget(budget: Budget, out: Path) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sparselabel.compare.plan import Planned, settings_known
+from sparselabel.compare.planned_runs import Planned, settings_known
 from sparselabel.config import Settings, Sparsify, TrainConfig
 from sparselabel.data.annotate import annotate
-from sparselabel.data.budget import Kind
+from sparselabel.data.annotation_budget import Kind
 from sparselabel.data.dataset import MARK_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
-from sparselabel.data.source import Split
+from sparselabel.data.readers.source import Split
 from sparselabel.errors import ConfigError, listing
-from sparselabel.plan.budget import Budget
-from sparselabel.train.methods import needs_of
+from sparselabel.plan.hours import Budget
+from sparselabel.training.resolve import needs_of
 
 
 @dataclass(frozen=True)

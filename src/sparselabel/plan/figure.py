@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparselabel.plan.results import NAMES, Measure, Reached
-from sparselabel.report.page import COLOURS, MARKERS, new_figure, style
+from sparselabel.plan.outcomes import NAMES, Measure, Reached
+from sparselabel.report.figures.style import COLOURS, MARKERS, new_figure, style
 
 
 def measures_of(rows: Sequence[Reached]) -> list[Measure]:

@@ -5,25 +5,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparselabel.compare.outcome import Watcher, without_force
-from sparselabel.compare.running import keep_error, outcome_of
+from sparselabel.compare.runner import keep_error, outcome_of
 from sparselabel.config import Handling, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, SparselabelError, counted
 from sparselabel.json_file import read_json
 from sparselabel.place import require_folder_to_write
-from sparselabel.plan.budget import Budget
 from sparselabel.plan.candidates import Candidate, simulate
-from sparselabel.run_folder import RunFolder
+from sparselabel.plan.hours import Budget
+from sparselabel.run import RunFolder
 
 if TYPE_CHECKING:
-    from sparselabel.model.backbone import Backbone
+    from sparselabel.models.backbone import Backbone
 
 
 def check_candidates(
     data: Prepared, budget: Budget, candidates: Sequence[Candidate], machine: Machine
 ) -> None:
     """Refuse now what would be refused when one of the runs begins."""
-    from sparselabel.train.run import check_run
+    from sparselabel.training.train import check_run
 
     backbone: Backbone | None = None
     require_folder_to_write(candidates[0].run.path.parent)
@@ -57,7 +57,7 @@ def train_candidates(
     command: Sequence[str] = (),
 ) -> list[str]:
     """Train what is not finished; the errors of those that failed."""
-    from sparselabel.train.run import train_run
+    from sparselabel.training.train import train_run
 
     left = [one for one in candidates if not RunFolder(one.run.path).finished]
     watcher.skips(len(candidates) - len(left))
@@ -80,8 +80,8 @@ def judge_maps(
     candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
 ) -> None:
     """mAP-loc of the finished runs that have none yet: in one pass where they share a frozen backbone."""
-    from sparselabel.evaluate.run import evaluate_run
-    from sparselabel.evaluate.together import evaluate_together
+    from sparselabel.inference.evaluate import evaluate_run
+    from sparselabel.inference.together import evaluate_together
 
     left = unjudged(candidates, split)
     if not left:

@@ -1,1 +1,1 @@
-"""Figures, each with the numbers it shows as CSV, from what training and evaluation left on the disk."""
+"""The report of one or more runs: a single HTML file that opens without network or server."""

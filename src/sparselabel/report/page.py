@@ -1,111 +1,163 @@
-"""What all figures share: how they look, and how they and their numbers get to the disk.
+"""The page itself: everything gathered, put into the template, written at once."""
 
-matplotlib is imported when a figure is drawn, not before: it takes half a second.
-"""
-
-import csv
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import hashlib
+import shlex
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sparselabel.errors import ConfigError
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sparselabel.errors import ConfigError, RunError
+from sparselabel.files import whole
 from sparselabel.place import require_file_to_write
-from sparselabel.whole_file import whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# Okabe and Ito's colours, which colour-blind people can tell apart too, and line styles for print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")
-MARKERS = "osD^vPX"
-GREY = "#666666"
-STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "text.parse_math": False,  # a class or folder may be called $x_1$
-}
+from sparselabel.report import calibrated, charts, curves, tables
+from sparselabel.report import examples as cards
+from sparselabel.report import thumbnails as pictures
+from sparselabel.report.examples import Missing
+from sparselabel.report.run_data import Reported, ShownRun
+from sparselabel.report.scored import Scored
 
 
-@dataclass(frozen=True)
-class Table:
-    """The numbers of a figure: names of the columns, and rows."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-
-@contextmanager
-def style() -> "Iterator[None]":
-    """Draw in the project's style, whatever the user's own settings are."""
-    import matplotlib as mpl
-
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
-        yield
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches; it needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: "Figure", table: Table, out: Path) -> Path:
-    """Write the figure as PNG, and its numbers beside it as CSV, whose path is returned."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    numbers = out.with_suffix(".csv")
-    with whole(out) as partial:
-        figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
-    with whole(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(table.columns)
-        writer.writerows([_shown(value) for value in row] for row in table.rows)
-    return numbers
-
-
-def checked_out(out: Path, inputs: Iterable[Path] = (), flag: str = "--out") -> Path:
-    """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
-    if out.suffix.lower() != ".png":
-        raise ConfigError(f"a figure is a PNG file: {flag} must end in .png, but is {out}")
-    numbers = out.with_suffix(".csv")
-    if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another {flag}")
-    for file in (out, numbers):
-        require_file_to_write(file, f"choose another {flag}")
+def checked_page(out: Path) -> Path:
+    """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
+    require_file_to_write(out, f"name another file, as in --out {out.parent / 'report.html'}")
     return out
 
 
-def names_of(runs: Sequence[Path]) -> list[str]:
-    """What runs are called in a figure: their folders' names, or their paths where names are the same."""
-    names = [path.resolve().name for path in runs]
-    return names if len({*names}) == len(names) else [str(path) for path in runs]
+def refuse_other_report(out: Path, about: Reported) -> None:
+    """Raise if a file is there that is not an older report of the same runs."""
+    if not out.exists():
+        return
+    with out.open(encoding="utf-8", errors="replace") as file:
+        if f'<meta name="runs" content="{_identity(about)}">' not in file.read(10_000):
+            raise RunError(
+                f"{out} exists and is not a report of these runs: choose another --out, or replace it with "
+                "--force"
+            )
 
 
-def blank(axes: "Axes") -> None:
-    """Leave a place of the figure empty."""
-    axes.set_axis_off()
+def _identity(about: Reported) -> str:
+    """Says which runs a report is of."""
+    paths = [str(run.folder.path.resolve()) for run in about.runs]
+    return hashlib.blake2b("\n".join(paths).encode(), digest_size=16).hexdigest()
 
 
-def _shown(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def write_report(
+    about: Reported, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
+) -> None:
+    """Write the report; ``notes`` says, by section, why something is not in it."""
+    text = (
+        environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole(out) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def environment() -> Environment:
+    """Our templates, styles and filters."""
+    loader = PackageLoader("sparselabel.report")
+    made = Environment(
+        autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+    def as_it_is(name: str) -> Markup:
+        """A style sheet or script of ours, which must not be escaped."""
+        return Markup(loader.get_source(made, name)[0])
+
+    made.globals |= {"as_it_is": as_it_is, "drawing": charts}
+    made.filters["score"] = cards.as_score
+    made.filters["signed"] = lambda value: f"{value:+.1f}".replace("-", "−")
+    made.filters["count"] = lambda value: f"{value:,}"
+    return made
+
+
+def _content(
+    about: Reported, scored: Scored, missing: Missing | None, notes: dict[str, str], version: str
+) -> dict[str, Any]:
+    classes = tables.class_rows(about)
+    measured = None if about.split is None else about.reference.measured(about.split)
+    today = date.today()
+    mapped = cards.with_maps(about, about.split or "train")
+    looking = [run.name for run in mapped if run.config.has_attention]
+    return {
+        "about": about,
+        "identity": _identity(about),
+        "runs": tables.run_rows(about),
+        "several": len(about.runs) > 1,
+        "split": tables.name_of_split(about),
+        "measured": measured,
+        "map_name": "mAP" if measured is None else measured["name"],
+        "validation_name": _validation_name(about),
+        "complete": measured is not None and measured["labels"] == "complete",
+        "data": _data(about),
+        "curves": curves.learning_curves(about.runs),
+        "recovery": curves.recovery_curves(about.runs),
+        "classes": classes,
+        "ends": _ends(classes),
+        "measures": tables.measure_rows(about),
+        "by_labels": tables.by_labels(about),
+        "by_size": tables.by_size(about, scored),
+        "distributions": tables.distributions(about, scored),
+        "reliability": calibrated.reliability_charts(about),
+        "calibrated": calibrated.calibrated_runs(about),
+        "thresholds": calibrated.class_thresholds(about),
+        "groups": cards.case_cards(about, scored.groups),
+        "missing": [] if missing is None else cards.missing_rows(about, missing),
+        "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
+        "looking": looking,
+        "all_look": len(looking) == len(mapped),
+        "scale": pictures.scale(),
+        "made": [_made(run) for run in about.runs],
+        "notes": {"scores": "", "pictures": "", "missing": ""} | notes,
+        "version": version,
+        "today": f"{today.day} {today:%B %Y}",
+    }
+
+
+def _validation_name(about: Reported) -> str:
+    """What is measured on validation: mAP, or observed-label mAP."""
+    found = (run.measured("val") for run in about.runs)
+    return next((str(one["name"]) for one in found if one is not None), "mAP")
+
+
+def _data(about: Reported) -> dict[str, Any]:
+    """The data in a few numbers."""
+    train = about.data.train
+    observed = train.observed
+    return {
+        "name": about.data.name,
+        "classes": len(about.data.classes),
+        "splits": {name: len(split) for name, split in about.data.splits.items()},
+        "positives": float(observed.per_picture(1).mean()),
+        "negatives": float(observed.per_picture(0).mean()),
+        "truth": train.truth.complete,
+    }
+
+
+def _ends(classes: Sequence[tables.ClassRow]) -> tuple[tables.ClassRow, tables.ClassRow] | None:
+    """The best and the worst class of the reference run."""
+    found = sorted(
+        (row for row in classes if row.numbers and row.numbers[0].value is not None),
+        key=lambda row: row.numbers[0].value or 0.0,
+    )
+    return (found[-1], found[0]) if len(found) > 1 else None
+
+
+def _made(run: ShownRun) -> dict[str, Any]:
+    """How a run came about, word by word."""
+    return {
+        "name": run.name,
+        "folder": str(run.folder.path),
+        "command": shlex.join(run.about.get("command", [])) or "not recorded",
+        "seed": run.config.seed,
+        "data": run.about["data"],
+        "digests": run.about["data_digest"],
+        "versions": run.about.get("versions", {}),
+        "config": run.folder.config_file.read_text(encoding="utf-8"),
+    }

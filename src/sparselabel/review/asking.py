@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError
-from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.answer_log import AnswerFile
 
 
 class Asking:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.augment import View, draw, load
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.report.html.pictures import palette, stretched
+from sparselabel.data.transforms import View, draw, load
+from sparselabel.report.thumbnails import palette, stretched
 
 SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
 STRONG = 150  # opacity, of 255, of the highest logit of a map; the picture is seen through lower ones

@@ -22,9 +22,9 @@ from importlib.resources import files
 from typing import Any
 
 from sparselabel.errors import SparselabelError
+from sparselabel.review.complete_images import WholePictures
 from sparselabel.review.pictures import Pictures
 from sparselabel.review.session import Review
-from sparselabel.review.whole import WholePictures
 
 HOST, PORT = "127.0.0.1", 8765
 LONGEST = 200_000  # bytes of a request

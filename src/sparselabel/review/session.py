@@ -11,10 +11,10 @@ from sparselabel.data.answers import SKIPPED
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.review.answer_file import AnswerFile
+from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.asking import Asking
 from sparselabel.review.chance import Chance
-from sparselabel.review.order import Pool, known_positives
+from sparselabel.review.question_order import Pool, known_positives
 
 Entry = tuple[int, int]
 FEWEST, MOST = 64, 4096  # questions of a class that are kept ready, at first and at most

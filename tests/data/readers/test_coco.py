@@ -11,10 +11,10 @@ from PIL import Image
 from pycocotools import mask as run_lengths
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.marks import Marks
 from sparselabel.data.readers import READERS, coco
 from sparselabel.data.readers.common import Box
-from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.data.readers.json_stream import JsonBlocks
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning
 
 

@@ -10,7 +10,7 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import READERS, imagenet
-from sparselabel.data.source import Source
+from sparselabel.data.readers.source import Source
 from sparselabel.errors import DataError, DataWarning
 
 FISH, BIRD, DOG = SYNSETS = ("n01440764", "n01530575", "n02085620")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import READERS, table
-from sparselabel.data.source import Split
+from sparselabel.data.readers.source import Split
 from sparselabel.errors import DataError, DataWarning
 
 pictures = pytest.mark.usefixtures("_pictures")

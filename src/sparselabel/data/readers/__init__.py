@@ -15,19 +15,9 @@ A reader is a function ``read(source: Path, ...) -> Source`` in a module of its 
 
 from collections.abc import Callable
 
-from sparselabel.data.readers import (
-    coco,
-    cub,
-    cvat,
-    fiftyone,
-    folder,
-    imagenet,
-    label_studio,
-    nuswide,
-    table,
-    voc,
-)
-from sparselabel.data.source import Source
+from sparselabel.data.readers import class_folders as folder
+from sparselabel.data.readers import coco, cub, cvat, fiftyone, imagenet, label_studio, nuswide, table, voc
+from sparselabel.data.readers.source import Source
 
 READERS: dict[str, Callable[..., Source]] = {
     "coco": coco.read,

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
-from sparselabel.data.marks import Marks
 from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_annotations import Annotations
 from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
@@ -24,10 +23,11 @@ from sparselabel.data.readers.common import (
     require_folder,
     warn_of_lost_boxes,
 )
-from sparselabel.data.readers.json_blocks import JsonBlocks
-from sparselabel.data.readers.label_list import with_observed
-from sparselabel.data.readers.published import warn_of_another_size
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers.hill_splc_labels import with_observed
+from sparselabel.data.readers.json_stream import JsonBlocks
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning, listing
 
 PARTS = {"train": "train", "test": "val"}

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Floats, Marks
 from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.coco_images import CategoryCodes, Codes, Images, Rows, column, name_of
 from sparselabel.data.readers.coco_masks import mask_of
-from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.data.readers.json_stream import JsonBlocks
+from sparselabel.data.spatial_labels import Floats, Marks
 from sparselabel.errors import DataError
 
 

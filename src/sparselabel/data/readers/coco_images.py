@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Texts, refuse_duplicates
 from sparselabel.data.readers.common import naming
-from sparselabel.data.readers.json_blocks import JsonBlocks
+from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.errors import DataError
 
 Rows = npt.NDArray[np.int64]

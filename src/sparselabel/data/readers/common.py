@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.marks import Marks
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning, listing
 
 SPLITS = ("train", "val", "test")

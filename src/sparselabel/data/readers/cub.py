@@ -23,8 +23,8 @@ from sparselabel.data.readers.common import (
     require_folder,
 )
 from sparselabel.data.readers.numbers import Numbers, leading_numbers
-from sparselabel.data.readers.published import warn_of_another_size
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import Source, Split
 from sparselabel.errors import DataError
 
 ATTRIBUTES = Path("attributes", "image_attribute_labels.txt")

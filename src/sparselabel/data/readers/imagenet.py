@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.readers.class_folders import SUFFIXES
 from sparselabel.data.readers.common import first_there, lines_of, require_folder
-from sparselabel.data.readers.folder import SUFFIXES
 from sparselabel.data.readers.imagenet_labels import is_synset, read_real, read_single
-from sparselabel.data.readers.published import warn_of_another_size
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import Source, Split
 from sparselabel.errors import DataError, listing
 
 TREES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")

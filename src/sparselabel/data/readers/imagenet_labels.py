@@ -10,7 +10,7 @@ import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from sparselabel.data.readers.common import lines_of
-from sparselabel.data.source import Split
+from sparselabel.data.readers.source import Split
 from sparselabel.errors import DataError, listing
 
 NUMBERED = re.compile(r"ILSVRC2012_val_(\d{8})\.")

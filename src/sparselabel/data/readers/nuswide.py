@@ -27,8 +27,8 @@ from sparselabel.data.readers.common import (
     refuse_missing,
     require_folder,
 )
-from sparselabel.data.readers.published import warn_of_another_size
-from sparselabel.data.source import Source, Split
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import Source, Split
 from sparselabel.errors import DataError, DataWarning
 
 CONCEPTS = 81

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts
 from sparselabel.data.readers.common import SPLITS, Listing, require_folder
-from sparselabel.data.readers.table_cells import open_cells
+from sparselabel.data.readers.csv_parquet import open_cells
+from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.readers.table_names import read_names
 from sparselabel.data.readers.table_shapes import Pictures, read_long, read_wide
-from sparselabel.data.source import Source, Split
 from sparselabel.errors import DataError, DataWarning, listing
 
 SEPARATORS = (";", "|", ",")  # what people put between several labels in one cell

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.marks import Marks
 from sparselabel.data.readers.common import SPLITS, Box, MarkColumns
-from sparselabel.data.readers.table_cells import Cells
+from sparselabel.data.readers.csv_parquet import Cells
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning, listing, nearest
 
 Integers = npt.NDArray[np.integer]

@@ -13,12 +13,12 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
-from sparselabel.data.marks import Marks
 from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.common import Box, Listing, MarkColumns, refuse_empty, warn_of_lost_boxes
-from sparselabel.data.readers.published import warn_of_another_size
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.readers.voc_masks import Object, ObjectMasks
-from sparselabel.data.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, listing
 
 PARTS = {"train": "train", "test": "val"}

@@ -1,0 +1,135 @@
+"""The runs that a comparison is made of: methods × values of a varied setting × choices × seeds."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from sparselabel.compare.grid import CHOOSE, VARY, Varied
+from sparselabel.config import Settings, TrainConfig
+from sparselabel.errors import ConfigError, listing
+
+Chosen = tuple[tuple[str, str], ...]
+"""Settings that are chosen by validation, each by its name with one value."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that a comparison is made of."""
+
+    method: str
+    seed: int
+    config: TrainConfig
+    path: Path
+    value: str = ""
+    """Of the setting that is varied; "" for a method that does not have it, or where none is."""
+    chosen: Chosen = ()
+
+    def __str__(self) -> str:
+        settings = "".join(f", {name} {value}" for name, value in self.chosen)
+        value = f" with {self.value}" if self.value else ""
+        return f"{self.method}{value}{settings}, seed {self.seed}"
+
+
+def plan(
+    base: TrainConfig,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    choose: Sequence[Varied] = (),
+    varied: Varied | None = None,
+) -> list[Planned]:
+    """All runs of a comparison.
+
+    Each method takes those of the settings that it has, also of those to choose from; one that does not have
+    the setting that is varied runs once, and one that does not have the preset keeps its defaults.
+    """
+    if not methods:
+        raise ConfigError("there is nothing to compare: give --methods")
+    _refuse_repeated("--methods", methods)
+    _refuse_repeated("--seeds", seeds)
+    known = settings_known(methods)
+    everything = [*([] if varied is None else [varied]), *choose]
+    for one in everything:
+        _refuse(one, base, known)
+    planned = []
+    for method in methods:
+        own = [one for one in everything if one.concerns(method, known[method])]
+        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [one.name for one in own])
+        for values in product(*(one.values for one in own)):
+            taken = list(zip(own, values, strict=True))
+            config = base
+            for one, value in taken:
+                config = one.config(config, value)
+            _refuse_settings_of_none(config.settings, known)
+            given = {name: value for name, value in config.settings.given().items() if name in known[method]}
+            if given.get("preset") == base.settings.preset and not has_preset(method, given.get("preset")):
+                given.pop("preset", None)
+            config = replace(config, method=method, settings=Settings(**given))
+            parts = [method, *(one.folder(value, everything) for one, value in taken)]
+            at = next((value for one, value in taken if one is varied), "")
+            chosen = tuple((one.name, value) for one, value in taken if one is not varied)
+            for seed in seeds:
+                path = out / "-".join([*parts, f"seed{seed}"])
+                planned.append(Planned(method, seed, replace(config, seed=seed), path, at, chosen))
+    _refuse_repeated("a run's folder", [run.path for run in planned])
+    return planned
+
+
+def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What settings each method has; a wrong name is found now, not after hours of training."""
+    from sparselabel.losses.catalog import settings_of
+
+    return {method: settings_of(method) for method in methods}
+
+
+def has_preset(method: str, preset: str | None) -> bool:
+    """Whether a method has settings by this name."""
+    from sparselabel.losses.catalog import presets_of
+
+    return preset in presets_of(method)
+
+
+def note_on_preset(methods: Sequence[str], preset: str | None) -> list[str]:
+    """Which methods do not have the preset that was asked for, as a note; none where all have it."""
+    others = [method for method in methods if not has_preset(method, preset)]
+    if preset is None or not others:
+        return []
+    return [f"preset {preset}: {listing(others, 30)} keep their defaults, as they have none"]
+
+
+def _refuse_repeated(what: str, values: Sequence[object]) -> None:
+    """A run that is there twice would count twice in the means."""
+    repeated = [value for value, times in Counter(values).items() if times > 1]
+    if repeated:
+        raise ConfigError(f"{what} names {listing(repeated)} more than once: name each once")
+
+
+def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]]) -> None:
+    for name in settings.given():
+        if not any(name in settings_known for settings_known in known.values()):
+            raise ConfigError(f"none of the methods {listing(known)} has a setting {name!r}")
+    if settings.preset is not None and not any(has_preset(method, settings.preset) for method in known):
+        raise ConfigError(
+            f"none of the methods {listing(known)} has a preset {settings.preset!r}: leave it out, or see "
+            "`sparselabel methods NAME` for what a method has"
+        )
+
+
+def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) -> None:
+    """Names and values that cannot be varied or chosen from, before anything is trained."""
+    for value in one.values:
+        config = one.config(base, value)  # refuses a wrong name
+        _refuse_settings_of_none(config.settings, known)
+        if {*config.phases} != {*base.phases}:
+            raise ConfigError(f"{one.flag} {one.name} {value} would add or drop a phase: compare those apart")
+    if not any(one.concerns(method, settings) for method, settings in known.items()):
+        raise ConfigError(
+            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}: "
+            "name one that has it, or leave it out"
+        )
+    taken = {"method": "--methods", "seed": "--seeds"}
+    if one.name in taken:
+        raise ConfigError(f"{one.flag} cannot be {one.name}: give {taken[one.name]}")

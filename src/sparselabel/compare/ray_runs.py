@@ -1,0 +1,176 @@
+"""Runs on a Ray cluster (the extra ``cluster``): each is a task on a node that has the cores for it.
+
+Prepared data, the folder of the runs and every file that the settings name are on a disk that all nodes share
+under the same path, and all have this package. A task that fails is that run's failure only. A comparison
+that was stopped goes on by the same command, as runs resume.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.compare.outcome import Outcome
+from sparselabel.compare.planned_runs import Planned
+from sparselabel.config import Handling, Machine
+from sparselabel.errors import ConfigError, RunError, SparselabelError
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to send runs: Ray's address, and the cores that each run is given."""
+
+    address: str
+    cores: int = 1
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise ConfigError(f"cluster cores must be at least 1, not {self.cores}")
+
+    def train(
+        self, data: "Prepared", planned: Sequence[Planned], machine: Machine, command: Sequence[str]
+    ) -> Iterator[Outcome]:
+        """Train runs on the cluster; outcomes come as they end."""
+        if machine.devices > 1:
+            raise ConfigError(f"a run on a cluster has 1 device, not {machine.devices}: leave --devices out")
+        ray = _ray()
+        _connect(ray, self.address)
+        try:
+            resources = _resources(ray, self.cores, machine)
+            task = ray.remote(max_retries=0, **resources)(train_task)
+            here = (str(Path.cwd()), str(data.folder.resolve()))
+            running: dict[Any, Planned] = {}
+
+            def submit(run: Planned) -> None:
+                given = (run.config, str(run.path.absolute()), machine, list(command))
+                running[task.options(name=run.path.name).remote(*here, *given)] = run
+
+            def wait() -> Outcome:
+                (done, *_), _ = ray.wait(list(running), num_returns=1)
+                return _outcome(running.pop(done), lambda: ray.get(done))
+
+            try:
+                yield from in_turn(planned, submit, wait, lambda run: shared_features(data, run))
+            except BaseException:
+                for left in running:
+                    ray.cancel(left, force=True)
+                raise
+        finally:
+            ray.shutdown()
+
+
+def in_turn(
+    planned: Sequence[Planned],
+    submit: Callable[[Planned], None],
+    wait: Callable[[], Outcome],
+    shares: Callable[[Planned], object],
+) -> Iterator[Outcome]:
+    """Submit all runs; of those that share work still to be done, one goes first and does it for all."""
+    waiting: dict[object, list[Planned]] = {}
+    first: dict[Path, object] = {}
+    running = 0
+    for run in planned:
+        work = shares(run)
+        if work is not None and work in waiting:
+            waiting[work].append(run)
+            continue
+        if work is not None:
+            waiting[work], first[run.path] = [], work
+        submit(run)
+        running += 1
+    while running:
+        outcome = wait()
+        running -= 1
+        for run in waiting.pop(first.get(outcome.run.path), []):
+            submit(run)
+            running += 1
+        yield outcome
+
+
+def shared_features(data: "Prepared", run: Planned) -> Path | None:
+    """The file of stored features that a run would compute first; None if it is there, or needs none."""
+    from sparselabel.data.transforms import views_of
+    from sparselabel.training.features import features_file
+    from sparselabel.training.resolve import stores_cells
+
+    if not run.config.frozen:
+        return None
+    view, cells = views_of(run.config.views)[1], stores_cells(run.config)
+    file = features_file(data.train, data.folder / "features", run.config, view, cells)
+    return None if file.exists() else file
+
+
+def train_task(
+    folder: str, data: str, config: Any, out: str, machine: Machine, command: Sequence[str]
+) -> dict[str, Any]:
+    """What a node does: train one run in the folder that the command was given in."""
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.training.train import train_run
+
+    for path in (folder, data):
+        if not Path(path).is_dir():
+            raise RunError(
+                f"node {os.uname().nodename} has no folder {path}: data, runs and the folder of the command "
+                "must be on a disk that all nodes share"
+            )
+    os.chdir(folder)
+    quiet = Handling(resume=True, quiet=True)
+    return train_run(open_prepared(Path(data)), config, Path(out), machine, quiet, command)
+
+
+def _outcome(run: Planned, get: Callable[[], dict[str, Any]]) -> Outcome:
+    """A run's result, or what its task failed with: our own error, or all that Ray tells of another one."""
+    try:
+        return Outcome(run, get())
+    except Exception as error:
+        cause = getattr(error, "cause", None)
+        return Outcome(run, None, str(cause if isinstance(cause, SparselabelError) else error).strip())
+
+
+def _ray() -> Any:
+    """The package, told to send nobody anything."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("--cluster needs a package: pip install 'sparselabel[cluster]'") from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address!r} that this machine belongs to ({error}): start one with "
+            "`ray start --head` (on one machine alone: `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 ray start --head "
+            "--node-ip-address 127.0.0.1`, see docs/comparisons.md), join it here with `ray start "
+            "--address HOST:6379`, and give `auto`. Ray's own protocol is unauthenticated and "
+            "runs what it is sent: start it only in a network that you trust"
+        ) from error
+
+
+def _knock(address: str) -> None:
+    """Raise at once if nobody listens at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "://" not in address:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
+    """What a run is given; refuses what no node has, which Ray would wait for without an end."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    graphics = machine.accelerator == "gpu" or (
+        machine.accelerator == "auto" and any(node.get("GPU", 0) >= 1 for node in nodes)
+    )
+    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= graphics for node in nodes):
+        has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        wanted = f"{cores} cores" + (" and a GPU" if graphics else "")
+        raise ConfigError(f"no node of the cluster has {wanted} for a run (there are: {has}): ask for less")
+    return {"num_cpus": cores, "num_gpus": int(graphics)}

@@ -1,0 +1,164 @@
+"""A comparison as people read it: the same cells on the screen, in Markdown and in LaTeX."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sparselabel.compare.summary import BASELINE, ORACLE, Row
+from sparselabel.compare.tables import (
+    MEGABYTE,
+    measures_published,
+    name_of_measure,
+    names_chosen,
+    percent,
+    published,
+)
+from sparselabel.config import Recipe
+
+HIDDEN = "all training labels, mAP"
+"""How recipes call the mAP of training pictures against all their labels (P3 table 2)."""
+ABOUT_HIDDEN = f"{HIDDEN}: as in P3 table 2; the observed labels are among them, and estimates contain them"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Cells of a table, a line a row; the first columns, ``words`` of them, are text, the others numbers."""
+
+    columns: list[str]
+    lines: list[list[str]]
+    words: int = 1
+    notes: tuple[str, ...] = ()
+    """What must be known to read it."""
+
+
+def sheet_of(
+    rows: Sequence[Row],
+    varied: str | None = None,
+    against: str | None = None,
+    recipe: Recipe | None = None,
+    notes: Sequence[str] = (),
+) -> Sheet:
+    """The columns that have something to say of these rows."""
+    measures = measures_published(rows, recipe)
+    columns: list[tuple[str, Callable[[Row], str]]] = [("method", lambda row: row.method)]
+    if varied:
+        columns.append((varied, lambda row: row.value))
+    chosen = names_chosen(rows)
+    columns += [(_short(name, chosen), partial(_chosen, name)) for name in chosen]
+    words = len(columns)
+    validation, test = (f"{split} {name_of_measure(rows, split)}" for split in ("validation", "test"))
+    columns += [
+        (validation, lambda row: percent(row.validation.values(), 1)),
+        (test, _test),
+        (f"over {against}", _difference),
+        (f"gap {BASELINE} → {ORACLE}", lambda row: _share(row.recovered)),
+    ]
+    if HIDDEN in measures:
+        columns.append((HIDDEN, _hidden))
+    columns += [(measure, partial(_measured, measure)) for measure in measures]
+    columns += [(f"published {measure}", partial(_published, recipe, measure)) for measure in measures]
+    columns += [
+        ("time", lambda row: duration(statistics.fmean(row.seconds)) if row.seconds else ""),
+        ("memory", lambda row: f"{max(row.memory) / MEGABYTE:,.0f} MB" if row.memory else ""),
+        ("failed", lambda row: str(len(row.failed) or "")),
+    ]
+    filled = [
+        (number < words, name, cells)
+        for number, (name, cell) in enumerate(columns)
+        if any(cells := [cell(row) for row in rows]) or name == "method"
+    ]
+    lines = [list(line) for line in zip(*(cells for _, _, cells in filled), strict=True)]
+    names = [name for _, name, _ in filled]
+    notes = [*notes, *([ABOUT_HIDDEN] if HIDDEN in names else [])]
+    return Sheet(names, lines, sum(text for text, _, _ in filled), tuple(notes))
+
+
+def write_markdown(sheet: Sheet, path: Path) -> None:
+    """A table for a README or an issue."""
+    ruler = [":--" if number < sheet.words else "--:" for number in range(len(sheet.columns))]
+    lines = [sheet.columns, ruler, *sheet.lines]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    path.write_text(table + "".join(f"\nNote: {note}\n" for note in sheet.notes), encoding="utf-8")
+
+
+def write_latex(sheet: Sheet, path: Path) -> None:
+    r"""A tabular for a paper; it needs \usepackage{booktabs}."""
+    kinds = "l" * sheet.words + "r" * (len(sheet.columns) - sheet.words)
+    head, *body = [" & ".join(map(latex, line)) + r" \\" for line in (sheet.columns, *sheet.lines)]
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        *(f"% note: {note}" for note in sheet.notes),
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule", head, r"\midrule", *body, r"\bottomrule",
+        r"\end{tabular}",
+    ]  # fmt: skip
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "→": r"$\to$",
+    "−": "$-$",
+    "<": "$<$",
+    ">": "$>$",
+}
+
+
+def latex(text: str) -> str:
+    """A text as LaTeX shows it."""
+    return "".join(SPECIAL.get(character, character) for character in text)
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 4.2 s, 12 min, 3.4 h."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _test(row: Row) -> str:
+    spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
+    return percent(row.test.values(), 1) + spread if row.test else ""
+
+
+def _difference(row: Row) -> str:
+    """The difference with its 95 % interval."""
+    found = row.difference
+    if found is None:
+        return ""
+    low, middle, high = (f"{100 * number:+.1f}" for number in (found.low, found.difference, found.high))
+    return f"{middle} ({low} to {high})".replace("-", "−")
+
+
+def _share(recovered: float | None) -> str:
+    return "" if recovered is None else f"{round(100 * recovered) or 0}%".replace("-", "−")  # no minus zero
+
+
+def _hidden(row: Row) -> str:
+    estimates = percent(row.hidden.get("estimates", ()), 1)
+    return percent(row.hidden.get("model", ()), 1) + (f" (estimates {estimates})" if estimates else "")
+
+
+def _measured(measure: str, row: Row) -> str:
+    return percent(row.measures.get(measure, ()), 1)
+
+
+def _short(name: str, others: Sequence[str]) -> str:
+    """A setting without its table, where no other one ends alike."""
+    end = name.rpartition(".")[2]
+    return end if [other.rpartition(".")[2] for other in others].count(end) == 1 else name
+
+
+def _chosen(name: str, row: Row) -> str:
+    return dict(row.chosen).get(name, "")
+
+
+def _published(recipe: Recipe | None, measure: str, row: Row) -> str:
+    value = published(row, recipe, measure)
+    return "" if value is None else f"{value:g}"

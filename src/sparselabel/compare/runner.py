@@ -1,0 +1,104 @@
+"""Train the runs of a comparison, one after the other or on a cluster; a failure does not stop the rest."""
+
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparselabel.compare.check import check_all
+from sparselabel.compare.outcome import Outcome, Watcher, without_force
+from sparselabel.compare.planned_runs import Planned
+from sparselabel.compare.ray_runs import Cluster
+from sparselabel.compare.summary import Row, rows_of
+from sparselabel.config import Handling, Machine
+from sparselabel.errors import SparselabelError
+from sparselabel.run import RunFolder
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
+
+
+def compare(
+    data: "Prepared",
+    planned: Sequence[Planned],
+    machine: Machine,
+    watcher: Watcher | None = None,
+    command: Sequence[str] = (),
+    cluster: Cluster | None = None,
+) -> list[Row]:
+    """Check all, train what is not finished yet, and sum up: a row for each method and varied value."""
+    watcher = watcher or Watcher()
+    folders = {run.path.parent for run in planned}
+    # Nodes of a cluster are other machines than this one, which may have no GPU.
+    near = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
+    for out in folders:
+        check_all(data, [run for run in planned if run.path.parent == out], near, out)
+    finished = [run for run in planned if RunFolder(run.path).finished]
+    watcher.skips(len(finished))
+    outcomes = {run.path: Outcome(run, RunFolder(run.path).result()) for run in finished}
+    left = [run for run in planned if run.path not in outcomes]
+    if cluster is None:
+        ended = _here(data, left, machine, watcher, command)
+    else:
+        ended = cluster.train(data, left, machine, command) if left else iter(())
+    for outcome in ended:
+        outcomes[outcome.run.path] = outcome
+        keep_error(outcome)
+        watcher.ends(outcome)
+    return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
+
+
+def _here(
+    data: "Prepared", planned: Sequence[Planned], machine: Machine, watcher: Watcher, command: Sequence[str]
+) -> Iterator[Outcome]:
+    """One run after the other on this machine."""
+    from sparselabel.training.train import train_run
+
+    # Where one of several processes failed, the others would wait for it in the next run.
+    alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
+    resume = Handling(resume=True)
+    for run in planned:
+        watcher.begins(run)
+        yield outcome_of(
+            run,
+            lambda: train_run(data, run.config, run.path, machine, resume, command, run.path.name),  # noqa: B023
+            alone,
+        )
+
+
+def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
+    """Train; a failure becomes the run's outcome, unless it is not to be survived."""
+    try:
+        return Outcome(run, train())
+    except Exception as error:
+        if not survive:
+            raise
+        if isinstance(error, SparselabelError):
+            return Outcome(run, None, without_force(str(error)))
+        return Outcome(run, None, "".join(traceback.format_exception(error)).strip())
+
+
+def keep_error(outcome: Outcome) -> None:
+    """The whole error beside the run's folder; a run that went well has none."""
+    file = error_file(outcome.run)
+    if outcome.error:
+        file.write_text(outcome.error + "\n", encoding="utf-8")
+    else:
+        file.unlink(missing_ok=True)
+
+
+def error_file(run: Planned) -> Path:
+    """Where the error of a failed run is written."""
+    return run.path.with_name(f"{run.path.name}.error.txt")
+
+
+def _with_labels(rows: Sequence[Row], data: "Prepared") -> list[Row]:
+    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
+    from sparselabel.data.labels import UNKNOWN
+
+    observed, everything = (
+        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
+    )
+    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

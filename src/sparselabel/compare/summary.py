@@ -1,0 +1,167 @@
+"""What methods reached: settings chosen by validation, mean and spread over the seeds, share of the gap."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.compare.outcome import Outcome
+from sparselabel.compare.planned_runs import Chosen
+from sparselabel.run import RunFolder, saw_hidden_labels
+
+if TYPE_CHECKING:
+    from sparselabel.metrics.bootstrap import Difference
+
+BASELINE, ORACLE = "an", "bce"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a method reached with the settings of its best mean validation; values are by seed.
+
+    ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
+    a paired bootstrap over the test pictures; None where there is nothing to compare with. ``by_labels`` has
+    the mAP on pictures with so many labels, by split and that number. ``hidden`` has the mAP of the model and
+    of the method's estimates on all training labels (P3 table 2), observed ones included. ``failed`` are
+    errors of runs, those of settings that were not chosen included. ``labels`` is how many labels training
+    saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
+    ``measures`` has others by their names in recipes.
+    """
+
+    method: str
+    validation: dict[int, float] = field(default_factory=dict)
+    test: dict[int, float] = field(default_factory=dict)
+    value: str = ""
+    chosen: Chosen = ()
+    by_labels: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    hidden: dict[str, list[float]] = field(default_factory=dict)
+    recovered: float | None = None
+    difference: "Difference | None" = None
+    paths: dict[int, Path] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    labels: int | None = None
+    oracle: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+    measures: dict[str, list[float]] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Mean test mAP over the seeds; there must be a test split."""
+        return statistics.fmean(self.test.values())
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the seeds; None for a single one."""
+        return _deviation(self.test)
+
+    @property
+    def validation_spread(self) -> float | None:
+        """The same of validation."""
+        return _deviation(self.validation)
+
+
+def _deviation(values: Mapping[int, float]) -> float | None:
+    return statistics.stdev(values.values()) if len(values) > 1 else None
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+    """A row for each method and varied value, in the order of the plan."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.run.method, outcome.run.value), []).append(outcome)
+    return with_share([_best(group) for group in groups.values()])
+
+
+def _best(group: Sequence[Outcome]) -> Row:
+    """The row of the choice with the best mean validation, among those of which the fewest runs failed."""
+    by_choice: dict[Chosen, list[Outcome]] = {}
+    for outcome in group:
+        by_choice.setdefault(outcome.run.chosen, []).append(outcome)
+    failed = tuple(f"{outcome.run}: {outcome.error}" for outcome in group if outcome.result is None)
+    rows = [_row(outcomes) for outcomes in by_choice.values()]
+    best = max(rows, key=lambda row: (len(row.paths), statistics.fmean(row.validation.values() or [0.0])))
+    return replace(best, failed=failed, chosen=best.chosen if best.paths else ())
+
+
+def _row(outcomes: Sequence[Outcome]) -> Row:
+    run = outcomes[0].run
+    finished = {outcome.run.seed: outcome.result for outcome in outcomes if outcome.result is not None}
+    paths = {outcome.run.seed: outcome.run.path for outcome in outcomes if outcome.result is not None}
+    costs = [RunFolder(path).cost() for path in paths.values()]
+    return Row(
+        run.method,
+        {seed: result["validation"]["value"] for seed, result in finished.items() if result["validation"]},
+        {seed: result["test"]["value"] for seed, result in finished.items() if result["test"]},
+        run.value,
+        run.chosen,
+        by_labels=_gathered(_by_labels(result) for result in finished.values()),
+        hidden=_gathered((result.get("recovery") or {}).items() for result in finished.values()),
+        paths=paths,
+        seconds=[cost["seconds"] for cost in costs if cost],
+        memory=[cost["peak_memory"] for cost in costs if cost],
+        oracle=saw_hidden_labels(next(iter(finished.values()), None), run.method),
+        names={
+            split: result[split].get("name", "mAP")
+            for result in finished.values()
+            for split in ("validation", "test")
+            if result[split]
+        },
+        measures=_gathered(_real(result).items() for result in finished.values()),
+    )
+
+
+def _gathered(pairs: Any) -> dict[Any, list[float]]:
+    """Values of all seeds by their name; None is left out."""
+    found: dict[Any, list[float]] = {}
+    for of_one_seed in pairs:
+        for name, value in of_one_seed:
+            if value is not None:
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float | None]]:
+    """The mAP on pictures with one, two, ... labels; nothing where labels are incomplete."""
+    for split in ("validation", "test"):
+        for labels, subset in ((result[split] or {}).get("by_number_of_labels") or {}).items():
+            yield (split, labels), subset["average_precision"]["mean_of_present"]
+
+
+def _real(result: dict[str, Any]) -> dict[str, float | None]:
+    """The columns of P1 table 3, as its recipe calls them; nothing where the test has no ReaL labels."""
+    real = (result["test"] or {}).get("real")
+    if real is None:
+        return {}
+    subsets = {"1": "1 label", "2": "2 labels", "3": "3 labels", "4+": "4 labels or more"}
+    return {
+        "top-1": real["top_1_single"],
+        "ReaL top-1": real["top_1"],
+        "ReaL mAP": real["mean_average_precision"]["mean"],
+    } | {
+        f"ReaL mAP, {name}": real["by_number_of_labels"][number]["average_precision"]["mean_of_present"]
+        for number, name in subsets.items()
+    }
+
+
+def with_share(rows: Sequence[Row]) -> list[Row]:
+    """Add the share of the gap between the baseline and the oracle, where both are there.
+
+    Where a setting of theirs is varied, the gap is that of the row's own value.
+    """
+
+    def shared(row: Row) -> Row:
+        low, high = (beside(rows, name, row.value) for name in (BASELINE, ORACLE))
+        if low is None or high is None or low.mean == high.mean:
+            return row
+        return replace(row, recovered=(row.mean - low.mean) / (high.mean - low.mean))
+
+    return [shared(row) if row.test else row for row in rows]
+
+
+def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
+    """The tested row of a method at a varied value, or its only one if it does not have the setting."""
+    found = {row.value: row for row in rows if row.method == method and row.test}
+    return found.get(value, found.get(""))

@@ -1,0 +1,200 @@
+"""Annotations that a budget buys: random questions, and points or boxes where the answer is yes (P2 §4).
+
+P2 = PatchML. A question is a picture and a class: is it there? All of them, asked at image level, are a
+budget of 100 %. What is bought for a yes besides the answer is the kind of annotation:
+
+    I   nothing          SP  a point on one thing of the class     AP  a point on each
+                         SB  a box around one thing of the class   AB  a box around each
+"""
+
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.config import Annotation, Cost
+from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import ConfigError, DataError
+
+Kind = Annotation
+KINDS: tuple[Kind, ...] = get_args(Annotation)
+Indices = npt.NDArray[np.int64]
+Seed = int | tuple[int, ...]
+ROUNDING = 1e-9  # shares and sums of prices are not exact, and who pays for all gets all
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What annotations cost, in seconds.
+
+    ``answer`` is paid for every question; ``point`` and ``box`` for each that is drawn (P2 §1 has 1 and 1.4;
+    6 for a box is derived, (101 − 80)/3.5). With ``mean_point`` or ``mean_box`` a question of kind SP or SB
+    costs that much, yes or no: P2's tables take the mean over COCO's pictures, 84.9/80 and 101/80.
+    """
+
+    answer: float = 1.0
+    point: float = 1.4
+    box: float = 6.0
+    mean_point: float | None = None
+    mean_box: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, price in vars(self).items():
+            if price is not None and not 0 <= price < np.inf:
+                raise ConfigError(f"the price of {name} must be seconds, 0 or more, not {price}")
+        if self.answer <= 0:
+            raise ConfigError("an answer must cost something: give its price in seconds")
+
+
+FLAT = Prices(mean_point=84.9 / 80, mean_box=101 / 80)
+"""P2's prices on COCO."""
+FLAT_OBJECTS365 = Prices(mean_point=372 / 365, mean_box=395 / 365)
+"""P2's prices on Objects365."""
+PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, "per-positive": Prices()}
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """What a budget bought: the observed labels, the marks by their numbers, and the seconds spent."""
+
+    observed: Labels
+    marks: Indices
+    seconds: float
+
+
+def buy(
+    truth: Labels, marks: Marks, kind: Kind, seconds: float, prices: Prices | None = None, seed: Seed = 0
+) -> Bought:
+    """Ask random questions, none twice, until the seconds are spent; P2's "random per annotation".
+
+    ``truth`` (N, L) must be complete. ``marks`` are boxes, one for every thing. A yes to a class without a
+    box is an answer alone.
+    """
+    prices = prices or Prices()
+    _refuse(truth, kind, seconds)
+    random = np.random.default_rng(seed)
+    size = truth.size
+    affordable = min(size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
+    return _answered(truth, marks, kind, prices, _questions(size, affordable, random), random, seconds)
+
+
+def cost_of_all(truth: Labels, marks: Marks, kind: Kind, prices: Prices) -> float:
+    """Seconds that it takes to ask every question, with all points or boxes of its kind."""
+    _, counts, _ = _things(marks.only(truth[marks.rows, marks.classes] == POSITIVE), truth.shape)
+    yes = float(_costs(kind, prices, counts).sum())
+    return yes + (truth.size - len(counts)) * _least(kind, prices)
+
+
+def ask(
+    truth: Labels, marks: Marks, kind: Kind, answers: int, prices: Prices | None = None, seed: Seed = 0
+) -> Bought:
+    """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
+    prices = prices or Prices()
+    _refuse(truth, kind, answers)
+    refuse_answers(truth, answers)
+    random = np.random.default_rng(seed)
+    return _answered(truth, marks, kind, prices, _questions(truth.size, answers, random), random, np.inf)
+
+
+def refuse_answers(truth: Labels, answers: int) -> None:
+    """Raise if there are not so many questions."""
+    if answers > truth.size:
+        raise ConfigError(
+            f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
+            f"pictures and {truth.shape[1]:,} classes have: ask fewer"
+        )
+
+
+def _questions(size: int, count: int, random: np.random.Generator) -> Indices:
+    """So many of all questions, in random order."""
+    if count == size:
+        return random.permutation(size)
+    # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
+    return random.permutation(random.choice(size, count, replace=False, shuffle=False))
+
+
+def _answered(
+    truth: Labels,
+    marks: Marks,
+    kind: Kind,
+    prices: Prices,
+    questions: Indices,
+    random: np.random.Generator,
+    seconds: float,
+) -> Bought:
+    """What the first of these questions bring, as many as the seconds allow."""
+    firsts, counts, order = _things(marks, truth.shape)
+    yes = truth.ravel()[questions] == POSITIVE
+    found = np.where(yes, _counts_of(questions, firsts, counts), 0)
+    costs = _costs(kind, prices, found)
+    asked = int(np.searchsorted(np.cumsum(costs), seconds * (1 + ROUNDING), side="right"))
+    questions, found = questions[:asked], found[:asked]
+    observed = np.full_like(truth, UNKNOWN)
+    observed.ravel()[questions] = truth.ravel()[questions]
+    chosen = _chosen(kind, questions[found > 0], firsts, counts, order, random)
+    return Bought(observed, np.sort(chosen), float(costs[:asked].sum()))
+
+
+def _refuse(truth: Labels, kind: Kind, seconds: float) -> None:
+    if kind not in KINDS:
+        raise ConfigError(f"annotations are of kind {', '.join(KINDS)}, not {kind!r}")
+    if not seconds > 0:
+        raise ConfigError(f"a budget must be above 0 seconds, not {seconds}")
+    hidden = int((truth == UNKNOWN).sum())
+    if hidden:
+        raise DataError(
+            f"a budget is simulated on complete labels, but {hidden:,} of these are unknown: "
+            "take a fully labelled sample"
+        )
+
+
+def _least(kind: Kind, prices: Prices) -> float:
+    """The least that a question costs."""
+    mean = {"SP": prices.mean_point, "SB": prices.mean_box}.get(kind)
+    return prices.answer if mean is None else mean
+
+
+def _costs(kind: Kind, prices: Prices, found: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """What each question costs, where so many things were found (0 for a no)."""
+    mean = {"SP": prices.mean_point, "SB": prices.mean_box}.get(kind)
+    if mean is not None:
+        return np.full(len(found), mean, np.float64)
+    each = {"I": 0.0, "SP": prices.point, "AP": prices.point, "SB": prices.box, "AB": prices.box}[kind]
+    drawn = np.minimum(found, 1) if kind in ("SP", "SB") else found
+    return np.asarray(prices.answer + each * drawn, np.float64)
+
+
+def _things(marks: Marks, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
+    """Questions that have things, how many, and the things' numbers in the order of questions."""
+    question = np.asarray(marks.rows) * shape[1] + np.asarray(marks.classes)
+    order = np.argsort(question, kind="stable")
+    firsts, counts = np.unique(question, return_counts=True)
+    return firsts, counts, order
+
+
+def _counts_of(questions: Indices, firsts: Indices, counts: Indices) -> Indices:
+    if not len(firsts):
+        return np.zeros(len(questions), np.int64)
+    place = np.minimum(np.searchsorted(firsts, questions), len(firsts) - 1)
+    return np.where(firsts[place] == questions, counts[place], 0)
+
+
+def _chosen(
+    kind: Kind,
+    questions: Indices,
+    firsts: Indices,
+    counts: Indices,
+    order: Indices,
+    random: np.random.Generator,
+) -> Indices:
+    """The numbers of the marks that are bought with a yes."""
+    if kind == "I" or not len(questions):
+        return np.empty(0, np.int64)
+    place = np.searchsorted(firsts, questions)
+    start, count = (np.cumsum(counts) - counts)[place], counts[place]
+    if kind in ("SP", "SB"):
+        return np.asarray(order[start + random.integers(count)], np.int64)
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.asarray(order[np.repeat(start, count) + within], np.int64)

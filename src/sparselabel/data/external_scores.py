@@ -1,0 +1,176 @@
+"""Scores of another model for pictures and classes, made into labels where nothing else is known.
+
+    wide                        long                     .npz
+    image,cat,dog               image,label,score        images (N,), classes (L,), scores (N, L)
+    a.jpg,0.93,0.02             a.jpg,cat,0.93
+
+Scores may be on any scale; the two thresholds are on the same. An empty cell is no score.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
+from sparselabel.data.readers.csv_parquet import Cells, open_cells
+from sparselabel.errors import DataError, listing, numpy_said
+
+_BETWEEN = 2  # scored, but neither high nor low; made UNKNOWN in the end
+
+Scored = tuple[str, str, Sequence[int], npt.NDArray[np.float64]]
+"""Where it stands, a picture's name, the columns of some classes, and their scores (NaN: none)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreReport:
+    """What scores did, per class (L,), and how they fare where the label was observed."""
+
+    set_positive: npt.NDArray[np.int64]
+    set_negative: npt.NDArray[np.int64]
+    positive: npt.NDArray[np.int64]  # observed positives with a score that says anything
+    positive_missed: npt.NDArray[np.int64]  # of them: the score says that it is not there
+    negative: npt.NDArray[np.int64]
+    negative_missed: npt.NDArray[np.int64]
+    unscored: int  # pictures without any score
+
+    def description(self) -> dict[str, list[int] | int]:
+        """As it is kept in dataset.json."""
+        return {
+            name: value if isinstance(value, int) else value.tolist() for name, value in vars(self).items()
+        }
+
+
+def apply_scores(
+    file: Path, table: LabelTable, paths: Texts, positive: float | None, negative: float | None
+) -> tuple[Labels, ScoreReport]:
+    """Labels with unknown ones set to what scores say: at least ``positive``, or at most ``negative``.
+
+    Pictures are found by id or by path. An observed label is never changed.
+    """
+    said = np.full(table.values.shape, UNKNOWN, dtype=np.int8)
+    row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
+    met: set[int] = set()
+    for place, name, columns, scores in _scored(file, table.classes):
+        row = row_of.get(name)
+        if row is None:
+            continue
+        met.add(row)
+        at, given = np.asarray(columns), ~np.isnan(scores)
+        twice = given & (said[row, at] != UNKNOWN)
+        if twice.any():
+            column = table.classes[at[int(np.argmax(twice))]]
+            raise DataError(
+                f"{file}, {place}: a second score of {column!r} for {name!r}: remove one of the two"
+            )
+        labels = np.full(len(at), _BETWEEN, dtype=np.int8)
+        if positive is not None:
+            labels[scores >= positive] = POSITIVE
+        if negative is not None:
+            labels[scores <= negative] = NEGATIVE
+        said[row, at[given]] = labels[given]
+    if not met:
+        raise DataError(
+            f"{file} has no score for any of the {len(table):,} training pictures: name them as they are "
+            f"named in the data, as in {table.ids[0]!s} or {paths[0]!s}"
+        )
+    said[said == _BETWEEN] = UNKNOWN
+    report = _report(table.values, said, len(table) - len(met))
+    return np.where(table.values == UNKNOWN, said, table.values), report
+
+
+def _report(observed: Labels, said: Labels, unscored: int) -> ScoreReport:
+    def counted(label: int, score: int | None) -> npt.NDArray[np.int64]:
+        agrees = said != UNKNOWN if score is None else said == score
+        return np.asarray(np.sum((observed == label) & agrees, axis=0, dtype=np.int64))
+
+    return ScoreReport(
+        set_positive=counted(UNKNOWN, POSITIVE),
+        set_negative=counted(UNKNOWN, NEGATIVE),
+        positive=counted(POSITIVE, None),
+        positive_missed=counted(POSITIVE, NEGATIVE),
+        negative=counted(NEGATIVE, None),
+        negative_missed=counted(NEGATIVE, POSITIVE),
+        unscored=unscored,
+    )
+
+
+def _scored(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
+    if file.suffix.lower() == ".npz":
+        yield from _from_arrays(file, classes)
+        return
+    with open_cells(file, "image") as cells:
+        if "image" not in cells.header:
+            raise DataError(f"{file} has no column 'image', only {listing(cells.header)}: call it so")
+        image = cells.header.index("image")
+        if "label" in cells.header and "score" in cells.header:
+            yield from _long(cells, image, classes)
+        else:
+            yield from _wide(cells, image, classes)
+
+
+def _long(cells: Cells, image: int, classes: tuple[str, ...]) -> Iterator[Scored]:
+    index_of = {name: index for index, name in enumerate(classes)}
+    label, score = cells.header.index("label"), cells.header.index("score")
+    met = False
+    for line, row in cells.rows:
+        index = index_of.get(row[label].strip())
+        if index is not None:
+            met = True
+            number = np.asarray([_number(cells, line, "score", row[score])])
+            yield f"{cells.place} {line:,}", row[image].strip(), [index], number
+    if not met:
+        raise _no_class(cells.file, classes)
+
+
+def _wide(cells: Cells, image: int, classes: tuple[str, ...]) -> Iterator[Scored]:
+    columns = [
+        (at, classes.index(name)) for at, name in enumerate(cells.header) if name in classes and at != image
+    ]
+    if not columns:
+        raise _no_class(cells.file, classes)
+    indices = [index for _, index in columns]
+    for line, row in cells.rows:
+        numbers = [_number(cells, line, cells.header[at], row[at]) for at, _ in columns]
+        yield f"{cells.place} {line:,}", row[image].strip(), indices, np.asarray(numbers)
+
+
+def _number(cells: Cells, line: int, column: str, cell: str) -> float:
+    text = cell.strip()
+    try:
+        number = float(text) if text else math.nan
+    except ValueError:
+        raise cells.wrong(line, f"column {column!r} must be a score or empty, not {cell!r}") from None
+    return number
+
+
+def _no_class(file: Path, classes: tuple[str, ...]) -> DataError:
+    return DataError(
+        f"{file} has scores of none of the classes {listing(classes)}: it needs a column for each class, or "
+        "columns image, label and score"
+    )
+
+
+def _from_arrays(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            images, names, scores = (arrays[key] for key in ("images", "classes", "scores"))
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise DataError(
+            f"{file} cannot be read ({numpy_said(error)}): it must hold images (N,), classes (L,) and "
+            "scores (N, L)"
+        ) from error
+    if scores.shape != (len(images), len(names)) or scores.dtype.kind not in "fiu":
+        raise DataError(
+            f"{file}: scores must be numbers of shape ({len(images)}, {len(names)}), as images and classes "
+            f"are, not {scores.dtype} of shape {scores.shape}"
+        )
+    columns = [(at, classes.index(str(name))) for at, name in enumerate(names) if str(name) in classes]
+    if not columns:
+        raise _no_class(file, classes)
+    at, indices = [place for place, _ in columns], [index for _, index in columns]
+    for row, name in enumerate(images.tolist()):
+        yield f"row {row:,}", str(name), indices, scores[row, at].astype(np.float64)

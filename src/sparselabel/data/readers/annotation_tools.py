@@ -1,0 +1,169 @@
+"""What exports of annotation tools have in common: labels and marks that come one by one, in any order."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.readers.common import SPLITS, Box, Listing, MarkColumns
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import DataError, DataWarning, listing
+
+
+def tails(path: str) -> list[str]:
+    """A path and what is left of it when its first folders are left out, the longest first."""
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return ["/".join(parts[start:]) for start in range(len(parts))]
+
+
+class Collected:
+    """Pictures in order of first appearance, with labels and marks; ``place`` in messages says where it is.
+
+    What people say against each other leaves a label UNKNOWN. Pictures of which nothing is known are left out
+    in the end: a method would learn from them that nothing is there.
+    """
+
+    def __init__(self, file: Path, root: Path) -> None:
+        self.file = file
+        self.root = root
+        self.passed_over: dict[str, int] = {}  # kinds of annotations that are not read
+        self._files = Listing(root)
+        self._row_of: dict[str, int] = {}
+        self._named: list[tuple[str, str]] = []  # how a row's picture was named, and where
+        self._splits: list[str] = []
+        self._looked_at: list[bool] = []
+        self._index_of: dict[str, int] = {}
+        self._values: dict[tuple[int, int], int] = {}
+        self._contradicted: dict[tuple[int, int], str] = {}
+        self._marks = MarkColumns()
+        self._missing: list[str] = []
+
+    def wrong(self, place: str, message: str) -> DataError:
+        """The error to raise for something in the file."""
+        return DataError(f"{self.file}, {place}: {message}")
+
+    def picture(
+        self, place: str, named: str, candidates: Iterable[str], looked_at: bool, split: str = "train"
+    ) -> int:
+        """The row of a picture, whose file is the first candidate that is there."""
+        path = next((name for name in candidates if name in self._files), None)
+        if path is None:
+            self._missing.append(f"{named} ({place})")
+            path = f"missing: {named}"
+        row = self._row_of.setdefault(path, len(self._row_of))
+        if row == len(self._named):
+            self._named.append((named, place))
+            self._splits.append(split)
+            self._looked_at.append(looked_at)
+        elif self._named[row][0] != named:
+            other, before = self._named[row]
+            raise self.wrong(
+                place,
+                f"{named!r} and {other!r} ({before}) are both found as {path} in {self.root}: "
+                "give the folder in which they have different names with --images",
+            )
+        elif self._splits[row] != split:
+            raise self.wrong(place, f"{named!r} is in {split!r} here and in {self._splits[row]!r} before")
+        self._looked_at[row] |= looked_at
+        return row
+
+    def classes(self, names: Iterable[str]) -> None:
+        """Name classes in their order; those that are met later come after them."""
+        for name in names:
+            self._index_of.setdefault(name, len(self._index_of))
+
+    def add(self, row: int, name: str, value: int = POSITIVE, boxes: Iterable[Box] = ()) -> None:
+        """Say that a class is on a picture or not, and where."""
+        index = self._index_of.setdefault(name, len(self._index_of))
+        if self._values.setdefault((row, index), value) != value:
+            self._contradicted[row, index] = f"{name} on {self._named[row][0]}"
+        for box in boxes:
+            self._marks.add(row, index, box)
+
+    def point(self, place: str, name: str, x: float, y: float) -> Box:
+        """A point of a class, as a box of no size; raises if it lies outside the picture."""
+        if 0 <= x <= 1 and 0 <= y <= 1:
+            return Box(x, y, x, y)
+        raise self.wrong(
+            place,
+            f"a point of {name!r} must lie inside the picture (0 to 1 of its width and height), not at "
+            f"{x:.4g}, {y:.4g}: move or remove it",
+        )
+
+    def box(self, place: str, name: str, box: Box) -> Box:
+        """The part of a class's box inside the picture; raises if that has no area."""
+        inside = box.clipped()
+        if inside is None:
+            edges = ", ".join(f"{edge:.4g}" for edge in box)
+            raise self.wrong(
+                place,
+                f"a box of {name!r} must have an area inside the picture (0 to 1 of its width and height), "
+                f"but its left, top, right and bottom are {edges}: redraw or remove it",
+            )
+        return inside
+
+    def pass_over(self, kind: str) -> None:
+        """Count something that is not read; it is named in a warning."""
+        self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
+
+    def source(self, name: str, complete: bool) -> Source:
+        """All of it. ``complete``: what is not said of a picture that someone looked at is NEGATIVE."""
+        self._refuse_missing()
+        shape = (len(self._named), len(self._index_of))
+        values = np.full(shape, UNKNOWN, dtype=np.int8)
+        if complete:
+            values[np.asarray(self._looked_at, dtype=np.bool_)] = NEGATIVE
+        for key, value in self._values.items():
+            values[key] = value
+        for key in self._contradicted:
+            values[key] = UNKNOWN
+        self._warn()
+        known = np.any(values != UNKNOWN, axis=1)
+        paths = np.asarray(list(self._row_of), dtype=np.str_)
+        if not known.all():
+            warnings.warn(
+                f"{self.file}: {int((~known).sum()):,} of {len(known):,} pictures were left out, of which "
+                f"nothing is known: {listing(paths[~known])}",
+                DataWarning,
+                stacklevel=3,
+            )
+        if not known.any():
+            raise DataError(f"{self.file}: no picture has a label")
+        table = LabelTable(paths, tuple(self._index_of), values)
+        all_marks = self._marks.build()
+        sure = values[all_marks.rows, all_marks.classes] == POSITIVE  # not where it was contradicted
+        marks = Marks(
+            all_marks.rows[sure], all_marks.classes[sure], all_marks.centres[sure], all_marks.sizes[sure]
+        )
+        splits: dict[str, Split] = {}
+        for split in SPLITS:
+            rows = np.flatnonzero(known & (np.asarray(self._splits) == split))
+            if len(rows):
+                splits[split] = Split(table.take(rows), paths[rows], marks.take(rows))
+        return Source(name, self.root, splits)
+
+    def _refuse_missing(self) -> None:
+        if self._missing:
+            raise DataError(
+                f"{self.file}: {len(self._missing):,} of {len(self._named):,} pictures are not in "
+                f"{self.root}: {listing(self._missing)}; name the pictures' folder with --images"
+            )
+
+    def _warn(self) -> None:
+        if self._contradicted:
+            warnings.warn(
+                f"{self.file}: {len(self._contradicted):,} labels are said to be there and not to be there, "
+                f"and were left unknown: {listing(self._contradicted.values())}",
+                DataWarning,
+                stacklevel=4,
+            )
+        if self.passed_over:
+            kinds = [f"{kind} ({count:,})" for kind, count in sorted(self.passed_over.items())]
+            warnings.warn(
+                f"{self.file}: annotations that say nothing of a class were passed over: {listing(kinds)}",
+                DataWarning,
+                stacklevel=4,
+            )

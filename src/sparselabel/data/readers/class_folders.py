@@ -1,0 +1,103 @@
+"""Class folders: a picture's folder is its one known label.
+
+SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.jpg   SOURCE/val/dog/2.png
+"""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.readers.common import SPLITS, require_folder
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.errors import DataError, DataWarning, listing
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
+LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
+"""Beside a folder "train", these are no classes."""
+
+
+def read(source: Path) -> Source:
+    """Read class folders: the folder's name is a picture's single positive, all else is UNKNOWN.
+
+    Folders train, val and test at the top are splits, if there are no others beside them and "train" is one.
+    Pictures are found by their suffix, at any depth below the class folder; ids are the relative paths.
+    """
+    require_folder(source)
+    others: list[str] = []  # files that are no picture, or lie in no class folder
+    empty: list[str] = []  # class folders without pictures
+    tops, loose = _visible(source)
+    found: dict[str, dict[str, list[str]]] = {}  # split -> class -> paths
+    if "train" in tops and {*tops} <= {*SPLITS}:
+        others += loose
+        for split in (name for name in SPLITS if name in tops):
+            found[split] = _read_classes(source, f"{split}/", others, empty)
+    elif "train" in tops and LIKE_SPLITS & {*tops}:
+        raise DataError(
+            f"{source} has folders {listing(tops)}: neither classes nor splits. "
+            f"Splits are named train, val and test, with nothing beside them: rename or move the others"
+        )
+    else:
+        found["train"] = _read_classes(source, "", others, empty)
+    if others:
+        warnings.warn(
+            f"{source}: {len(others):,} files were left out, which are no pictures or in no class folder: "
+            f"{listing(sorted(others))}",
+            DataWarning,
+            stacklevel=2,
+        )
+    if empty:
+        warnings.warn(
+            f"{source}: class folders without pictures: {listing(empty)}", DataWarning, stacklevel=2
+        )
+    classes = sorted({name for folders in found.values() for name in folders})
+    if not classes:
+        raise DataError(f"{source}: no pictures ({' '.join(SUFFIXES)}) in class folders")
+    return Source(source.resolve().name, source, {split: _table(classes, found[split]) for split in found})
+
+
+def _visible(folder: Path) -> tuple[list[str], list[str]]:
+    """Names of the folders and of the files directly in a folder, hidden ones left out, sorted."""
+    with os.scandir(folder) as entries:
+        seen = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    return [name for name, is_dir in seen if is_dir], [name for name, is_dir in seen if not is_dir]
+
+
+def _read_classes(source: Path, below: str, others: list[str], empty: list[str]) -> dict[str, list[str]]:
+    """The pictures of every class folder in ``source / below``; adds to ``others`` and ``empty``."""
+    folders, loose = _visible(source / below)
+    others += [below + name for name in loose]
+    found = {name: _pictures(source, below + name, others) for name in folders}
+    empty += [below + name for name, paths in found.items() if not paths]
+    return {name: paths for name, paths in found.items() if paths}
+
+
+def _pictures(source: Path, below: str, others: list[str]) -> list[str]:
+    """The pictures at any depth below a class folder, relative to ``source``; adds the rest to ``others``."""
+    paths: list[str] = []
+    for folder, folders, files in os.walk(source / below, onerror=_refuse):
+        inner = Path(folder).relative_to(source).as_posix()
+        for name in files:
+            if not name.startswith("."):
+                (paths if name.lower().endswith(SUFFIXES) else others).append(f"{inner}/{name}")
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        # A linked folder may lead back to its own parent, so links inside a class folder are not followed.
+        others += [f"{inner}/{name}" for name in folders if Path(folder, name).is_symlink()]
+    return paths
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _table(classes: list[str], folders: dict[str, list[str]]) -> Split:
+    index_of = {name: index for index, name in enumerate(classes)}
+    columns = [np.full(len(paths), index_of[name]) for name, paths in folders.items()]
+    column = np.concatenate([np.empty(0, np.intp), *columns])
+    paths = np.asarray([path for name in folders for path in folders[name]], dtype=np.str_)
+    values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
+    values[np.arange(len(paths)), column] = POSITIVE
+    order = np.argsort(paths)
+    return Split(LabelTable(paths[order], tuple(classes), values[order]), paths[order])

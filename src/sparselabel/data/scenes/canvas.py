@@ -1,0 +1,148 @@
+"""Painting: a backdrop, and things on it one after the other, with light, shadow and exact outlines."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFilter
+
+from sparselabel.data.scenes.shapes import Colour, Random, Thing
+
+Pixels = npt.NDArray[np.float32]
+Window = tuple[slice, slice]
+
+_FINE = 3  # things are drawn this many times larger and averaged: smooth edges
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how a thing is painted; ``x``, ``y`` and ``side`` in units of the picture's side."""
+
+    x: float
+    y: float
+    side: float
+    turn: float = 0.0  # radians, clockwise
+    mirrored: bool = False
+    haze: float = 0.0  # 0: near and clear, 1: lost in the haze
+
+
+class Painted(NamedTuple):
+    """Where a thing went: its window on the canvas, its outline there, its pixels in all (also outside)."""
+
+    window: Window
+    outline: npt.NDArray[np.bool_]
+    pixels: int
+
+
+@dataclass(frozen=True)
+class Light:
+    """The light of a picture: what it does to the colours of things, and the colour of the far distance."""
+
+    tint: Colour = (1.0, 1.0, 1.0)
+    haze: Colour = (230.0, 235.0, 240.0)
+    shadow: float = 0.25
+    slope: tuple[float, float] = (-0.10, -0.12)
+
+
+class Canvas:
+    """A picture in the making; a pixel belongs to a thing that covers at least half of it."""
+
+    def __init__(self, backdrop: Pixels) -> None:
+        self.pixels = backdrop
+        self.size = len(backdrop)
+
+    def paint(self, thing: Thing, place: Place, light: Light) -> Painted:
+        """Paint a thing with its shadow."""
+        layer, left, top = self._layer(thing, place, light)
+        softened = layer.getchannel("A").filter(ImageFilter.BoxBlur(max(1.0, self.size / 64)))
+        soft = np.asarray(softened, dtype=np.float32) / np.float32(255)
+        away = max(1, round(self.size / 64))
+        window, part = self._window(left + away, top + away, layer)
+        self.pixels[window] *= 1 - (light.shadow * (1 - place.haze)) * soft[part][..., None]
+        colours = np.asarray(layer, dtype=np.float32)
+        cover = colours[..., 3] / np.float32(255)
+        across = _axis(layer.width) * np.float32(2 * light.slope[0])
+        down = _axis(layer.height)[:, None] * np.float32(2 * light.slope[1])
+        # Lit from one side, and a little darker along the rim, as watercolours dry.
+        lit = (1 + across + down) * (0.84 + 0.16 * soft)
+        window, part = self._window(left, top, layer)
+        below = self.pixels[window]
+        below += (colours[part][..., :3] * lit[part][..., None] - below) * cover[part][..., None]
+        outline = cover >= 0.5
+        return Painted(window, outline[part], int(np.count_nonzero(outline)))
+
+    def _window(self, left: int, top: int, layer: Image.Image) -> tuple[Window, Window]:
+        """The part of the canvas under a layer, and the part of the layer over the canvas."""
+        first_row, first_column = (min(max(0, start), self.size) for start in (top, left))
+        last_row = max(first_row, min(self.size, top + layer.height))
+        last_column = max(first_column, min(self.size, left + layer.width))
+        here = slice(first_row, last_row), slice(first_column, last_column)
+        there = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
+        return here, there
+
+    def glow(self, place: Place, colour: Colour, strength: float) -> None:
+        """A soft halo around a place."""
+        grid = (np.arange(self.size, dtype=np.float32) + 0.5) / self.size
+        square = ((grid - place.x) ** 2)[None, :] + ((grid - place.y) ** 2)[:, None]
+        halo = strength * np.exp(-square / (0.8 * place.side) ** 2)[..., None]
+        self.pixels += (np.array(colour, dtype=np.float32) - self.pixels) * halo
+
+    def _layer(self, thing: Thing, place: Place, light: Light) -> tuple[Image.Image, int, int]:
+        """The thing alone on a transparent layer, and the layer's upper left pixel on the canvas."""
+        points = np.concatenate([patch.points for patch in thing])
+        cos, sin = np.cos(place.turn), np.sin(place.turn)
+        flip = -1 if place.mirrored else 1
+        turned = points @ (np.array([[flip * cos, flip * sin], [-sin, cos]]) * (place.side * self.size))
+        turned += (place.x * self.size, place.y * self.size)
+        margin = 2 + self.size // 48
+        left, top = (np.floor(turned.min(axis=0)).astype(int) - margin).tolist()
+        right, bottom = (np.ceil(turned.max(axis=0)).astype(int) + margin).tolist()
+        fine = (turned - (left, top)) * _FINE
+        layer = Image.new("RGBA", ((right - left) * _FINE, (bottom - top) * _FINE))
+        draw = ImageDraw.Draw(layer)
+        start = 0
+        for patch, colour in zip(thing, _lit(thing, light, place.haze), strict=True):
+            stop = start + len(patch.points)
+            draw.polygon(fine[start:stop].ravel().tolist(), fill=(*colour, 255))
+            start = stop
+        return layer.reduce(_FINE), left, top
+
+
+def gradient(size: int, top: Colour, bottom: Colour, until: float) -> Pixels:
+    """A picture that goes from one colour to another, downwards; ``until`` is where the other is reached."""
+    part = np.minimum(np.linspace(0, 1 / until, size, dtype=np.float32), 1)[:, None, None]
+    column = np.array(top, np.float32) * (1 - part) + np.array(bottom, np.float32) * part
+    return np.broadcast_to(column, (size, size, 3)).copy()
+
+
+def ridge(pixels: Pixels, heights: Pixels, near: Colour, far: Colour) -> None:
+    """Fill everything below a line (its height per column, in units of the side) from colour to colour."""
+    size = len(pixels)
+    first = max(0, int(heights.min() * size) - 1)
+    below = pixels[first:]
+    depth = np.arange(first, size, dtype=np.float32)[:, None] + np.float32(0.5) - heights * np.float32(size)
+    cover = np.minimum(np.maximum(depth + 0.5, 0), 1)[..., None]
+    part = np.maximum(depth, 0)[..., None] / np.float32(size - first)
+    start, end = np.array(far, np.float32), np.array(near, np.float32)
+    fill = start + part * (end - start)
+    below += (fill - below) * cover
+
+
+def mottle(rng: Random, size: int, cells: int) -> Pixels:
+    """Smooth noise between about -1 and 1, the same at every size."""
+    coarse = rng.uniform(-1, 1, (cells, cells)).astype(np.float32)
+    return np.asarray(Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC))
+
+
+def _axis(length: int) -> Pixels:
+    return np.arange(length, dtype=np.float32) / np.float32(length - 1) - np.float32(0.5)
+
+
+def _lit(thing: Thing, light: Light, haze: float) -> list[list[int]]:
+    """The colours of a thing's patches in this light and haze."""
+    colours = np.array([patch.colour for patch in thing], dtype=np.float64)
+    dull = np.array([not patch.glows for patch in thing])
+    colours[dull] *= light.tint
+    colours += (np.array(light.haze) - colours) * haze
+    return np.minimum(np.rint(colours), 255).astype(int).tolist()  # type: ignore[no-any-return]

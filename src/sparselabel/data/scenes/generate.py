@@ -1,0 +1,261 @@
+"""Generated pictures with several things each: for the demo, the tests and teaching.
+
+Twelve classes live in a small illustrated world of five themes: meadow, dusk, sea, night, sky
+(``drawing/world.py``). A theme favours some classes, so classes occur together; every other picture has a
+tree, one of twenty a balloon. Masks, boxes and labels are of what can be seen: a thing that is hidden almost
+completely is not there.
+
+``make`` writes a folder of them:
+
+    scenes.json                 settings and classes; "complete" once everything is written
+    train.npz, test.npz         labels (N, 12), and one box for every thing: rows, classes, centres, sizes
+    images/train/000000.jpg     the pictures
+    masks/train/000000.png      8-bit grey: 0 is background, k is the k-th box of this picture, back to front
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.masks import MaskColumns, Masks
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.scenes.canvas import Canvas
+from sparselabel.data.scenes.world import KINDS, backdrop, plan
+from sparselabel.data.spatial_labels import Floats, Marks
+from sparselabel.errors import DataError, nearest
+
+CLASSES: tuple[str, ...] = tuple(KINDS)
+SMALLEST = 32  # pixels; below, the small things are specks
+LARGEST = 4096  # a drawing of that size takes a second and 200 MB
+
+_VERSION = 1  # of the drawings: a folder made by another version is not the same data
+_STREAMS = {"train": 0, "test": 1}
+_LEAST_SHARE = 0.25  # of a thing's pixels, and
+_LEAST_AREA = 12 / 96**2  # of the picture must be seen for the thing to count
+_HALO = 0.3  # how strongly sun and moon light up the sky around them
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One picture with K things that can be seen, numbered from back to front.
+
+    ``image`` (S, S, 3); ``labels`` (12,) 1 or 0; ``instances`` (S, S) has 0 for the background and k + 1 for
+    thing k; ``classes`` (K,) its class; ``centres`` and ``sizes`` (K, 2) its box, in the units of ``Marks``.
+    """
+
+    image: npt.NDArray[np.uint8]
+    labels: Labels
+    instances: npt.NDArray[np.uint8]
+    classes: npt.NDArray[np.int32]
+    centres: Floats
+    sizes: Floats
+
+
+def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alone: bool = False) -> Scene:
+    """Picture ``index`` of a split: depends on the arguments alone, and shows the same at every size.
+
+    With ``alone`` it shows one large thing, as pictures do that networks are pretrained on.
+    """
+    if split not in _STREAMS:
+        raise DataError(f"scenes have no split {split!r}: {nearest(split, _STREAMS)}")
+    _refuse_size(size)
+    sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS[split], index))
+    rng = np.random.Generator(np.random.PCG64(sequence))
+    scene = plan(rng, alone)
+    canvas = Canvas(backdrop(scene, rng, size))
+    painted = np.zeros((size, size), dtype=np.uint8)
+    kinds, pixels = [-1], [0]  # number 0: the background and what decorates it
+    for item in scene.items:
+        if item.kind >= 0 and CLASSES[item.kind] in ("sun", "moon"):
+            canvas.glow(item.place, item.thing[0].colour, _HALO)
+        result = canvas.paint(item.thing, item.place, scene.light)
+        painted[result.window][result.outline] = len(kinds) if item.kind >= 0 else 0
+        if item.kind >= 0:
+            kinds.append(item.kind)
+            pixels.append(result.pixels)
+    canvas.pixels += np.float32(2.5) * rng.standard_normal(
+        (size, size, 1), dtype=np.float32
+    )  # a paper's grain
+    image = np.clip(canvas.pixels, 0, 255, out=canvas.pixels).astype(np.uint8)
+    instances, kept = _seen(painted, np.array(pixels))
+    classes = np.array(kinds, dtype=np.int32)[kept]
+    labels = np.zeros(len(CLASSES), dtype=np.int8)
+    labels[classes] = POSITIVE
+    return Scene(image, labels, instances, classes, *_boxes(instances, len(kept)))
+
+
+def points(scene: Scene) -> Floats:
+    """(K, 2) One point on every thing, as far inside its visible part as possible."""
+    found = np.empty((len(scene.classes), 2), dtype=np.float32)
+    for number in range(len(found)):
+        inner = np.pad(scene.instances == number + 1, 1)
+        while inner.any():  # peel the mask; what is left last lies deepest
+            core = inner
+            inner = (
+                core & np.roll(core, 1, 0) & np.roll(core, -1, 0) & np.roll(core, 1, 1) & np.roll(core, -1, 1)
+            )
+        places = np.argwhere(core)
+        middle = np.square(places - places.mean(axis=0)).sum(axis=1).argmin()
+        found[number] = places[middle, ::-1] - 0.5  # minus the padding, plus half a pixel
+    return found / np.float32(len(scene.instances))
+
+
+def make(
+    folder: Path,
+    *,
+    train: int = 3000,
+    test: int = 1000,
+    size: int = 96,
+    seed: int = 0,
+    alone: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Source:
+    """Write scenes into a folder, or take those of the same settings that are there already.
+
+    ``alone`` draws one large thing in each; ``progress`` is told how many more pictures are done.
+    """
+    folder = Path(folder)
+    counts = {"train": train, "test": test}
+    if min(train, test) < 1:
+        raise DataError(f"scenes need at least one picture in every split, not {train} train and {test} test")
+    if seed < 0:
+        raise DataError(f"the seed of scenes must not be negative, but is {seed}")
+    _refuse_size(size)
+    settings = {"version": _VERSION, **counts, "size": size, "seed": seed, "classes": list(CLASSES)}
+    if alone:
+        settings |= {"alone": True}
+    if not _is_complete(folder, settings, counts):
+        note = folder / "scenes.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps({**settings, "complete": False}, indent=1) + "\n")
+
+        def scenes(split: str) -> Iterator[Scene]:
+            for index in range(counts[split]):
+                yield make_scene(seed, index, size, split, alone)
+                if progress is not None:  # we are here again when the picture has been written
+                    progress(1)
+
+        for split in counts:
+            _write(folder, split, scenes(split))
+        note.write_text(json.dumps({**settings, "complete": True}, indent=1) + "\n")
+    elif progress is not None:
+        progress(train + test)
+    return Source("scenes", folder, {split: _read(folder, split, count) for split, count in counts.items()})
+
+
+def _refuse_size(size: int) -> None:
+    if not SMALLEST <= size <= LARGEST:
+        advice = "take a larger size" if size < SMALLEST else "a few hundred will do"
+        raise DataError(f"scenes must be {SMALLEST} to {LARGEST} pixels wide, not {size}: {advice}")
+
+
+def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, int]) -> bool:
+    """Whether the folder has these very scenes; raises if it has something else."""
+    note = folder / "scenes.json"
+    if not note.exists():
+        in_the_way = [name for name in ("images", "masks") if (folder / name).exists()]
+        if in_the_way:
+            raise DataError(
+                f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, "
+                "and they are not overwritten; choose another folder"
+            )
+        return False
+    try:
+        found = json.loads(note.read_text())
+        complete = found.pop("complete")
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{note} is damaged ({error}): delete the folder or choose another one") from error
+    if found != settings:
+        other = [
+            f"{key} {found.get(key)} not {settings.get(key)}"
+            for key in settings | found
+            if found.get(key) != settings.get(key)
+        ]
+        raise DataError(
+            f"{folder} has scenes of other settings ({', '.join(other)}): delete it or choose another folder"
+        )
+    files = [f"{split}.npz" for split in counts]
+    for split, count in counts.items():
+        files += [_path(kind, split, index) for kind in ("images", "masks") for index in range(count)]
+    return bool(complete) and all((folder / file).exists() for file in files)
+
+
+def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
+    """Write a split's pictures, masks and table."""
+    for kind in ("images", "masks"):
+        (folder / kind / split).mkdir(parents=True, exist_ok=True)
+    labels, boxes = [], []
+    for index, scene in enumerate(scenes):
+        # JPEG at 95 without colour subsampling: a third of a PNG's bytes, and faster to write and to read.
+        Image.fromarray(scene.image).save(folder / _path("images", split, index), quality=95, subsampling=0)
+        Image.fromarray(scene.instances).save(folder / _path("masks", split, index), compress_level=1)
+        labels.append(scene.labels)
+        row = np.full((len(scene.classes), 1), index)
+        boxes.append(np.hstack([row, scene.classes[:, None], scene.centres, scene.sizes]))
+    table = np.concatenate(boxes)
+    np.savez(
+        folder / f"{split}.npz",
+        labels=np.stack(labels),
+        rows=table[:, 0].astype(np.int64),
+        classes=table[:, 1].astype(np.int32),
+        centres=table[:, 2:4].astype(np.float32),
+        sizes=table[:, 4:].astype(np.float32),
+    )
+
+
+def _read(folder: Path, split: str, count: int) -> Split:
+    with np.load(folder / f"{split}.npz", allow_pickle=False) as file:
+        marks = Marks(file["rows"], file["classes"], file["centres"], file["sizes"])
+        paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
+        ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
+        masks = _read_masks(folder, split, np.bincount(marks.rows, minlength=count))
+        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, marks, masks=masks)
+
+
+def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:
+    """The masks of all boxes, from the pictures of masks."""
+    from pycocotools import mask as run_lengths
+
+    masks = MaskColumns()
+    for index in np.flatnonzero(counts).tolist():
+        with Image.open(folder / _path("masks", split, index)) as image:
+            numbers = np.asarray(image)
+        parts = numbers[..., None] == np.arange(1, counts[index] + 1)
+        for mask in run_lengths.encode(np.asfortranarray(parts, dtype=np.uint8)):
+            masks.add(mask)
+    return masks.build()
+
+
+def _path(kind: str, split: str, index: int) -> str:
+    return f"{kind}/{split}/{index:06d}.{'jpg' if kind == 'images' else 'png'}"
+
+
+def _seen(
+    painted: npt.NDArray[np.uint8], pixels: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+    """The numbers of the things that can be seen well enough, and the map with only these, numbered anew."""
+    visible = np.bincount(painted.ravel(), minlength=len(pixels))
+    enough = visible >= np.maximum(_LEAST_SHARE * pixels, _LEAST_AREA * painted.size)
+    enough[0] = False
+    kept = np.flatnonzero(enough)
+    renumbered = np.zeros(len(pixels), dtype=np.uint8)
+    renumbered[kept] = np.arange(1, len(kept) + 1)
+    return renumbered[painted], kept
+
+
+def _boxes(instances: npt.NDArray[np.uint8], count: int) -> tuple[Floats, Floats]:
+    """Centres and sizes of the boxes around the pixels of every thing."""
+    low, high = np.empty((count, 2), dtype=np.float32), np.empty((count, 2), dtype=np.float32)
+    for number in range(count):
+        mask = instances == number + 1
+        columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+        low[number] = columns[0], rows[0]
+        high[number] = columns[-1] + 1, rows[-1] + 1
+    side = np.float32(len(instances))
+    return (low + high) / (2 * side), (high - low) / side

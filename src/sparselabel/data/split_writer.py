@@ -1,0 +1,169 @@
+"""The splits of prepared data on their way to the disk."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.config import Preparation
+from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, MASK_COLUMNS, Seen, hides_labels
+from sparselabel.data.folder import PARTIAL, old_splits
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import DataError, counted
+from sparselabel.files import named
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A split, with what training may see of its labels and of its marks."""
+
+    split: Split
+    observed: Labels
+    digests: npt.NDArray[np.uint64]
+    seen: Marks
+
+    def take(self, rows: Indices) -> "Part":
+        """The part of some rows, in the order given."""
+        split = self.split.take(rows)
+        seen = split.marks if self.seen is self.split.marks else self.seen.take(rows)
+        return Part(split, self.observed[rows], self.digests[rows], seen)
+
+
+def seen_marks(truth: Labels, observed: Labels, marks: Marks) -> Marks:
+    """All marks of observed positives where no label is hidden; else none: only whole labels were given."""
+    if hides_labels(truth, observed):
+        return Marks.none()
+    there = observed[marks.rows, marks.classes] == POSITIVE
+    if there.all():
+        return marks
+    return Marks(**{column: getattr(marks, column)[there] for column in MARK_COLUMNS}, check=False)
+
+
+def refuse_absent(source: Source) -> None:
+    """Raise if a mark is of a class that is marked absent in its picture."""
+    for name, split in source.splits.items():
+        marks, labels = split.marks, split.labels
+        wrong = labels.values[marks.rows, marks.classes] == NEGATIVE
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            row, index = int(marks.rows[first]), int(marks.classes[first])
+            kind = "point" if marks.is_point[first] else "box"
+            place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+            raise DataError(
+                f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on picture "
+                f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
+                f"{counted(int(wrong.sum()) - 1, 'more such mark')}: remove it, or mark the class present"
+            )
+
+
+def write_parts(
+    source: Source, parts: dict[str, Part], out: Path, how: Preparation, more: dict[str, Any]
+) -> None:
+    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
+
+    ``more`` is what else the index says of how the data was made.
+    """
+    work = out / PARTIAL
+    new, old = work / "new", work / "old"
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        new.mkdir(parents=True)
+        _write_data(source, parts, new, out, how, more)
+    except BaseException:  # half of the data is of no use, and may be what filled the disk
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    old.mkdir()
+    index = ["dataset.json"] if (out / "dataset.json").exists() else []
+    for name in [*index, *old_splits(out)]:
+        (out / name).rename(old / name)
+    for name in [*parts, "dataset.json"]:
+        (new / name).rename(out / name)
+    shutil.rmtree(work)
+
+
+def _write_data(
+    source: Source,
+    parts: dict[str, Part],
+    new: Path,
+    out: Path,
+    how: Preparation,
+    more: dict[str, Any],
+) -> None:
+    about: dict[str, dict[str, object]] = {
+        name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
+        for name, part in parts.items()
+    }
+    for name, part in parts.items():
+        if part.split.real is not None:
+            about[name]["real"] = True
+        if part.split.masks is not None:
+            about[name]["masks"] = True
+        about[name]["seen"] = _which(part)
+    inside = source.root.resolve().is_relative_to(out.resolve())
+    index = {
+        "format": FORMAT,
+        "name": source.name,
+        # Pictures that were made inside the folder move with it.
+        "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
+        "classes": list(parts["train"].split.labels.classes),
+        "splits": about,
+        "preparation": asdict(how),
+    }
+    with named(new / "dataset.json"):
+        (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
+
+
+def _write_split(folder: Path, part: Part) -> str:
+    folder.mkdir()
+    table = LabelTable(part.split.labels.ids, part.split.labels.classes, part.observed)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "ids": table.ids,
+        "paths": part.split.paths,
+        "truth": part.split.labels.values,
+        "observed": table.values,
+        "digests": part.digests,
+    }
+    arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    if part.split.real is not None:
+        arrays["real"] = part.split.real
+    which = _which(part)
+    if which == "own":
+        arrays |= {f"seen_{column}": getattr(part.seen, column) for column in MARK_COLUMNS}
+    digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
+    if which not in ("own", _expected(part)):  # data of older versions says nothing of it
+        digest.update(f"seen {which}".encode())
+    for name, array in arrays.items():
+        _save(folder / f"{name}.npy", array)
+        if name != "paths":  # where the pictures lie does not change what they are
+            digest.update(name.encode() + str(array.dtype).encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
+    if part.split.masks is not None:
+        for column in MASK_COLUMNS:
+            _save(folder / f"mask_{column}.npy", getattr(part.split.masks, column))
+    return digest.hexdigest()
+
+
+def _save(file: Path, array: npt.NDArray[Any]) -> None:
+    with named(file):
+        np.save(file, array, allow_pickle=False)
+
+
+def _which(part: Part) -> Seen:
+    """Which marks training may see; marks of its own are written beside the others."""
+    if part.seen is part.split.marks:
+        return "all"
+    return "own" if len(part.seen) else "none"
+
+
+def _expected(part: Part) -> Seen:
+    """What the labels alone would say of it; of no marks at all, all is the same as none."""
+    if not len(part.split.marks):
+        return _which(part)
+    return "none" if hides_labels(part.split.labels.values, part.observed) else "all"

@@ -1,0 +1,307 @@
+"""K without an oracle: how many positives each class has, from features and observed labels.
+
+Where (nearly) all pictures have one positive: cross-fitted linear `an` scores, and a mixture over label sets
+(``label_sets``). Where labels were kept at random, so that some pictures have several and some have none, the
+numbers of labels alone tell the share that was kept. Where they answer random questions, the share of yes is
+all it takes (``answered``). docs/expected-positives.md says what is assumed, and where it fails.
+"""
+
+import copy
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from sparselabel.errors import DataError
+from sparselabel.expected_positives.class_counts import (
+    DRAWS,
+    SPREAD,
+    ClassCounts,
+    Floats,
+    annotated_positives,
+    bounded,
+)
+from sparselabel.expected_positives.from_answers import from_answers, random_answers
+from sparselabel.expected_positives.label_set_mixture import LARGEST, Beliefs, Observations, fit, start
+
+FOLDS = 5
+PENALTY = 1.0
+"""Of the least-squares `an` models, on standardised features."""
+STEPS, SETTLE = 25, 6
+REPEATS, REPEAT_STEPS = 8, 5
+MOST_PICTURES = 10_000
+MOST_CLASSES = 400
+SMALL_CLASS = 20.0
+"""Annotated labels that the ratio of all classes weighs beside a class's own."""
+MODEL_ERROR, CLASS_ERROR = 0.3, 0.8
+"""Shares of the hidden positives by which the model is off (docs/expected-positives.md)."""
+
+FEWEST_PICTURES = 300
+WEAKEST_SCORES = 0.75
+MOST_LARGE_SETS = 0.2
+MOST_UNLABELLED = 0.1
+MOST_ONE_SIDED = 0.15
+MOSTLY_SINGLE = 0.95
+"""Share of the labelled pictures with exactly one label from which the others count as strays."""
+NEARLY_ALL_KEPT = 0.9
+WIDEST = 0.5
+COUNT = "count positives in some pictures (`sparselabel expect --how counted`)"
+EMPTY_PICTURES = "it assumes that every picture has a class"
+
+
+def needs_features(observed: Labels) -> bool:
+    """Whether labels alone do not tell: hardly a picture has more than one, and they are no answers."""
+    return bool((observed == UNKNOWN).any()) and random_answers(observed) is None and _mostly_single(observed)
+
+
+def _mostly_single(observed: Labels) -> bool:
+    numbers = (observed == POSITIVE).sum(1)
+    return bool((numbers == 1).sum() >= MOSTLY_SINGLE * (numbers > 0).sum())
+
+
+def estimate_positives(
+    features: npt.NDArray[np.float32] | None, observed: Labels, classes: tuple[str, ...], seed: int = 0
+) -> ClassCounts:
+    """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
+    annotated = annotated_positives(observed)
+    answers = random_answers(observed)
+    if answers is not None:
+        return from_answers(answers, observed, classes)
+    if not (observed == UNKNOWN).any() or not _mostly_single(observed):
+        return _from_numbers(observed, annotated, classes, seed)
+    if features is None:
+        raise DataError("with one positive a picture, expected positives need the pictures' features")
+    if features.ndim != 2 or len(features) != len(observed):
+        raise DataError(f"{len(observed):,} pictures need features of shape (N, D), not {features.shape}")
+    try:
+        return _from_scores(features, observed, annotated, classes, seed)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise DataError(
+            f"the {features.shape[1]:,} features hardly vary within a class, so nothing shows how classes "
+            f"mix ({error}): try another backbone or other weights, or {COUNT}"
+        ) from error
+
+
+def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
+    """(N, L) Linear least-squares scores of the labels, each row by a model of the other folds."""
+    count, width = features.shape
+    if count < 2 * FOLDS:
+        raise DataError(
+            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
+        )
+    inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
+    fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
+    gram, cross, total = inputs.T @ inputs, inputs.T @ labels, labels.sum(0)
+    penalty = PENALTY * torch.eye(width, dtype=inputs.dtype)
+    scores = torch.empty_like(labels)
+    for number in range(FOLDS):
+        out = fold == number
+        held, held_labels, rest = inputs[out], labels[out], int((~out).sum())
+        mean, rate = -held.sum(0) / rest, (total - held_labels.sum(0)) / rest
+        inside = (gram - held.T @ held) / rest - torch.outer(mean, mean)
+        response = (cross - held.T @ held_labels) / rest - torch.outer(mean, rate)
+        scores[out] = (held - mean) @ torch.linalg.solve(inside + penalty, response) + rate
+    return scores
+
+
+def _from_scores(
+    features: npt.NDArray[np.float32],
+    observed: Labels,
+    annotated: npt.NDArray[np.int64],
+    classes: tuple[str, ...],
+    seed: int,
+) -> ClassCounts:
+    """One positive a picture: how many more each picture seems to have. Strays with several are not used."""
+    numbers = (observed == POSITIVE).sum(1)
+    rows, labelled = np.flatnonzero(numbers == 1), int((numbers > 0).sum())
+    known = np.flatnonzero((observed[rows] == POSITIVE).any(0))
+    if not 2 <= len(known) <= MOST_CLASSES:
+        raise DataError(
+            f"{len(known):,} annotated class{'es are' if len(known) > 1 else ' is'} too "
+            f"{'many' if len(known) > 1 else 'few'} to estimate positives from single labels (2 to "
+            f"{MOST_CLASSES}): {COUNT}"
+        )
+    random = np.random.default_rng(seed)
+    if len(rows) > MOST_PICTURES:
+        rows = np.sort(random.choice(rows, MOST_PICTURES, replace=False))
+    values = torch.from_numpy(observed[rows][:, known])
+    labels = (values == POSITIVE).float()
+    some = np.asarray(features[rows], dtype=np.float32)
+    _refuse_useless(some, rows)
+    scores = cross_fitted_scores(torch.from_numpy(some), labels, seed)
+    absent = (values == NEGATIVE).float() if (values == NEGATIVE).any() else None
+    data = Observations(scores, labels.argmax(1), absent, torch.ones(len(rows)))
+    parameters = start(data)
+    beliefs = fit(data, parameters, STEPS, SETTLE)
+
+    def counts(found: Beliefs, weight: Tensor) -> Floats:
+        seen = (labels * weight[:, None]).sum(0)
+        hidden = (found.present * weight[:, None]).sum(0) - seen
+        pooled = hidden.sum() / seen.sum()
+        ratio = (hidden + SMALL_CLASS * pooled) / (seen + SMALL_CLASS)
+        ratio *= hidden.sum() / (ratio * seen).sum().clamp(min=1e-12)
+        every = annotated.astype(np.float64)
+        every[known] = annotated[known] * (1 + ratio.double().numpy())
+        return bounded(every, observed)
+
+    expected = counts(beliefs, data.weight)
+    repeats = []
+    for _ in range(REPEATS):
+        weight = torch.from_numpy(np.bincount(random.integers(0, len(rows), len(rows)), minlength=len(rows)))
+        again = Observations(scores, data.annotated, absent, weight.float())
+        repeats.append(counts(fit(again, copy.deepcopy(parameters), REPEAT_STEPS), weight.float()))
+    doubts = _doubts(data, beliefs, scores, labels, labelled, len(observed))
+    return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts)
+
+
+def _refuse_useless(features: npt.NDArray[np.float32], rows: Indices) -> None:
+    """Raise if features are no numbers, or the same for all pictures."""
+    wrong = np.argwhere(~np.isfinite(features))
+    if len(wrong):
+        row, column = wrong[0]
+        raise DataError(
+            f"features must be finite, but feature {column} of picture {rows[row]} is "
+            f"{features[row, column]}: try other weights of the backbone, or {COUNT}"
+        )
+    if (features == features[0]).all():
+        raise DataError(
+            f"all {len(features):,} labelled pictures have the same features ({features[0, 0]:g}, ...): they "
+            f"tell nothing; try another backbone or other weights, or {COUNT}"
+        )
+
+
+def _doubts(
+    data: Observations, beliefs: Beliefs, scores: Tensor, labels: Tensor, labelled: int, pictures: int
+) -> list[str]:
+    """Reasons not to trust an estimate from scores."""
+    doubts = []
+    if labelled < FEWEST_PICTURES:
+        doubts.append(f"only {labelled:,} pictures have a label (at least {FEWEST_PICTURES})")
+    if labelled < (1 - MOST_UNLABELLED) * pictures:
+        doubts.append(f"{pictures - labelled:,} pictures have no label and count as empty")
+    certainty = float(_ranking(scores, labels))
+    if certainty < WEAKEST_SCORES:
+        doubts.append(f"the features hardly tell the classes apart (mean AUC {certainty:.2f})")
+    large = float(beliefs.sizes[LARGEST - 1] / beliefs.sizes.sum())
+    if large > MOST_LARGE_SETS:
+        doubts.append(
+            f"{large:.0%} of the pictures seem to have {LARGEST} or more classes, the most it looks for"
+        )
+    one_sided = _one_sided(data, beliefs)
+    if one_sided > MOST_ONE_SIDED:
+        doubts.append(
+            f"the annotated class is not a random one of the picture's (one-sidedness {one_sided:.2f})"
+        )
+    return doubts
+
+
+def _ranking(scores: Tensor, labels: Tensor) -> Tensor:
+    """Mean area under the ROC curve of the scores, for the annotated labels."""
+    rank = scores.argsort(0).argsort(0).double() + 1
+    seen = labels.sum(0).double()
+    area = ((rank * labels).sum(0) - seen * (seen + 1) / 2) / (seen * (len(scores) - seen)).clamp(min=1)
+    return area[seen < len(scores)].mean()
+
+
+def _one_sided(data: Observations, beliefs: Beliefs) -> float:
+    """How unequal "i annotated, j hidden" and "j annotated, i hidden" are, beyond chance: 0 to 1."""
+    classes = beliefs.present.shape[1]
+    pairs = torch.zeros(classes, classes).index_add_(0, data.annotated, beliefs.present).fill_diagonal_(0)
+    both = pairs + pairs.T
+    by_chance = 0.8 * torch.sqrt(both).sum()  # E|a − b| of two Poisson counts with a + b known
+    return float(((pairs - pairs.T).abs().sum() - by_chance) / both.sum().clamp(min=1e-12))
+
+
+def _from_numbers(
+    observed: Labels, annotated: npt.NDArray[np.int64], classes: tuple[str, ...], seed: int
+) -> ClassCounts:
+    """Each positive kept with the same chance: that chance from how many labels pictures have."""
+    numbers = (observed == POSITIVE).sum(1)
+    random = np.random.default_rng(seed)
+    share, found = kept_share(numbers)
+    expected = bounded(annotated / share, observed)
+    repeats = []
+    for _ in range(DRAWS):
+        rows = random.integers(0, len(numbers), len(numbers))
+        drawn = (observed[rows] == POSITIVE).sum(0)
+        repeats.append(bounded(drawn / kept_share(numbers[rows])[0], observed))
+    if (observed != UNKNOWN).all():
+        return _with_spread(
+            expected, np.stack(repeats), observed, annotated, classes, [], 0.0, "all labels are known"
+        )
+    doubts = []
+    if (observed == NEGATIVE).any():
+        doubts.append("labels say no, too, but do not look like answers to random questions")
+    if not found:
+        doubts.append("no share of kept labels explains how many pictures have none, one and more labels")
+    most, at_most = int(numbers.max()), float((numbers == numbers.max()).mean())
+    wide = float(SPREAD * _deviation(np.sum(repeats, axis=1)) / expected.sum())
+    if wide > WIDEST:
+        doubts.append(f"other pictures of the same kind could give a K {wide:.0%} off")
+    if numbers.min() > 0:
+        doubts.append("every picture has a label, so their numbers do not tell how many were hidden")
+        if at_most > 0.1:
+            doubts.append(f"{at_most:.0%} of the pictures have {most}: labels seem to end there")
+    elif share > NEARLY_ALL_KEPT:
+        empty = (numbers == 0).mean()
+        doubts.append(
+            f"only {empty:.1%} of the pictures have no label: nearly all labels were kept, or most pictures "
+            "without one were left out"
+        )
+    return _with_spread(
+        expected, np.stack(repeats), observed, annotated, classes, doubts, 0.0, EMPTY_PICTURES
+    )
+
+
+def kept_share(numbers: npt.NDArray[np.int64]) -> tuple[float, bool]:
+    """The chance c with which positives were kept, from the number of kept ones in each picture.
+
+    If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y], which is 0 where every picture has
+    at least one class. The largest root is c; without one (second value) the share that comes nearest.
+    """
+    pictures = np.bincount(numbers)
+    shares = np.linspace(0.02, 1, 981)
+    powers = (1 - 1 / shares[:, None]) ** np.arange(len(pictures))
+    value = powers @ pictures / np.sqrt(powers**2 @ pictures + 1e-12)  # in standard errors
+    crossings = np.flatnonzero((value[:-1] < 0) != (value[1:] < 0))
+    if not len(crossings):
+        return float(shares[np.abs(value).argmin()]), False
+    at = crossings[-1]
+    step = value[at] / (value[at] - value[at + 1])
+    return float(shares[at] + step * (shares[at + 1] - shares[at])), True
+
+
+def _with_spread(
+    expected: Floats,
+    repeats: Floats,
+    observed: Labels,
+    annotated: npt.NDArray[np.int64],
+    classes: tuple[str, ...],
+    doubts: list[str],
+    model_error: float = MODEL_ERROR,
+    note: str = "",
+) -> ClassCounts:
+    """Bounds from the repeats' spread and the error of the model's form."""
+    pictures = len(observed)
+    hidden = expected - annotated
+    class_error = CLASS_ERROR if model_error else 0.0
+    spread = np.sqrt((SPREAD * _deviation(repeats)) ** 2 + (class_error * hidden) ** 2)
+    k_spread = np.sqrt(
+        (SPREAD * _deviation(repeats.sum(1)) / pictures) ** 2 + (model_error * hidden.sum() / pictures) ** 2
+    )
+    k, fewest = expected.sum() / pictures, annotated.sum() / pictures
+    return ClassCounts(
+        "auto", classes, pictures, annotated, expected,
+        bounded(expected - spread, observed), bounded(expected + spread, observed),
+        (max(float(k - k_spread), float(fewest)), float(k + k_spread)),
+        not doubts, "; ".join([*(doubts or ["nothing speaks against it"]), *([note] if note else [])]),
+    )  # fmt: skip
+
+
+def _deviation(repeats: Floats) -> Floats:
+    """Half the width of the middle 68 %: a standard deviation that a few wild repeats do not move."""
+    low, high = np.quantile(repeats, (0.16, 0.84), axis=0)
+    half: Floats = (high - low) / 2
+    return half

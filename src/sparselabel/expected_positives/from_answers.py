@@ -1,0 +1,180 @@
+"""K from answers: where labels, yes or no, answer random questions, the share of yes tells it.
+
+Nobody says whether questions were random. Labels that were chosen by what is in the pictures show it in one
+of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes
+have the same share of yes, though classes are never all as frequent; pictures with more answers have more yes
+among them; or pictures have more nearly the same number of yes than chance would have it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.expected_positives.class_counts import (
+    SPREAD,
+    ClassCounts,
+    Counts,
+    Floats,
+    bounded,
+    shared_out,
+    wilson,
+)
+
+SURPRISE = 5.0  # standard deviations beyond which chance is no explanation
+UNEVEN, DEPENDENT = 0.05, 0.1
+"""What is too little to matter: differences between classes, and correlations, which many pictures show."""
+DIFFERENT = 3.0  # standard deviations from which shares of yes differ
+SOME_CLASSES, SOME_YES = 5, 5.0
+"""Classes, and yes of each, from which it shows whether shares differ."""
+LEAST_SPREAD = 0.5
+"""Of the numbers of yes, as a share of what independent answers would have."""
+POOLED_ANSWERS = 20.0
+"""Answers that the share of yes of all classes weighs beside a class's own."""
+FEWEST_YES, FEWEST_ANSWERS = 30, 5
+BLOCK = 2**19  # labels that are looked at at once
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Yes and answers of every class (L,), and of every picture (N,) what its answers say beyond these.
+
+    ``surplus`` is a picture's number of yes less what the shares of its classes would give, ``variance`` what
+    it would vary by if answers were independent, ``part`` its part in the error of K.
+    """
+
+    yes: Counts
+    asked: Counts
+    answers: Counts
+    surplus: Floats
+    variance: Floats
+    part: Floats
+
+    @property
+    def shares(self) -> Floats:
+        """(L,) The share of yes of every class; that of all for one nobody asked about."""
+        return _shares(self.yes, self.asked)
+
+
+def random_answers(observed: Labels) -> Answers | None:
+    """The answers in labels (N, L), or None if some say nothing but yes, or questions were not random."""
+    if not (observed == NEGATIVE).any() or not (observed == UNKNOWN).any():
+        return None
+    found = _counted(observed)
+    return None if _chosen(found, len(observed)) else found
+
+
+def _counted(observed: Labels) -> Answers:
+    yes, asked = np.zeros((2, observed.shape[1]), dtype=np.int64)
+    for _, some in _blocks(observed):
+        yes += (some == POSITIVE).sum(0)
+        asked += (some != UNKNOWN).sum(0)
+    shares = _shares(yes, asked)
+    # A class's variance is estimated from its own answers: n/(n − 1).
+    weight = np.sqrt(asked / np.maximum(asked - 1, 0.5)) / np.maximum(asked, 1)
+    answers = np.zeros(len(observed), dtype=np.int64)
+    surplus, variance, part = np.zeros((3, len(observed)))
+    for rows, some in _blocks(observed):
+        known = some != UNKNOWN
+        beyond = np.where(known, (some == POSITIVE) - shares, 0.0)
+        answers[rows] = known.sum(1)
+        surplus[rows], part[rows] = beyond.sum(1), beyond @ weight
+        variance[rows] = known @ (shares * (1 - shares))
+    return Answers(yes, asked, answers, surplus, variance, part)
+
+
+def _blocks(observed: Labels) -> Iterator[tuple[slice, Labels]]:
+    size = max(1, BLOCK // max(1, observed.shape[1]))
+    for start in range(0, len(observed), size):
+        rows = slice(start, start + size)
+        yield rows, observed[rows]
+
+
+def _shares(yes: Counts, asked: Counts) -> Floats:
+    shares: Floats = np.where(asked > 0, yes / np.maximum(asked, 1), yes.sum() / asked.sum())
+    return shares
+
+
+def _chosen(found: Answers, pictures: int) -> bool:
+    """Whether what was asked depends on what is there."""
+    some = found.answers > 0
+    answers, surplus = found.answers[some].astype(np.float64), found.surplus[some]
+    return (
+        _uneven(found.asked, pictures)
+        or _balanced(found)
+        or _dependent(answers, surplus)
+        or _too_alike(answers, surplus, float(found.variance[some].sum()), len(found.asked))
+    )
+
+
+def _uneven(asked: Counts, pictures: int) -> bool:
+    """Whether the numbers of questions differ between classes by more than chance, and by more than a bit."""
+    share, freedom = asked.mean() / pictures, len(asked) - 1
+    if freedom < 1 or asked.std() <= UNEVEN * asked.mean():
+        return False
+    square = float(np.square(asked - asked.mean()).sum() / (pictures * share * (1 - share)))
+    return _surprise(square, freedom) > SURPRISE
+
+
+def _balanced(found: Answers) -> bool:
+    """Whether all classes have the same share of yes, as if so many of each had been looked for."""
+    if len(found.yes) < SOME_CLASSES or found.yes.mean() < SOME_YES:
+        return False
+    pooled = found.yes.sum() / found.asked.sum()
+    square = float((found.asked * np.square(found.shares - pooled)).sum() / (pooled * (1 - pooled)))
+    return _surprise(square, len(found.yes) - 1) < DIFFERENT
+
+
+def _surprise(square: float, freedom: int) -> float:
+    """How many standard deviations χ² is above its mean (Wilson and Hilferty: its cube root is normal)."""
+    middle = 2 / (9 * freedom)
+    return float(((square / freedom) ** (1 / 3) - (1 - middle)) / np.sqrt(middle))
+
+
+def _dependent(answers: Floats, surplus: Floats) -> bool:
+    """Whether pictures with more answers have a larger share of yes: more was asked where more is."""
+    if answers.std() == 0 or surplus.std() == 0:
+        return False
+    correlation = abs(float(np.corrcoef(answers, surplus)[0, 1]))
+    return correlation > max(DEPENDENT, SURPRISE / float(np.sqrt(len(answers))))
+
+
+def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) -> bool:
+    """Whether pictures have too nearly the same number of yes, as if so many had been looked for.
+
+    Classes that exclude each other make them alike too, the more, the more of a picture is known: by 1 − s
+    for a share s of its classes.
+    """
+    known = float(np.square(answers).sum() / (classes * answers.sum()))
+    return bool(np.square(surplus).sum() < LEAST_SPREAD * (1 - known) * variance)
+
+
+def from_answers(found: Answers, observed: Labels, classes: tuple[str, ...]) -> ClassCounts:
+    """Expected positives of every class from answers to random questions in labels (N, L).
+
+    K is the sum of the classes' shares of yes; its spread is that of the pictures' parts in it. Classes with
+    few answers are drawn to the share of all. A class's bounds are Wilson's interval.
+    """
+    pictures, yes, asked = len(observed), found.yes, found.asked
+    drawn = (yes + POOLED_ANSWERS * yes.sum() / asked.sum()) / (asked + POOLED_ANSWERS)
+    seen, most = yes > 0, pictures - (asked - yes)
+    expected = np.zeros(len(classes))
+    total = pictures * float(found.shares.sum())
+    expected[seen] = shared_out(total, (pictures * drawn)[seen], yes[seen], most[seen])
+    k, fewest = float(expected.sum() / pictures), float(yes.sum() / pictures)
+    unknown = 1 - asked.sum() / (pictures * len(classes))
+    half = SPREAD * float(np.sqrt(np.square(found.part).sum() * unknown))
+    low, high = (bounded(pictures * bound, observed) for bound in wilson(yes, np.maximum(asked, 1)))
+    why = f"the share of yes among {int(asked.sum()):,} answers to what look like random questions"
+    doubts = []
+    if yes.sum() < FEWEST_YES:
+        doubts.append(f"only {int(yes.sum())} answers are yes (at least {FEWEST_YES})")
+    if asked.min() < FEWEST_ANSWERS:
+        doubts.append(f"some classes have fewer than {FEWEST_ANSWERS} answers")
+    return ClassCounts(
+        "auto", classes, pictures, yes, expected,
+        np.minimum(low, expected), np.maximum(high, expected),
+        (min(max(k - half, fewest), k), k + half),
+        not doubts, "; ".join([*doubts, why]),
+    )  # fmt: skip

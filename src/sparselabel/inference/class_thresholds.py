@@ -1,0 +1,213 @@
+"""What a run's scores mean: calibration, thresholds and how far to rely on them, in RUN/thresholds.json."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.errors import ConfigError, RunError, counted
+from sparselabel.inference.saved_scores import data_of, saved_scores
+from sparselabel.json_file import read_json, write_json
+from sparselabel.metrics.calibration import Calibration, Floats, calibrate, logits_of, no_calibration
+from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
+from sparselabel.metrics.ranking import Scores
+from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
+from sparselabel.run import RunFolder
+
+FORMAT = 1
+SPLIT = "val"
+MANY, SOME = 30, 10
+"""Positives from which on a class's own labels say much, or something."""
+Trust = Literal["good", "fair", "poor"]
+ORIGINS = {
+    "counted": "counted in complete labels",
+    "estimated": "an estimate",
+    "given": "the K that training was given, shared by annotated labels",
+    "likelihood": "a guess from the labels alone: give training expected positives",
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How one class is decided: its threshold for F1, what that should bring, and how far to believe it."""
+
+    name: str
+    threshold: float
+    expected_precision: float
+    expected_recall: float
+    trust: Trust
+    why: str
+    at_precision: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Calibration and thresholds of every class."""
+
+    classes: tuple[Decision, ...]
+    calibration: Calibration
+    labels: str
+    pictures: int
+
+    def thresholds(self, precision: float | None = None, threshold: float | None = None) -> Floats:
+        """(L,) For the highest F1, for a precision (NEVER where none has it), or the same for all."""
+        if precision is not None and threshold is not None:
+            raise ConfigError(
+                f"--precision {precision:g} chooses thresholds and --threshold {threshold:g} is one: give "
+                "one of the two"
+            )
+        if threshold is not None:
+            if not 0 <= threshold <= 1:
+                raise ConfigError(f"--threshold must be a score in 0..1, not {threshold:g}")
+            return np.full(len(self.classes), float(threshold))
+        if precision is not None:
+            if not self.pictures:
+                raise ConfigError(
+                    f"--precision {precision:g} needs validation pictures, and the run's data has none: give "
+                    "--threshold, or train on data with a validation split (`prepare --validation 0.2`)"
+                )
+            return between(np.array([row.at_precision for row in self.classes]), precision)
+        return np.array([row.threshold for row in self.classes])
+
+    def as_json(self) -> dict[str, Any]:
+        """What thresholds.json holds."""
+        slopes, offsets = self.calibration.slope.tolist(), self.calibration.offset.tolist()
+        return {
+            "format": FORMAT,
+            "split": SPLIT,
+            "pictures": self.pictures,
+            "labels": self.labels,
+            "precisions": list(PRECISIONS),
+            "classes": [
+                asdict(row) | {"slope": slope, "offset": offset}
+                for row, slope, offset in zip(self.classes, slopes, offsets, strict=True)
+            ],
+        }
+
+
+def write_decisions(run: RunFolder, data: Prepared, scores: Scores | None) -> Decisions:
+    """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
+    part = data.splits.get(SPLIT)
+    if part is None or scores is None or not (part.observed.values == POSITIVE).any():
+        chosen = undecided(data.classes, "nothing" if part is None else "no positive")
+    else:
+        chosen = choose(run, data, part, scores)
+    write_json(run.thresholds_file, chosen.as_json())
+    return chosen
+
+
+def decisions_of(path: Path, moved: Path | None = None) -> Decisions:
+    """The decisions of a finished run; those of an older version's run are made now, from its scores."""
+    run = RunFolder(path)
+    run.result()  # refuses a run that is not finished
+    classes = run.about()["classes"]
+    if run.thresholds_file.is_file():
+        return _read(run.thresholds_file, classes)
+    if SPLIT not in run.about()["data_digest"]:
+        return undecided(tuple(classes), "nothing")
+    if not has_decisions(run):
+        raise RunError(
+            f"{path} has no thresholds.json (an older version made it): `sparselabel evaluate {path} --split "
+            f"{SPLIT}` chooses them"
+        )
+    saved = saved_scores(path, SPLIT, moved)
+    return write_decisions(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
+
+
+def has_decisions(run: RunFolder) -> bool:
+    """Whether there are decisions, or what they are made of."""
+    kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
+    return kept or SPLIT not in run.about()["data_digest"]
+
+
+def undecided(classes: tuple[str, ...], why: str) -> Decisions:
+    """Where nothing is known: the model's own scores, and one half as the threshold."""
+    reason = {
+        "nothing": "the data has no validation split: the model's own scores, from 0.5 on",
+        "no positive": "no validation picture has a positive label: the model's own scores, from 0.5 on",
+    }[why]
+    same = (0.5,) * len(PRECISIONS)
+    rows = tuple(Decision(name, 0.5, 0.0, 0.0, "poor", reason, same) for name in classes)
+    return Decisions(rows, no_calibration(len(rows)), why, 0)
+
+
+def choose(run: RunFolder, data: Prepared, part: PreparedSplit, scores: Scores) -> Decisions:
+    """Calibrate on validation, and read the thresholds off the calibrated scores."""
+    logits, labels = logits_of(scores), np.asarray(part.observed.values)
+    expected = expected_by(run.config(), run.expected_file, data.classes)
+    known = what_is_known(logits, labels, data.train.observed.counts(), expected)
+    calibration = calibrate(logits, labels, known.prevalence, known.annotating)
+    calibrated = calibration(logits)
+    thresholds = f1_thresholds(calibrated)
+    kept = np.stack([precision_thresholds(calibrated, wanted) for wanted in PRECISIONS], axis=1)
+    above = calibrated >= thresholds
+    hits = np.where(above, calibrated, 0).sum(axis=0)
+    precision = hits / np.maximum(above.sum(axis=0), 1)
+    recall = hits / np.maximum(calibrated.sum(axis=0), 1e-9)
+    positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
+    rows = []
+    for index, name in enumerate(data.classes):
+        trust, why = _trust(
+            known, known.situations[index], int(positive[index]), int(negative[index]), len(labels)
+        )
+        rows.append(
+            Decision(
+                name,
+                round(float(thresholds[index]), 6),
+                round(float(precision[index]), 4),
+                round(float(recall[index]), 4),
+                trust,
+                why,
+                tuple(round(value, 6) for value in kept[index].tolist()),
+            )
+        )
+    complete = all(situation == "full" for situation in known.situations)
+    return Decisions(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
+
+
+def _trust(
+    known: Known, situation: Situation, positive: int, negative: int, pictures: int
+) -> tuple[Trust, str]:
+    """How far a class's threshold can be relied on, in a word and in words."""
+    few = f"only {counted(positive, 'validation picture')} {'shows' if positive == 1 else 'show'} it"
+    if positive == 0:
+        return "poor", "no validation picture is known to show it: the curve of all classes is used"
+    if situation == "sparse":
+        origin = ORIGINS[known.source]
+        seen = f"{positive:,} annotated of {counted(pictures, 'picture')}"
+        why = f"labels are sparse ({seen}): how many really show it is {origin}"
+        if positive < SOME:
+            return "poor", f"{few} by annotation: close to the curve of all classes; {why}"
+        return ("fair" if known.trusted and positive >= MANY else "poor"), why
+    chosen = (
+        f"chosen from {counted(pictures, 'fully labelled picture')}, {positive:,} with it"
+        if situation == "full"
+        else f"chosen from {counted(positive + negative, 'labelled picture')}, {positive:,} with it; "
+        "unlabelled ones are left out"
+    )
+    if positive < SOME:
+        return "poor", f"{few}: close to the curve of all classes"
+    return ("good" if positive >= MANY and situation == "full" else "fair"), chosen
+
+
+def _read(file: Path, classes: list[str]) -> Decisions:
+    content = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
+    again = "remove it, and `sparselabel evaluate RUN --split val` chooses anew"
+    try:
+        rows = content["classes"]
+        if content["format"] != FORMAT or [row["name"] for row in rows] != classes:
+            raise RunError(f"{file} is of other classes or another version: {again}")
+        calibration = Calibration(
+            np.array([float(row.pop("slope")) for row in rows]),
+            np.array([float(row.pop("offset")) for row in rows]),
+        )
+        decided = tuple(Decision(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
+        return Decisions(decided, calibration, content["labels"], int(content["pictures"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{file} is damaged ({error}): {again}") from error
+
+
+__all__ = ["NEVER", "Decision", "Decisions", "decisions_of", "undecided", "write_decisions"]

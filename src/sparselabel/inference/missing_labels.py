@@ -1,0 +1,72 @@
+"""Training labels that are likely missing: RUN/missing-labels.npz, for reports.
+
+One pass over the training pictures keeps the highest scores of every class among its unknown labels, so that
+memory depends on the number of classes alone.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.transforms import views_of
+from sparselabel.inference.evaluate import load_classifier
+from sparselabel.inference.saved_scores import split_of
+from sparselabel.run import RunFolder
+
+MOST = 20  # of each class
+BATCH = 32
+
+
+class Highest:
+    """The highest scores of each of L classes and the rows they belong to, of all batches so far."""
+
+    def __init__(self, classes: int, most: int) -> None:
+        self.scores = torch.full((most, classes), -1.0)
+        self.rows = torch.full((most, classes), -1, dtype=torch.int64)
+
+    def add(self, scores: Tensor, rows: Tensor, counts: Tensor) -> None:
+        """Look at a batch's scores (B, L), but only where ``counts`` (B, L)."""
+        everything = torch.cat([self.scores, scores.masked_fill(~counts, -1.0)])
+        owners = torch.cat([self.rows, rows[:, None].expand_as(scores)])
+        # A stable sort: of equal scores the first rows stay, whatever the batches were.
+        self.scores, places = (
+            part[: len(self.scores)] for part in everything.sort(dim=0, descending=True, stable=True)
+        )
+        self.rows = owners.gather(0, places)
+
+    def ranked(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, classes and scores, the highest first."""
+        places, classes = (self.scores >= 0).nonzero(as_tuple=True)
+        scores, rows = self.scores[places, classes], self.rows[places, classes]
+        order = scores.argsort(descending=True, stable=True)
+        return rows[order], classes[order], scores[order]
+
+
+@torch.no_grad()
+def write_missing(
+    path: Path, *, data: Path | None = None, workers: int = 0, report: Callable[[int], None] | None = None
+) -> None:
+    """Write the unknown training labels with the highest scores: ``rows``, ``classes``, ``scores`` (n,).
+
+    At most 20 of a class, the highest first.
+    """
+    run = RunFolder(path)
+    run.result()  # refuses a run that is not finished
+    part = split_of(run, "train", data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_classifier(run).to(device).eval()
+    feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
+    highest = Highest(len(part.truth.classes), MOST)
+    for batch in feed(in_order(np.arange(len(part)), BATCH), 0):
+        scores = torch.sigmoid(model(batch.inputs[0].to(device)).logits).float().cpu()
+        unknown = torch.from_numpy(part.observed.values[batch.rows.numpy()] == UNKNOWN)
+        highest.add(scores, batch.rows, unknown)
+        if report is not None:
+            report(len(scores))
+    rows, classes, scores = highest.ranked()
+    np.savez(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())

@@ -1,0 +1,122 @@
+"""What an evaluation left in a run: scores of a split, beside the labels they are judged by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.answers import read_answers, with_answers
+from sparselabel.data.dataset import Prepared, PreparedSplit, open_prepared
+from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.errors import RunError, numpy_said
+from sparselabel.metrics.ranking import Scores
+from sparselabel.run import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Scores (N, L) of a split's pictures, as training (of the test split) or evaluation kept them."""
+
+    run: RunFolder
+    split: PreparedSplit
+    scores: Scores
+
+    @property
+    def labels(self) -> LabelTable:
+        """The labels that the scores are judged by."""
+        return judging_labels(self.split)
+
+    @property
+    def positive(self) -> Labels:
+        """(N, L) 1 where a class is known to be there, else 0: unknown counts as absent, as in evaluation."""
+        return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
+
+
+def keep_scores(run: RunFolder, part: PreparedSplit, scores: Scores) -> None:
+    """Write RUN/scores-SPLIT.npz."""
+    np.savez(run.scores_file(part.name), ids=np.asarray(part.truth.ids), scores=scores)
+
+
+def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
+    """Read RUN/scores-SPLIT.npz; refuses scores of other pictures than the split has now."""
+    run = RunFolder(path)
+    part = split_of(run, split, moved)
+    file = run.scores_file(split)
+    write_it = f"`sparselabel evaluate {path} --split {split}` writes it"
+    if not file.is_file():
+        raise RunError(f"there is no {file}: {write_it}")
+    ids, scores = read_arrays(file, ("ids", "scores"), f"{write_it} anew").values()
+    if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
+        raise RunError(f"{file} has the scores of other pictures or classes: {write_it} anew")
+    return Saved(run, part, scores)
+
+
+def saved_pair(run: Path, other: Path, split: str) -> tuple[Saved, Saved]:
+    """The scores of two runs for the same pictures, classes and labels; refuses others."""
+    first, second = saved_scores(run, split), saved_scores(other, split)
+    data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
+    same_pictures = np.array_equal(first.labels.ids, second.labels.ids)
+    if not same_pictures or first.labels.classes != second.labels.classes:
+        raise RunError(
+            f"{run} and {other} have other pictures or classes in split {split!r} {data}: no pairs"
+        )
+    if not np.array_equal(first.positive, second.positive):
+        raise RunError(
+            f"{run} and {other} have other labels in split {split!r} {data}: their mAPs do not compare"
+        )
+    return first, second
+
+
+def refuse_other_data(everyone: Sequence[Saved]) -> None:
+    """Raise unless all scores are of the same pictures and labels."""
+    first = everyone[0]
+    for saved in everyone[1:]:
+        if saved.split.digest != first.split.digest:
+            name = first.split.name
+            raise RunError(
+                f"{first.run.path} and {saved.run.path} are of different data "
+                f"({first.run.data_name(name)} and {saved.run.data_name(name)}): name runs on the same data"
+            )
+
+
+def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an .npz file, first those that must be there."""
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in names}
+            return found | {name: arrays[name] for name in arrays.files if name not in found}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise RunError(f"{file} cannot be read ({numpy_said(error)}): {way_out}") from error
+
+
+def judging_labels(part: PreparedSplit) -> LabelTable:
+    """Training labels are judged by all that is known; elsewhere by what validation and test may see."""
+    return part.truth if part.name == "train" else part.observed
+
+
+def data_of(run: RunFolder, folder: Path) -> Prepared:
+    """Prepared data as a run saw it: with the reviewers' answers that it was trained with, if any."""
+    data, given = open_prepared(folder), run.given_answers_file
+    return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
+
+
+def split_of(run: RunFolder, split: str, moved: Path | None = None) -> PreparedSplit:
+    """A split of the data that a run was trained on, which may have been moved."""
+    about = run.about()
+    folder = moved or Path(about["data"])
+    if moved is None and not folder.exists():
+        raise RunError(f"the data of {run.path} is no longer in {folder}: say where it is now with --data")
+    data = data_of(run, folder)
+    if list(data.classes) != about["classes"]:
+        raise RunError(f"{folder} has other classes than the data that {run.path} was trained on")
+    part = data.split(split)
+    if part.digest != about["data_digest"].get(split):
+        raise RunError(
+            f"split {split!r} of {folder} is not what {run.path} was trained with: "
+            "prepare it as it was, or train again"
+        )
+    return part

@@ -1,0 +1,193 @@
+"""Predictions as a file: CSV with a line a picture, or JSON lines; complete or called .partial."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+from sparselabel.errors import ConfigError, RunError
+from sparselabel.files import named
+from sparselabel.inference.predictor import Prediction
+from sparselabel.json_file import read_json, write_json
+from sparselabel.place import require_file_to_write
+
+STANDARD_OUTPUT = "-"
+SEPARATOR = ";"
+KINDS = (".csv", ".jsonl")
+FIELDS = ["image", "labels", "scores", "error"]
+
+
+class Output:
+    """Where predictions go, line by line; ``done`` are the pictures that an interrupted run had written."""
+
+    def __init__(
+        self, out: str, classes: Sequence[str], about: dict[str, Any], *, all_scores: bool, resume: bool
+    ) -> None:
+        self.classes, self.all_scores = classes, all_scores
+        self.out = None if out == STANDARD_OUTPUT else Path(out)
+        self.json = self.out is not None and self.out.suffix.lower() == ".jsonl"
+        self.done = 0
+        if not self.json:
+            _refuse_separators(classes)
+        self._about = about | {"all_scores": all_scores}
+        self._file: IO[str] = sys.stdout if self.out is None else self._opened(self.out, resume)
+        if not self.json and (self.out is None or not self._file.tell()):
+            header = FIELDS + (list(classes) if all_scores else [])
+            self._file.write(_csv_line(header))
+
+    def skip(self, paths: Iterator[str]) -> Iterator[str]:
+        """The pictures that are still to do; refuses a file that was begun with other ones."""
+        for number, written in enumerate(self._written() if self.done else (), 1):
+            path = next(paths, None)
+            if path is None or written != _text(path):
+                found = "missing now" if path is None else f"{path!r} now"
+                raise RunError(
+                    f"{self.out}.partial was begun with other pictures (number {number:,} was {written!r}, "
+                    f"{found}): name the same ones, or begin anew (--force)"
+                )
+        return paths
+
+    def write(self, prediction: Prediction, maps: dict[str, str] | None = None) -> None:
+        """One picture."""
+        line = self._json_line(prediction, maps) if self.json else self._row(prediction)  # no object is kept
+        with self._named():
+            self._file.write(line)
+
+    def finish(self) -> None:
+        """All are written: the file gets its name."""
+        self.stop()
+        if self.out is not None:
+            _partial(self.out).replace(self.out)
+            _about(self.out).unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Not all are written: what there is stays for --resume."""
+        if not self._file.closed:
+            with self._named():
+                self._file.flush() if self.out is None else self._file.close()
+
+    def discard(self) -> None:
+        """There was nothing to write."""
+        self.stop()
+        if self.out is not None:
+            _partial(self.out).unlink()
+            _about(self.out).unlink(missing_ok=True)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.out is None else named(self.out)
+
+    def _row(self, prediction: Prediction) -> str:
+        labels = SEPARATOR.join(name for name, _ in prediction.labels)
+        scores = SEPARATOR.join(f"{score:.4f}" for _, score in prediction.labels)
+        row = [_text(prediction.image), labels, scores, _text(prediction.error or "")]
+        if self.all_scores:
+            row += [f"{score:.4f}" for score in prediction.scores] or [""] * len(self.classes)
+        return _csv_line(row)
+
+    def _json_line(self, prediction: Prediction, maps: dict[str, str] | None) -> str:
+        line: dict[str, Any] = {"image": _text(prediction.image)}
+        if prediction.error is not None:
+            line["error"] = _text(prediction.error)
+        else:
+            line["labels"] = [{"name": name, "score": round(score, 4)} for name, score in prediction.labels]
+            if self.all_scores:
+                rounded = (round(score, 4) for score in prediction.scores.tolist())
+                line["scores"] = dict(zip(self.classes, rounded, strict=True))
+            if maps is not None:
+                line["maps"] = maps
+        return json.dumps(line, ensure_ascii=False) + "\n"
+
+    def _opened(self, out: Path, resume: bool) -> IO[str]:
+        partial = _partial(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if resume and partial.is_file() and _about(out).is_file():
+            before = read_json(_about(out), f"remove {_partial(out)} and begin anew")
+            if before != self._about:
+                other = [key for key in self._about if before.get(key) != self._about[key]]
+                raise RunError(
+                    f"{partial} was begun with different {', '.join(other) or 'flags'}: give the same, or "
+                    "begin anew (--force)"
+                )
+            self.done = _whole_lines(partial, header=not self.json)
+            return partial.open("a", encoding="utf-8", newline="")
+        write_json(_about(out), self._about)
+        return partial.open("w", encoding="utf-8", newline="")
+
+    def _written(self) -> Iterator[str]:
+        """The pictures in the file, as far as it was written."""
+        if self.out is None:
+            return
+        with _partial(self.out).open(encoding="utf-8", newline="") as file:
+            if self.json:
+                yield from (str(json.loads(line)["image"]) for line in file)
+            else:
+                yield from (row["image"] for row in csv.DictReader(file))
+
+
+def check_out(out: str, *, force: bool, resume: bool) -> None:
+    """Raise if predictions cannot be written there, before any work."""
+    if out == STANDARD_OUTPUT:
+        if resume:
+            raise ConfigError("--resume goes on with a file, and --out - is standard output: name a file")
+        return
+    if Path(out).suffix.lower() not in KINDS:
+        raise ConfigError(f"--out must end in .csv or .jsonl (or be -, standard output), but is {out}")
+    require_file_to_write(Path(out))
+    if Path(out).exists() and not force:
+        raise RunError(f"{out} exists already: choose another --out, or replace it with --force")
+    if _partial(Path(out)).exists() and not (force or resume):
+        raise RunError(
+            f"{_partial(Path(out))} has what an interrupted prediction wrote: go on with it (--resume), "
+            "begin anew (--force), or choose another --out"
+        )
+
+
+def _refuse_separators(classes: Sequence[str]) -> None:
+    for name in classes:
+        if SEPARATOR in name:
+            raise ConfigError(
+                f"CSV puts {SEPARATOR!r} between labels, and the class {name!r} has one in its name: write "
+                "JSON lines (--out NAME.jsonl)"
+            )
+
+
+def _whole_lines(file: Path, header: bool) -> int:
+    """How many pictures are in a file; what was half written is cut off.
+
+    A line is a record: names with a line break in them are quoted in CSV, so lines are not counted there.
+    """
+    whole, read, records, inside = 0, 0, 0, False
+    with file.open("rb+") as stream:
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            read += len(line)
+            inside ^= header and line.count(b'"') % 2 == 1
+            if not inside:
+                records += 1
+                whole = read
+        stream.truncate(whole)
+    return max(0, records - header)
+
+
+def _csv_line(row: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(row)
+    return line.getvalue()
+
+
+def _text(text: str) -> str:
+    """A name that is no text (bytes of an old encoding) with its odd bytes shown as such."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(out.name + ".partial")
+
+
+def _about(out: Path) -> Path:
+    return out.with_name(out.name + ".partial.json")

@@ -1,0 +1,16 @@
+"""Adding a term to a method."""
+
+from sparselabel.losses.base import Method, Part, Reduction, batch_sum, counted_mean
+
+
+def with_term(method: Method, name: str, term: Part, reading: Part | None = None) -> Method:
+    """The method with one more term and, if given, another reading around its own."""
+    terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
+    return Method(
+        reading or method.reading, method.element, terms | {name: term}, beside_others(method.reduction)
+    )
+
+
+def beside_others(reduction: Reduction) -> Reduction:
+    """A sum becomes a mean over the entries that count, so that the weights of terms mean the same."""
+    return counted_mean if reduction is batch_sum else reduction

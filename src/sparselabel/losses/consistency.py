@@ -1,0 +1,115 @@
+"""Consistency with what the model said of a picture before (P1 §3.4 and §3.5).
+
+P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale
+of its other losses (ours). The target carries no gradient.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.data.view_geometry import Frame
+from sparselabel.errors import ConfigError, nearest
+from sparselabel.losses.base import Needs, Part, Step, at_least_float32, batch_mean
+from sparselabel.losses.heatmaps import HeatMaps
+from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.setting_checks import not_negative
+
+Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logits, their sigmoid, target), all of one shape -> the distance of each score from its target."""
+
+
+def absolute(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
+    """|σ(logit) − target|, the paper's ℓ1."""
+    return (score - target).abs()
+
+
+def squared(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
+    """(σ(logit) − target)²: ℓ2, squared (ours)."""
+    return (score - target) ** 2
+
+
+def jensen_shannon(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
+    """Jensen–Shannon divergence, in nats, of two coins: H(m) − (H(p) + H(q))/2 with m halfway between."""
+    smallest = torch.finfo(logits.dtype).tiny  # where both are 0: a logarithm must not meet it
+    target = target.clamp(0, 1)  # weighted sums may end a rounding error beyond 1, where no coin is
+    other = torch.sigmoid(-logits)
+    present = ((score + target) / 2).clamp(min=smallest)
+    absent = ((other + 1 - target) / 2).clamp(min=smallest)
+    middle = torch.special.entr(present) + torch.special.entr(absent)
+    own = F.softplus(logits) - score * logits  # the entropy of σ(logit), finite for any logit
+    kept = torch.special.entr(target) + torch.special.entr(1 - target)
+    divergence: Tensor = middle - (own + kept) / 2
+    return divergence
+
+
+DISTANCES: dict[str, Distance] = {
+    "l1": absolute,
+    "l2": squared,
+    "jsd": jensen_shannon,
+}
+
+
+class Consistency(Part):
+    """γ times the distance between the scores and the picture's running scores (P1 eq. 6)."""
+
+    def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
+        super().__init__()
+        self.scores = scores
+        self.weight = not_negative("weight", weight)
+        self.distance = _distance(distance)
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over the batch's entries; 0 before the term joins."""
+        logits = at_least_float32(step.outputs[0].logits)
+        if not step.progress.settled:
+            return logits.new_zeros(())
+        target = self.scores(step.rows).to(logits.device, logits.dtype)
+        losses = self.distance(logits, torch.sigmoid(logits), target)
+        return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
+
+
+class SpatialConsistency(Part):
+    """γ times the distance between the cells' scores and the picture's heat maps seen through this view.
+
+    P1 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which are
+    resized to the model's cells. Cells whose centres are hidden in the view (cutout) are not asked (ours).
+    """
+
+    needs = Needs(maps=True)
+
+    def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: str = "l1") -> None:
+        super().__init__()
+        self.heat_maps = heat_maps
+        self.weight = not_negative("weight", weight)
+        self.distance = _distance(distance)
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over the cells of each picture, then over the batch; 0 before the term joins."""
+        maps = step.outputs[0].maps
+        if maps is None:
+            raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")
+        maps = at_least_float32(maps)
+        if not step.progress.settled:
+            return maps.new_zeros(())
+        scores = torch.sigmoid(maps)
+        losses = self.distance(maps, scores, self.heat_maps(step, scores))
+        means = _over_visible(losses, step.frames[0])
+        return self.weight * batch_mean(means * step.valid[:, None], step.valid)
+
+
+def _over_visible(losses: Tensor, frame: Frame) -> Tensor:
+    """(B, L) The means of losses (B, L, h, w) over the cells that are not hidden; 0 where all are."""
+    if frame.hidden is None:
+        return losses.mean(dim=(2, 3))
+    visible = ~frame.hides_cells((losses.shape[2], losses.shape[3]))[:, None].to(losses.device)
+    return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)
+
+
+def _distance(name: str) -> Distance:
+    if name not in DISTANCES:
+        raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
+    return DISTANCES[name]

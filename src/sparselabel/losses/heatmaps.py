@@ -1,0 +1,235 @@
+"""Heat maps: for every picture and class, where in the picture the model has seen the class (P1 §3.5, P1s G).
+
+    heat maps of a picture  ── cut by the view's frame ──▶ what the cells should say     (before the step)
+    heat maps of a picture  ◀── pasted by the same frame ── what the cells did say        (after the step)
+
+P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
+from sparselabel.losses.layout import Layout, Memory, rows_at_once
+from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.memory.rounding import Dither
+from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.running_scores import RunningScores, checked_momentum
+
+FULL = 255
+LARGEST_SCALE = 64
+WAYS_OUT = (
+    "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
+    "coarser maps (map_scale 1), or none (the method without +scl); several processes share the rows"
+)
+
+
+@dataclass
+class Current:
+    """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all.
+
+    ``scores`` (B, L, h, w) are those of the step's cells, if somebody has computed them already.
+    """
+
+    step: Step
+    slots: Tensor
+    maps: Tensor
+    classes: Tensor | None
+    scores: Tensor | None = None
+
+
+class HeatMaps(Part):
+    """Running averages of every picture's cell scores, at ``scale`` times the model's resolution.
+
+    They start at 1 for an annotated class and at 0 elsewhere. After the optimiser's step, the cells whose
+    centres lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
+    stalls); cells outside the crop stay as they are, byte for byte. An observed negative stays 0 (ours).
+
+    With ``top`` only the k best classes of each picture by its running scores, annotated ones first, have
+    maps, chosen when the warm-up is over; they start at 1 (annotated) and at the running score (ours; from 0
+    the first epoch would pull everything down). The other classes' maps count as 0.
+    """
+
+    needs = Needs(maps=True)
+    chosen: Tensor
+    maps: RowMemory
+    classes: RowMemory
+
+    def __init__(
+        self, momentum: float, scale: int = 2, top: int | None = None, scores: RunningScores | None = None
+    ) -> None:
+        super().__init__()
+        if not 1 <= scale <= LARGEST_SCALE:
+            raise ConfigError(
+                f"map_scale must be 1 to {LARGEST_SCALE}, beyond which maps are finer than any picture, "
+                f"not {scale}"
+            )
+        if top is not None and top < 1:
+            raise ConfigError(f"top_maps must be at least 1, not {top}")
+        if top is not None and scores is None:
+            raise ConfigError("the best classes of a picture are chosen by its running scores: give them too")
+        self.scores = scores
+        self.momentum, self.scale, self.top = checked_momentum(momentum), scale, top
+        self.size: tuple[int, int] | None = None
+        self._current: Current | None = None
+
+    def prepare(self, layout: Layout) -> None:
+        """Make room for the maps, if the model's grid is known; if not, at the first step."""
+        self.layout = layout
+        classes = layout.observed.shape[1]
+        self.depth = classes if self.top is None else self.top
+        if self.depth > classes:
+            raise ConfigError(
+                f"top_maps must be at most {classes}, the number of classes, not {self.top}: leave it out to "
+                "keep the maps of all"
+            )
+        pieces = layout.pieces() if len(layout.observed) else ()
+        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
+        if annotated > self.depth:
+            raise ConfigError(
+                f"top_maps is {self.top}, but a picture has {annotated} annotated classes, which all need a "
+                f"heat map: give top_maps of at least {annotated}"
+            )
+        self.register_buffer("chosen", torch.tensor(self.top is None))
+        if layout.grid is not None:
+            self._make_room(layout.grid)
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Choose the classes that have maps, once, when their scores can be relied on."""
+        self._current = None
+        if progress.settled and not self.chosen:
+            self.chosen.fill_(True)
+            if self.size is not None:
+                self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
+
+    def forward(self, step: Step, scores: Tensor | None = None) -> Tensor:
+        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells.
+
+        ``scores`` (B, L, h, w), what the cells say now, need not be computed again then.
+        """
+        current = self._of(step)
+        current.scores = None if scores is None else scores.detach()
+        grid = _cells(step).shape[2:]
+        seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
+        if current.classes is None:
+            return seen
+        whole = seen.new_zeros(len(seen), step.observed.shape[1], *grid)
+        return whole.scatter_(1, current.classes[:, :, None, None].expand_as(seen), seen)
+
+    def expect(self, rows: Tensor) -> None:
+        """Fetch the rows if they are in a file."""
+        if self.size is not None and self.chosen:
+            slots = self.layout.slots(rows)
+            self.maps.expect(slots)
+            if self.top is not None:
+                self.classes.expect(slots)
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """Move what the crop showed of every row's maps towards what the model said."""
+        if not self.chosen and not step.progress.settled:
+            return
+        current, self._current = self._of(step), None
+        scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
+        if self.layout.has_negatives:
+            scores = scores.masked_fill((step.observed == NEGATIVE)[:, :, None, None], 0)
+        if current.classes is not None:
+            places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
+            scores = scores.gather(1, places)
+        size = current.maps.shape[1:3]
+        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]), FULL)
+        moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
+        blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
+        # The classes of a cell share their number: each map by itself is right in the mean all the same.
+        rows = step.rows.cpu()
+        shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)
+        # numpy goes down to 8 bits in half of torch's time.
+        rounded = torch.from_numpy(blended.add_(shares).flatten(1).numpy().astype(np.uint8))
+        real, slots = rows >= 0, current.slots
+        if not real.all():
+            slots, rounded = slots[real], rounded[real]
+        self.maps.write(slots, rounded)
+
+    def memories(self) -> Mapping[str, Memory]:
+        """The maps and, where not all classes have one, the classes they are of."""
+        if self.size is None or not self.chosen:
+            return {}
+        return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """(B, L, H, W) uint8 The maps of some rows; if not all classes have one, (B, k) those that have."""
+        if self.size is None or not self.chosen:
+            return {}
+        slots = self.layout.slots(rows)
+        maps = self._grids(self.maps.read(slots)).permute(0, 3, 1, 2)
+        if self.top is None:
+            return {"heat_maps": maps}
+        whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
+        classes = self.classes.read(slots)
+        places = classes.long()[:, :, None, None].expand_as(maps)
+        return {"heat_maps": whole.scatter_(1, places, maps), "heat_map_classes": classes}
+
+    def _of(self, step: Step) -> Current:
+        """The maps of the step's rows, read once for all who ask during the step."""
+        if self._current is None or self._current.step is not step:
+            if not self.chosen:
+                raise not_begun(step.progress)
+            cells = _cells(step)
+            if self.size is None:
+                self._make_room((cells.shape[2], cells.shape[3]))
+            slots = self.layout.slots(step.rows)
+            maps = self._grids(self.maps.read(slots)).to(cells.device).to(cells.dtype)
+            classes = None if self.top is None else self.classes.read(slots).long().to(cells.device)
+            self._current = Current(step, slots, maps, classes)
+        return self._current
+
+    def _grids(self, lines: Tensor) -> Tensor:
+        return lines.view(len(lines), *(self.size or ()), self.depth)
+
+    def _make_room(self, grid: tuple[int, int]) -> None:
+        self.size = grid[0] * self.scale, grid[1] * self.scale
+        width = self.size[0] * self.size[1] * self.depth
+        self.maps = make_memory(
+            "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
+        )
+        if self.top is not None:
+            self.classes = make_memory(
+                "heat-map-classes", self.layout, self.depth, self._best_classes, dtype=torch.int32
+            )
+        self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
+
+    def _start(self, slots: Tensor) -> Tensor:
+        levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
+        if self.top is not None and self.scores is not None:
+            classes = self.classes.read(slots).long()
+            running = (self.scores.rows.read(slots).float().gather(1, classes) * FULL).round().to(torch.uint8)
+            levels = torch.maximum(levels.gather(1, classes), running)
+        cells = 1 if self.size is None else self.size[0] * self.size[1]
+        return levels[:, None, :].expand(-1, cells, -1).flatten(1)
+
+    def _best_classes(self, slots: Tensor) -> Tensor:
+        # Few numbers are kept of each row and many are looked at: not all these rows at once.
+        at_once = rows_at_once(self.layout.observed.shape[1])
+        return torch.cat([self._best_of(some) for some in torch.split(slots, at_once)])
+
+    def _best_of(self, slots: Tensor) -> Tensor:
+        observed = self.layout.observed[slots]
+        ranked = 2.0 * (observed == POSITIVE) - 2.0 * (observed == NEGATIVE)
+        if self.scores is not None:
+            ranked = ranked + self.scores.rows.read(slots)
+        # Ties go to the lower class; float64 has room for that beside any score.
+        order = torch.linspace(0, -1e-9, observed.shape[1], dtype=torch.float64)
+        return (ranked.double() + order).topk(self.depth, dim=1).indices.to(torch.int32)
+
+
+def _cells(step: Step) -> Tensor:
+    maps = step.outputs[0].maps
+    if maps is None:
+        raise ConfigError("heat maps are made of cells: give Output(maps=...), cell logits of (B, L, h, w)")
+    return at_least_float32(maps)

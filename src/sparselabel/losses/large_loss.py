@@ -1,0 +1,130 @@
+"""Large losses: an unknown label that the model refuses to learn as negative may well be positive.
+
+Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification (2022). Of the batch's unknown
+entries, those with the k largest losses are dropped (R), turned positive in this step (Ct) or for good (Cp).
+The loss of an assumed negative grows with its logit, in cross-entropy and in focal, asl and hill, so the
+largest logits are the largest losses; of those that cost nothing in asl the logit decides.
+"""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.distributed import gathered, total
+from sparselabel.losses.base import Part, Step, Targets, at_least_float32
+from sparselabel.losses.layout import Layout, Memory
+from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.target_rules import positive_targets
+
+
+def largest(values: Tensor, candidate: Tensor, count: int) -> Tensor:
+    """Where a candidate's value is at least the ``count``-th largest, over all processes; ties all count.
+
+    Every process tells its own ``count`` largest, which is all that can be among them.
+    """
+    if count == 0:
+        return torch.zeros_like(candidate)
+    own = values[candidate].topk(min(count, int(candidate.sum()))).values
+    padded = torch.full((count,), -torch.inf, dtype=values.dtype, device=values.device)
+    padded[: len(own)] = own
+    return candidate & (values >= gathered(padded).topk(count).values[-1])
+
+
+class LargeLoss(Part):
+    """Unknown is negative, but the largest losses of the batch are left out, or count as positive.
+
+    From the second epoch on. Epoch t, counted from 1, takes k = ⌈B·L·Δ·(t−1)⌉ where ``growing``, else
+    ⌈B·L·Δ⌉, with B the rows of the batch in all processes; in exact arithmetic (the program adds up rounding
+    errors) and at most all unknown entries (the program goes on with the observed positives).
+    """
+
+    def __init__(self, share: float, change: Literal["drop", "turn"], growing: bool = True) -> None:
+        super().__init__()
+        # As it was written: .004 is 4/1000, whatever its nearest binary number is.
+        self.share = Fraction(repr(float(checked_share("share", share))))
+        self.change = change
+        self.growing = growing
+
+    def forward(self, step: Step) -> Targets:
+        """Targets with the large losses dropped or turned."""
+        return self.read(step, step.observed)
+
+    def read(self, step: Step, labels: Tensor) -> Targets:
+        """Targets of the step if its labels (B, L) were these."""
+        logits = at_least_float32(step.outputs[0].logits.detach())
+        unknown = (labels == UNKNOWN) & step.valid[:, None]
+        large = largest(logits, unknown, self.count(step.valid, unknown, step.progress.epoch))
+        value = positive_targets(labels, step)
+        if self.change == "turn":
+            return Targets(value.masked_fill(large, 1), torch.ones_like(value))
+        return Targets(value, (~large).to(value.dtype))
+
+    def count(self, real: Tensor, unknown: Tensor, epoch: int) -> int:
+        """k: how many entries of the batch, over all processes, count as large in this epoch (from 0)."""
+        if epoch == 0:
+            return 0
+        rows, there = total(torch.stack((real.sum(), unknown.sum())))
+        wanted = self.share * int(rows) * unknown.shape[1] * (epoch if self.growing else 1)
+        return min(math.ceil(wanted), int(there))
+
+
+class LargeLossForGood(LargeLoss):
+    """As LargeLoss with k = ⌈B·L·Δ⌉, but what was turned positive stays so: one bit an entry is remembered.
+
+    The data's own labels are never written to. A corrected label counts as an observed positive from then on.
+    """
+
+    rows: RowMemory
+
+    def __init__(self, share: float) -> None:
+        super().__init__(share, "turn", growing=False)
+
+    def prepare(self, layout: Layout) -> None:
+        """Make room for a bit an entry; none is set."""
+        self.layout = layout
+        self.classes = layout.observed.shape[1]
+        width = -(-self.classes // 8)
+
+        def start(slots: Tensor) -> Tensor:
+            return torch.zeros(len(slots), width, dtype=torch.uint8)
+
+        self.rows = make_memory("corrected-labels", layout, width, start, dtype=torch.uint8)
+
+    def corrected(self, rows: Tensor) -> Tensor:
+        """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
+        packed = self.rows.read(self.layout.slots(rows)).numpy()
+        return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool()
+
+    def expect(self, rows: Tensor) -> None:
+        """Fetch the rows if they are in a file."""
+        self.rows.expect(self.layout.slots(rows))
+
+    def forward(self, step: Step) -> Targets:
+        """Targets with corrected labels as positives, and this step's corrections too."""
+        corrected = self.corrected(step.rows).to(step.observed.device)
+        return self.read(step, step.observed.masked_fill(corrected, POSITIVE))
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """Remember what counted as positive though nobody has said so."""
+        if step.progress.epoch == 0:
+            return
+        real = (step.rows >= 0).cpu()
+        turned = ((step.observed == UNKNOWN) & (targets.value == 1)).cpu()[real]
+        packed = torch.from_numpy(np.packbits(turned.numpy(), axis=1))
+        self.rows.write(self.layout.slots(step.rows)[real], packed)
+
+    def memories(self) -> Mapping[str, Memory]:
+        """The bits."""
+        return {"corrected": self.rows}
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """The corrected labels of some rows."""
+        return {"corrected_labels": self.corrected(rows)}

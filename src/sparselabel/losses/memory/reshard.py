@@ -1,0 +1,80 @@
+"""What a checkpoint remembers of every row, dealt out anew to another number of processes.
+
+Of P processes, number r % P has row r of the data, in its slot r // P (``data/sampler.py``). New rows are
+asked for in pieces and old files are only read, so that neither memory nor what is safe on the disk suffers.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.sampler import rows_of
+from sparselabel.losses.layout import Memory
+from sparselabel.losses.memory.row_file import RowsInFile, is_in_file
+from sparselabel.losses.memory.row_store import Initial, RowMemory
+
+State = dict[str, Tensor]
+
+
+class Share(NamedTuple):
+    """Which of the new processes this is."""
+
+    process: int
+    processes: int
+
+    def slots(self, rows: int) -> int:
+        """How many rows it has of all."""
+        return len(rows_of(rows, self.process, self.processes))
+
+
+class _Saved(NamedTuple):
+    """Rows of an old process as a checkpoint has them."""
+
+    rows: int
+    width: int
+    dtype: torch.dtype
+    read: Initial
+
+
+def restore_dealt(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
+    """Give ``memory`` its share of what is in ``states``, one for each old process, or in ``folder``."""
+    if isinstance(memory, RowMemory):
+        parts = [_saved(state, folder) for state in states]
+        rows = share.slots(sum(part.rows for part in parts))
+        memory.refuse_unlike((rows, parts[0].width), parts[0].dtype)
+        memory.fill(dealt([part.read for part in parts], share))
+    else:
+        anew = {key: _together([state[key] for state in states], share) for key in memory.by_row}
+        memory.restore(states[0] | anew)
+
+
+def dealt(parts: Sequence[Initial], share: Share) -> Initial:
+    """What the old processes know of their slots, as a function of the slots of a new one."""
+
+    def read(slots: Tensor) -> Tensor:
+        rows = share.process + share.processes * slots
+        owners = rows % len(parts)
+        found = torch.cat([part(rows[owners == n] // len(parts)) for n, part in enumerate(parts)])
+        return found.index_select(0, owners.argsort(stable=True).argsort())
+
+    return read
+
+
+def _together(parts: Sequence[Tensor], share: Share) -> Tensor:
+    slots = torch.arange(share.slots(sum(map(len, parts))))
+    return dealt([_lines(part) for part in parts], share)(slots)
+
+
+def _saved(state: State, folder: Path) -> _Saved:
+    if is_in_file(state):
+        old = RowsInFile.saved(folder, state)
+        return _Saved(old.rows, old.width, old.dtype, old.read)
+    values = state["values"]  # mapped: only what is asked for is read
+    return _Saved(len(values), values.shape[1], values.dtype, _lines(values))
+
+
+def _lines(values: Tensor) -> Initial:
+    return lambda slots: values.index_select(0, slots)

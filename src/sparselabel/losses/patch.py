@@ -1,0 +1,88 @@
+"""Patch loss: supervision of single cells by points and boxes (P2 §3.2, eq. 2).
+
+P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
+and 0, 1 and 4, with sums divided by the number of labelled cells.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.distributed import total
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Needs, Part, Step, at_least_float32
+from sparselabel.losses.cells import BOX_RULES, BoxRule, cell_labels
+from sparselabel.losses.selective import MODES, SelectiveFocal, Unknown, annotated
+from sparselabel.losses.setting_checks import not_negative
+
+LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
+
+
+class PatchLoss(Part):
+    """w_patch times the focal loss of labelled cells, divided by their number over all processes.
+
+    A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
+    cells are left out (``ignore``); or negative (``negative``), in pictures with any label; or, of a marked
+    class, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that are not
+    left out count as labelled. What cutout hides is left out unless its class is absent: nobody can tell
+    from the view that a marked thing goes on there (ours).
+    """
+
+    needs = Needs(maps=True, marks=True)
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        unknown: Unknown = "ignore",
+        element: SelectiveFocal | None = None,
+        box_rule: BoxRule = "half",
+    ) -> None:
+        super().__init__()
+        if unknown not in MODES:
+            raise ConfigError(f"unknown_cells must be {', '.join(MODES)}, not {unknown!r}")
+        if box_rule not in BOX_RULES:
+            raise ConfigError(f"box_rule must be {' or '.join(BOX_RULES)}, not {box_rule!r}")
+        self.weight = not_negative("patch_weight", weight)
+        self.unknown = unknown
+        self.element = element or SelectiveFocal()
+        self.box_rule = box_rule
+
+    def forward(self, step: Step) -> Tensor:
+        """A scalar; 0 for a batch without a labelled cell."""
+        maps = step.outputs[0].maps
+        if maps is None or step.marks is None:
+            raise ConfigError("the patch loss needs Output(maps=...) and Step(marks=...)")
+        logits = at_least_float32(maps)
+        grid = (logits.shape[2], logits.shape[3])
+        labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
+        counted = (labels != UNKNOWN) & step.valid[:, None, None, None]
+        if self.unknown == "selective":
+            counted = counted | _unlikely(logits.detach(), labels, self._unknown(step, labels))
+        elif self.unknown == "negative":
+            rows = step.valid & annotated(step.observed)
+            counted = counted | (self._unknown(step, labels) & rows[:, None, None, None])
+        losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
+        return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
+
+    def _unknown(self, step: Step, labels: Tensor) -> Tensor:
+        """(B, L, h, w) The unknown cells that the view shows, and no mark whose place it hides is on."""
+        unknown, frame = labels == UNKNOWN, step.frames[0]
+        if frame.hidden is None or step.marks is None:
+            return unknown
+        grid = (labels.shape[2], labels.shape[3])
+        hidden = frame.hides_cells(grid)[:, None].to(labels.device)
+        bare = cell_labels(step.observed, step.marks, replace(frame, hidden=None), grid, self.box_rule)
+        return unknown & ~hidden & (bare != POSITIVE)
+
+
+def _unlikely(logits: Tensor, labels: Tensor, unknown: Tensor) -> Tensor:
+    """Of the unknown cells those of classes with a positive one, but for those with the highest logits."""
+    marked = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
+    cells = logits.flatten(2)
+    unknown = unknown.flatten(2)
+    order = cells.masked_fill(~unknown, -torch.inf).argsort(dim=2, descending=True)
+    places = torch.arange(cells.shape[2], device=cells.device).expand_as(order)
+    rank = torch.empty_like(order).scatter_(2, order, places)
+    return (marked & unknown & (rank >= LIKELIEST_CELLS * cells.shape[2])).view_as(labels)

@@ -1,0 +1,230 @@
+"""PatchCluster: pseudo labels for pictures that nobody has annotated (P2 §3.3, eq. 4–5).
+
+P2 = PatchML. The prototype of a class is the mean feature of its annotated cells. A picture without any label
+is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
+distance is the cosine distance. Or, as P2's "I+PC", pictures' mean features take the place of cells.
+
+    rows with a positive ──▶ prototypes (L, D), summed over processes
+    rows without a label ──▶ nearest cell to each prototype ──▶ pseudo labels (n, L), for the whole epoch
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.distributed import gathered, total
+from sparselabel.errors import ConfigError, DataWarning
+from sparselabel.losses.base import (
+    Element,
+    Needs,
+    Part,
+    Progress,
+    Reduction,
+    Step,
+    Survey,
+    Targets,
+    at_least_float32,
+    not_begun,
+)
+from sparselabel.losses.cells import BoxRule, cell_labels
+from sparselabel.losses.layout import Layout, Memory
+from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.selective import SelectiveUnknown, annotated
+from sparselabel.losses.setting_checks import not_negative
+
+Source = Literal["cells", "pictures"]
+"""What prototypes are means of: annotated cells, or whole pictures with the class."""
+NEAR: dict[Source, float] = {"cells": 0.3, "pictures": 0.1}  # d⁺: P2 has .30 to .35 for cells
+FAR = 0.7  # d⁻ (ours)
+
+
+class PseudoLabels(Part):
+    """Positive, negative or unknown for every class of every picture without a label, anew in every epoch.
+
+    From when training has settled (after the warm-up or, without one, the first epoch). A class of which
+    nothing is annotated has no prototype and no pseudo labels.
+    """
+
+    rows: RowMemory
+
+    def __init__(
+        self, source: Source, near: float | None = None, far: float = FAR, box_rule: BoxRule = "half"
+    ) -> None:
+        super().__init__()
+        if source not in NEAR:
+            raise ConfigError(f"prototypes must be of {' or '.join(NEAR)}, not {source!r}")
+        self.source = source
+        self.near = NEAR[source] if near is None else near
+        self.far = far
+        if not 0 <= self.near < far <= 2:
+            raise ConfigError(
+                f"near (d⁺) must be below far (d⁻), both cosine distances in [0, 2], not {self.near} and "
+                f"{far}"
+            )
+        self.box_rule: BoxRule = box_rule
+        cells = source == "cells"
+        self.needs = Needs(survey=True, features=True, maps=cells, marks=cells)
+        self._asked = self._surveyed = -1
+
+    def prepare(self, layout: Layout) -> None:
+        """Find the pictures without a label, and make room for theirs."""
+        self.layout = layout
+        labelled = torch.cat([annotated(some) for some in layout.pieces()])
+        positive = [(some == POSITIVE).any(dim=1) for some in layout.pieces()]
+        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labelled]
+        self._useful = int(total(torch.tensor(len(self.without)))) > 0
+        if not self._useful:
+            warnings.warn(
+                "every training picture has an observed label: +cluster is for those without, and has "
+                "nothing to do",
+                DataWarning,
+                stacklevel=2,
+            )
+        classes = layout.observed.shape[1]
+
+        def start(slots: Tensor) -> Tensor:
+            return torch.full((len(slots), classes), UNKNOWN, dtype=torch.int8)
+
+        self.rows = make_memory("pseudo-labels", layout, classes, start, dtype=torch.int8)
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Note whether this epoch has pseudo labels."""
+        if progress.settled:
+            self._asked = progress.epoch
+
+    def survey(self, steps: Survey) -> None:
+        """Make prototypes of annotated pictures, and labels of the others by them."""
+        if self._asked == self._surveyed:
+            return
+        self._surveyed = self._asked
+        if not self._useful:  # in no process, so that all return here
+            return
+        prototypes = self.prototypes(steps)
+        for step in steps(self.without):
+            real = (step.rows >= 0).cpu()
+            slots = self.layout.slots(step.rows)[real]
+            self.rows.write(slots, self.labels_by(prototypes, self._features(step)).cpu()[real])
+
+    def prototypes(self, steps: Survey) -> Tensor:
+        """(L, D) Means of annotated features over all processes; not a number for a class without any."""
+        classes = self.layout.observed.shape[1]
+        sums: Tensor | None = None
+        counts = torch.zeros(classes, dtype=torch.float64)
+        for step in steps(self.with_positive):
+            features = self._features(step)
+            if sums is None:
+                sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
+            which, found = self._annotated_features(step, features)
+            sums.index_add_(0, which.cpu(), found.double().cpu())
+            counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
+        # A process without an annotated picture does not know the width.
+        widths = gathered(torch.tensor([0 if sums is None else sums.shape[1]]))
+        if sums is None:
+            sums = torch.zeros(classes, int(widths.max()), dtype=torch.float64)
+        return total(sums) / total(counts)[:, None]
+
+    def labels_by(self, prototypes: Tensor, features: Tensor) -> Tensor:
+        """(B, L) int8 Pseudo labels of pictures by their features (B, D, cells)."""
+        closest = nearest_cosine(prototypes.to(features), features)
+        labels = torch.full(closest.shape, UNKNOWN, dtype=torch.int8, device=closest.device)
+        labels[1 - closest <= self.near] = POSITIVE  # not a number is neither
+        labels[1 - closest > self.far] = NEGATIVE
+        return labels
+
+    def _features(self, step: Step) -> Tensor:
+        """(B, D, cells) Features, of the picture as a whole if it is about those."""
+        features = step.outputs[0].features
+        if features is None or (self.source == "cells" and features.ndim != 4):
+            raise ConfigError("prototypes of cells need Output(features=...) of cells (B, D, h, w)")
+        features = at_least_float32(features.detach())
+        if self.source == "pictures":
+            return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
+        return features.flatten(2)
+
+    def _annotated_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) classes and (n, D) features of what is annotated as positive in a step."""
+        if self.source == "pictures":
+            picture, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
+            return which, features[picture, :, 0]
+        cells = step.outputs[0].features
+        if step.marks is None or cells is None:
+            raise ConfigError("prototypes of cells need Step(marks=...)")
+        grid = (cells.shape[2], cells.shape[3])
+        labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
+        positive = (labels == POSITIVE) & step.valid[:, None, None, None]
+        picture, which, cell = positive.flatten(2).nonzero(as_tuple=True)
+        return which, features[picture, :, cell]
+
+    def forward(self, step: Step) -> Tensor:
+        """(B, L) The pseudo labels of the step's rows; UNKNOWN for pictures that have labels."""
+        if step.progress.settled and self._surveyed != step.progress.epoch:
+            raise not_begun(step.progress)
+        if not step.progress.settled:
+            return torch.full_like(step.observed, UNKNOWN)
+        kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
+        return kept.masked_fill(annotated(step.observed)[:, None], UNKNOWN)
+
+    def expect(self, rows: Tensor) -> None:
+        """Fetch the rows if they are in a file."""
+        self.rows.expect(self.layout.slots(rows))
+
+    def memories(self) -> Mapping[str, Memory]:
+        """The labels."""
+        return {"labels": self.rows}
+
+    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+        """The pseudo labels of some rows."""
+        return {"pseudo_labels": self.rows.read(self.layout.slots(rows))}
+
+
+def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
+    """(B, L) The largest cosine between a prototype (L, D) and a cell of each picture (B, D, cells).
+
+    One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
+    """
+    unit = prototypes / prototypes.norm(dim=1, keepdim=True)
+    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    cosines: Tensor = torch.matmul(unit, features) / lengths
+    return cosines.amax(dim=2)
+
+
+class AnnotatedOnly(Part):
+    """Another reading, of pictures that have a label; the others are left out (P2 eq. 5)."""
+
+    def __init__(self, reading: Part) -> None:
+        super().__init__()
+        self.reading = reading
+        if isinstance(reading, SelectiveUnknown):  # it chooses in the whole batch: only among these
+            reading.annotated_only = True
+
+    def forward(self, step: Step) -> Targets:
+        """The other's targets, with weight 0 for all entries of a picture without labels."""
+        value, weight = self.reading(step)
+        return Targets(value, weight * annotated(step.observed)[:, None])
+
+
+class PseudoLoss(Part):
+    """The loss of pseudo labels, taken for observed ones, at image level (P2 eq. 4 with w_patch 0)."""
+
+    def __init__(
+        self, labels: PseudoLabels, element: Element, reduction: Reduction, weight: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.labels = labels
+        self.element = element
+        self.reduction = reduction
+        self.weight = not_negative("pseudo_weight", weight)
+
+    def forward(self, step: Step) -> Tensor:
+        """A scalar; 0 where no picture of the batch has a pseudo label."""
+        labels = self.labels(step)
+        logits = at_least_float32(step.outputs[0].logits)
+        counted = (labels != UNKNOWN).to(logits.dtype)
+        losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels)
+        losses = losses * counted * step.valid[:, None]
+        return self.weight * self.reduction(losses, step.valid, counted)

@@ -1,0 +1,80 @@
+"""The likelihood of what was annotated: an unknown label is absent, or present and not annotated.
+
+Ours. If an annotator marks a class that is there with the chance c, a label is annotated with the chance
+c·f and unknown with 1 − c·f, where f is the model's score. c follows from how many pictures show the class.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.distributed import total
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Part
+from sparselabel.losses.expected_negatives import positives_of_classes
+from sparselabel.losses.layout import Layout
+from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
+
+
+class AnnotationLikelihood(Part):
+    """The costs of entries with score f = σ(x), for a class with count annotated of p expected pictures.
+
+    - annotated: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
+    - unknown:   −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
+    - observed to be absent: −log(1 − f)
+
+    Without a margin, w = 1 and α = 0, it is the likelihood of the annotations if they are a random choice of
+    what is there. With them scores rank, but are too high to be probabilities: thresholds and calibration see
+    to that. The margin m must not make it say yes everywhere: where all f are near 1, an unknown entry pulls
+    its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) annotated ones that come with each push up by
+    eᵐ·(1−f). So m is at most log w/u, and 0 for a class without unknown labels.
+    """
+
+    annotated_share: Tensor
+    margin: Tensor
+
+    def __init__(
+        self, expected: Expected, unknown_weight: float, entropy_weight: float, margin: float
+    ) -> None:
+        super().__init__()
+        self.expected = checked_counts(expected)
+        self.unknown_weight = not_negative("unknown_weight", unknown_weight)
+        self.entropy_weight = not_negative("entropy_weight", entropy_weight)
+        if not 0 <= margin < 1:
+            raise ConfigError(
+                f"margin of pu must be in [0, 1), not {margin}: from 1 on the best model says yes everywhere"
+            )
+        self.margin_share = margin
+
+    def prepare(self, layout: Layout) -> None:
+        """Find every class's chance to be annotated, and its margin."""
+        refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
+        annotated, negatives, unknown = (
+            total(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
+        )
+        positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
+        # A class that nobody annotated has no positives to learn from: its unknown labels are negative.
+        share = torch.where(annotated > 0, annotated / positives.clamp(min=1), 1.0)
+        # Half a picture more, so that a class that was always annotated has a finite margin.
+        present = (positives - annotated + 0.5) / (unknown + 1.0)
+        self.register_buffer("annotated_share", share.float(), persistent=False)
+        surprise = present.clamp(max=1).log().neg()
+        most = surprise + math.log(self.unknown_weight) if self.unknown_weight else torch.zeros_like(surprise)
+        margin = torch.minimum(self.margin_share * surprise, most).clamp(min=0)
+        margin = torch.where(unknown > 0, margin, 0.0)
+        self.register_buffer("margin", margin.float(), persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+        """(B, L) losses."""
+        share, margin = self.annotated_share.to(logits), self.margin.to(logits)
+        absent = F.softplus(logits)  # −log(1 − f)
+        # −log(1 − c·f) from logits: 1 − c·f = (1 + (1−c)·eˣ) / (1 + eˣ), exact also for c = 1.
+        missed = absent - F.softplus(logits + torch.log1p(-share))
+        entropy = absent - logits * torch.sigmoid(logits)
+        unknown = self.unknown_weight * missed - self.entropy_weight * entropy
+        losses = torch.where(observed == POSITIVE, F.softplus(margin - logits), unknown)
+        return torch.where(observed == NEGATIVE, absent, losses)

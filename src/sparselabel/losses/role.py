@@ -1,0 +1,264 @@
+"""ROLE's label estimates: a belief about every label of every training picture, learnt beside the classifier.
+
+Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
+ỹ = σ(φ) with one logit φ per picture and class, moved by an Adam of their own, in which old momentum moves a
+picture's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
+looked at; then the steps it has missed are replayed, each with the learning rate it had. So the cost of a
+step does not depend on the number of pictures.
+
+    m, v after j steps without gradient:  m·β₁ʲ, v·β₂ʲ
+    their motion of φ:                    −m · Σⱼ rⱼ / (√v + eⱼ),  at step t = last touch + j
+    with                                  rⱼ = ηₜ·√(1−β₂ᵗ)/(1−β₁ᵗ) · (β₁/√β₂)ʲ,  eⱼ = ε·√(1−β₂ᵗ) · β₂^(−j/2)
+
+The terms fall by a tenth each, so only those are replayed that rounding does not swallow.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.distributed import total
+from sparselabel.errors import RunError
+from sparselabel.losses.base import Part, Step, Targets
+from sparselabel.losses.layout import Layout, Memory
+from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.setting_checks import not_negative
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
+REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
+LONGEST = max(REPLAYED.values())
+BETAS = torch.tensor([BETA_1, BETA_2], dtype=torch.float64)
+RATIOS = torch.tensor([[[BETA_1]], [[1.0]]], dtype=torch.float64) / math.sqrt(BETA_2)
+FACTORS = RATIOS ** torch.arange(1, LONGEST + 1)  # (2, 1, j) of r and e, j steps after a touch
+CLIP = 1e-5
+BLOCK = 1024  # rows that share one random generator
+CHUNK_NUMBERS = 2**21  # what a replay over all rows holds at once
+
+
+def logit(probability: float) -> float:
+    """The inverse of the sigmoid function."""
+    return math.log(probability / (1 - probability))
+
+
+def initial_logits(observed: Tensor, uniform: Tensor) -> Tensor:
+    """φ before training (P3 §6.1): .995 for a positive, .005 for a negative, else ``uniform`` in .4 to .6."""
+    logits = logit(0.6) * (2 * uniform - 1)
+    logits = torch.where(observed == POSITIVE, logit(0.995), logits)
+    return torch.where(observed == NEGATIVE, logit(0.005), logits)
+
+
+def carried_logits(probabilities: Tensor) -> Tensor:
+    """φ at the start of a new phase: the beliefs of the one before, kept away from 0 and 1."""
+    return probabilities.clamp(CLIP, 1 - CLIP).logit()
+
+
+def uniform_draws(seed: int, rows: Tensor, classes: int) -> Tensor:
+    """(n, classes) Numbers in 0..1 for sorted ``rows``: a row's depend on nothing but it and the seed."""
+    numbers = rows.numpy()
+    drawn = np.empty((len(numbers), classes), dtype=np.float32)
+    for block in np.unique(numbers // BLOCK):
+        here = slice(*np.searchsorted(numbers, (block * BLOCK, (block + 1) * BLOCK)))
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, block], dtype=np.uint64)))
+        drawn[here] = generator.random((BLOCK, classes), dtype=np.float32)[numbers[here] - block * BLOCK]
+    return torch.from_numpy(drawn)
+
+
+def estimates_gradient(
+    logits: Tensor, scores: Tensor, observed: Tensor, *, size: float, surplus: float, positive_weight: float
+) -> Tensor:
+    """(b, L) The gradient for φ of its side of ROLE: ½[(ỹ−f) + w₊·[z=1]·(ỹ−1)]/(B·L) + ½·dR_k/dφ.
+
+    ``size`` is B, the rows of the batch in all processes, and ``surplus`` is λ·(k̂−k).
+    """
+    classes = logits.shape[1]
+    beliefs, doubts = logits.sigmoid(), (-logits).sigmoid()
+    pull = beliefs - scores - positive_weight * (observed == POSITIVE).to(logits.dtype) * doubts
+    return (pull / 2 + surplus / classes * (beliefs * doubts)) / (size * classes)
+
+
+class Clock(Memory):
+    """How far the estimates' Adam is, what each of its steps was like, and when each row was last moved.
+
+    ``touched`` (n,) is the step of a row's last touch, 0 for never. Column t of the table is what
+    step t does to a row without gradient: η·√(1−β₂ᵗ)/(1−β₁ᵗ), ε·√(1−β₂ᵗ). Steps to come do nothing: 0, 1.
+    """
+
+    by_row = ("touched",)
+
+    def __init__(self, rows: int) -> None:
+        self.touched = torch.zeros(rows, dtype=torch.int64)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new phase: no steps, no touched rows."""
+        self.touched.zero_()
+        self.step = 0
+        self._table = _steps_to_come(2 * LONGEST)
+
+    def tick(self, rate: float) -> tuple[float, float]:
+        """Count a step of this learning rate; returns 1−β₁ᵗ and √(1−β₂ᵗ)."""
+        self.step += 1
+        if self.step + LONGEST + 1 >= self._table.shape[1]:
+            self._table = torch.cat([self._table, _steps_to_come(self._table.shape[1])], dim=1)
+        first, second = 1 - BETA_1**self.step, math.sqrt(1 - BETA_2**self.step)
+        self._table[0, self.step] = rate * second / first
+        self._table[1, self.step] = EPSILON * second
+        return first, second
+
+    def after(self, touched: Tensor, steps: int) -> Tensor:
+        """(2, b, steps) r and e of the steps that follow ``touched`` (b,); r is 0 for steps to come."""
+        return self._table.unfold(1, steps, 1)[:, touched + 1].mul_(FACTORS[..., :steps])
+
+    def state(self) -> dict[str, Tensor]:
+        """The touches and the table."""
+        return {"touched": self.touched, "table": self._table[:, : self.step + 1].clone()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Come back to ``state``."""
+        if state["touched"].shape != self.touched.shape:
+            held = f"{len(state['touched']):,} rows, and this process has {len(self.touched):,}"
+            raise RunError(f"the checkpoint has estimates of {held}: resume with the same data")
+        self.touched.copy_(state["touched"])
+        self.step = state["table"].shape[1] - 1
+        self._table = torch.cat([state["table"], _steps_to_come(self.step + 2 * LONGEST)], dim=1)
+
+
+class Current(NamedTuple):
+    """The estimates of a step's rows, up to date; b of its B rows are not padding."""
+
+    step: Step
+    kept: Tensor | slice  # their places in the batch
+    slots: Tensor  # (b,) places in the memory
+    lines: Tensor  # (b, 3, L) φ, m and v
+    logits: Tensor  # (B, L) φ on the model's device, 0 for padding
+    beliefs: Tensor  # (B, L) ỹ there
+    size: Tensor  # rows in the batch, over all processes
+    positives: Tensor  # their mean Σỹ, the paper's k̂
+
+
+class LabelEstimates(Part):
+    """The memory that ``RoleReading`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
+
+    ``expected`` is the number of positives per picture, the paper's k, and ``weight`` its λ. The observed
+    positives' term has ``positive_weight``: 1 as in the authors' program, L as in the paper's equation. φ's
+    learning rate is ``rate_factor`` times the classifier's.
+    """
+
+    dtype = torch.float32
+
+    def __init__(
+        self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
+    ) -> None:
+        super().__init__()
+        self.expected, self.rate_factor = expected, rate_factor
+        self.weight = not_negative("weight", weight)
+        self.positive_weight = not_negative("positive_weight", positive_weight)
+        self._current: Current | None = None
+
+    def prepare(self, layout: Layout) -> None:
+        """Make room for the estimates; they are drawn when first read."""
+        self.layout = layout
+        self.classes = layout.observed.shape[1]
+        self._rows_at_once = max(1, CHUNK_NUMBERS // (LONGEST * self.classes))
+        count = len(layout.rows)
+        self.clock = Clock(count)
+
+        def initial(slots: Tensor) -> Tensor:
+            uniform = uniform_draws(layout.seed, layout.rows[slots], self.classes)
+            logits = initial_logits(layout.observed[slots], uniform.to(self.dtype))
+            return F.pad(logits, (0, 2 * self.classes))
+
+        width = 3 * self.classes
+        self.lines = make_memory("label-estimates", layout, width, initial, dtype=self.dtype)
+
+    def memories(self) -> dict[str, Memory]:
+        """φ and its moments, and their clock."""
+        return {"lines": self.lines, "clock": self.clock}
+
+    @torch.no_grad()
+    def look_up(self, rows: Tensor) -> Tensor:
+        """(B, L) The logits φ of ``rows``, up to date; rows of -1 get 0."""
+        return self._find(rows)[-1]
+
+    @torch.no_grad()
+    def current(self, step: Step) -> Current:
+        """The estimates of the step's rows, looked up once for all who ask during the step."""
+        if self._current is None or self._current.step is not step:
+            kept, slots, lines, logits = self._find(step.rows)
+            logits = logits.to(step.outputs[0].logits.device)
+            beliefs = logits.sigmoid()
+            sums = torch.stack((beliefs.new_tensor(len(slots)), beliefs[kept].sum()))
+            size, positives = total(sums).unbind()
+            self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
+        return self._current
+
+    def observe(self, step: Step, targets: Targets) -> None:
+        """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
+        current, self._current = self.current(step), None
+        rate = self.rate_factor * step.progress.learning_rate
+        first, second = self.clock.tick(rate)
+        kept, lines = current.kept, current.lines
+        logits, mean, square = lines.unbind(1)
+        gradient = estimates_gradient(
+            logits,
+            step.outputs[0].logits.detach().to("cpu", self.dtype)[kept].sigmoid(),
+            step.observed.cpu()[kept],
+            size=float(current.size),
+            surplus=self.weight * (float(current.positives) - self.expected),
+            positive_weight=self.positive_weight,
+        )
+        mean.lerp_(gradient, 1 - BETA_1)
+        square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+        logits.addcdiv_(mean, square.sqrt().div_(second).add_(EPSILON), value=-rate / first)
+        self.lines.write(current.slots, lines.flatten(1))
+        self.clock.touched[current.slots] = self.clock.step
+
+    @torch.no_grad()
+    def begin_phase(self) -> None:
+        """The beliefs go on, the Adam is new."""
+        self._current = None
+        for slots in self.lines.chunks(self._rows_at_once):
+            logits = carried_logits(self._up_to_date(slots)[:, 0].sigmoid())
+            self.lines.write(slots, F.pad(logits, (0, 2 * self.classes)))
+        self.clock.restart()
+
+    @torch.no_grad()
+    def estimates(self) -> Tensor:
+        """(n, L) The beliefs ỹ about the labels of the layout's rows; asking changes nothing."""
+        beliefs = torch.empty(len(self.layout.rows), self.classes, dtype=self.dtype)
+        for slots in self.lines.chunks(self._rows_at_once):
+            beliefs[slots] = self._up_to_date(slots)[:, 0].sigmoid()
+        return beliefs
+
+    def _find(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
+        rows = rows.cpu()
+        kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
+        slots = self.layout.slots(rows[kept])
+        lines = self._up_to_date(slots)
+        logits = torch.zeros(len(rows), self.classes, dtype=self.dtype)
+        logits[kept] = lines[:, 0]
+        return kept, slots, lines, logits
+
+    def _up_to_date(self, slots: Tensor) -> Tensor:
+        """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""
+        lines = self.lines.read(slots).view(len(slots), 3, self.classes)
+        touched = self.clock.touched[slots]
+        if not touched.any():  # no momentum yet
+            return lines
+        logits, mean, square = lines.unbind(1)
+        steps = min(self.clock.step, REPLAYED[self.dtype])
+        pulls, floors = self.clock.after(touched, steps).to(self.dtype)
+        inverse = (square.sqrt()[:, None, :] + floors[:, :, None]).reciprocal_()
+        logits.addcmul_(mean, torch.bmm(pulls[:, None, :], inverse)[:, 0], value=-1)
+        decays = BETAS ** (self.clock.step - touched)[:, None]
+        lines[:, 1:].mul_(decays.to(self.dtype)[:, :, None])
+        return lines
+
+
+def _steps_to_come(steps: int) -> Tensor:
+    return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, steps)

@@ -1,0 +1,131 @@
+"""Class-aware selective loss: which unknown labels are taken for negative, and how much each kind counts.
+
+CSL = Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss
+(2022); P2 = PatchML, which trains with it (its eq. 1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparselabel.data.labels import NEGATIVE, UNKNOWN
+from sparselabel.distributed import total
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.large_loss import largest
+from sparselabel.losses.layout import Layout
+from sparselabel.losses.setting_checks import checked_share, not_negative
+from sparselabel.losses.target_rules import no_negatives, positive_targets
+
+Unknown = Literal["negative", "ignore", "selective"]
+"""What an unknown label is: negative, left out, or negative unless it is likely positive."""
+MODES: tuple[Unknown, ...] = ("negative", "ignore", "selective")
+
+
+@dataclass(frozen=True)
+class SelectiveFocal:
+    """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; P2 eq. 1 and 2).
+
+    No gradient flows through the powers, as in the authors' program; its clamp of scores at 1e-8 and its
+    ``clip`` of those of negatives (0 by default) are not ours.
+    """
+
+    positive_focus: float = 0.0
+    negative_focus: float = 1.0
+    unknown_focus: float = 4.0
+    positive_weight: float = 1.0
+    negative_weight: float = 1.0
+    unknown_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            not_negative(name, value)
+
+    def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+        """(B, L, ...) losses; ``observed`` says which labels are unknown."""
+        unknown = observed == UNKNOWN
+        # Of two plain numbers, where would make a tensor in float32, whatever the logits are.
+        focus = torch.where(unknown, logits.new_full((), self.unknown_focus), self.negative_focus)
+        weight = torch.where(unknown, logits.new_full((), self.unknown_weight), self.negative_weight)
+        negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
+        positive = torch.exp(self.positive_focus * F.logsigmoid(-logits.detach())) * F.softplus(-logits)
+        return target * self.positive_weight * positive + (1 - target) * weight * negative
+
+
+class SelectiveUnknown(Part):
+    """Unknown is negative, or left out, or (``selective``) left out where it is likely positive.
+
+    Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
+    processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
+    As in the authors' program, the first count entries of such classes too. With ``annotated_only`` pictures
+    without any label are left out (D^u of P2 eq. 5), and do not count in B.
+    """
+
+    def __init__(
+        self,
+        unknown: Unknown = "selective",
+        likeliest: int = 5,
+        prior: Sequence[float] | None = None,
+        prior_threshold: float = 0.5,
+        annotated_only: bool = False,
+    ) -> None:
+        super().__init__()
+        if unknown not in MODES:
+            raise ConfigError(f"unknown must be {', '.join(MODES)}, not {unknown!r}")
+        if isinstance(prior, str):
+            raise ConfigError(
+                f"prior must be a number for each class, not {prior!r}: a file, or auto, is for "
+                "`sparselabel train`, which reads or makes it before"
+            )
+        if likeliest < 0:
+            raise ConfigError(
+                f"likeliest is a number of unknown labels a picture, 0 or more, not {likeliest}: 0 leaves "
+                "none of them out"
+            )
+        self.unknown = unknown
+        self.needs = Needs(negatives=unknown == "ignore")
+        self.annotated_only = annotated_only
+        self.likeliest = likeliest
+        self.prior = None if prior is None else tuple(checked_share("prior", value) for value in prior)
+        self.prior_threshold = checked_share("prior_threshold", prior_threshold)
+
+    def prepare(self, layout: Layout) -> None:
+        """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
+        classes = layout.observed.shape[1]
+        if self.needs.negatives and total(layout.counts(NEGATIVE)).sum() == 0:
+            raise no_negatives("ignore mode")
+        if self.prior is not None and len(self.prior) != classes:
+            raise ConfigError(
+                f"prior must have a number for each of {classes} classes, not {len(self.prior)}"
+            )
+
+    def forward(self, step: Step) -> Targets:
+        """Targets, with weight 0 for unknown entries that are left out."""
+        value = positive_targets(step.observed, step)
+        unknown = step.observed == UNKNOWN
+        if self.unknown == "ignore":
+            return Targets(value, (~unknown).to(value.dtype))
+        rows = step.valid & annotated(step.observed) if self.annotated_only else step.valid
+        left_out = ~rows[:, None] & unknown
+        if self.unknown == "selective":
+            left_out = left_out | self._likely(step, unknown & rows[:, None], rows)
+        return Targets(value, (~left_out).to(value.dtype))
+
+    def _likely(self, step: Step, candidates: Tensor, rows: Tensor) -> Tensor:
+        """(B, L) bool The candidates that may well be positive."""
+        logits = at_least_float32(step.outputs[0].logits.detach())
+        count, there = total(torch.stack((rows.sum(), candidates.sum())))
+        likely = largest(logits, candidates, min(self.likeliest * int(count), int(there)))
+        if self.prior is not None:
+            frequent = torch.tensor(self.prior, device=logits.device) > self.prior_threshold
+            likely = likely | (candidates & frequent)
+        return likely
+
+
+def annotated(observed: Tensor) -> Tensor:
+    """(B,) bool Which pictures have a label at all; the others are D^u of P2 §3.2."""
+    return (observed != UNKNOWN).any(dim=1)

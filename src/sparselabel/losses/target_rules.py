@@ -1,0 +1,204 @@
+"""Readings of the unknown label: which target and weight every entry gets (P3 §4–5, P1 §3.3).
+
+P3 = Cole et al., Multi-Label Learning from Single Positive Labels; P1 = Verelst et al., Spatial Consistency
+Loss for Training Multi-Label Classifiers from Single-Label Annotations. In all of them an observed positive
+has target 1 and an observed negative target 0, both at full weight; they differ in what they do with UNKNOWN.
+"""
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.distributed import total
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.expected_negatives import ExpectedLabels
+from sparselabel.losses.layout import Layout
+from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.setting_checks import checked_share, not_negative
+
+
+def no_negatives(method: str) -> ConfigError:
+    """The refusal of labels that are all positive by a method that leaves unknown ones out."""
+    return ConfigError(
+        f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none: "
+        "use an, wan or role, or observe some (`prepare ... --sparsify per-picture --positives 1 "
+        "--negatives 1`)"
+    )
+
+
+class Truth(Part):
+    """Oracle: every label is known (P3 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
+
+    needs = Needs(truth=True)
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.smoothing = checked_share("smoothing", smoothing)
+
+    def forward(self, step: Step) -> Targets:
+        """Targets from the full labels."""
+        value = positive_targets(_truth(step), step)
+        return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
+
+
+class TrueNegatives(Part):
+    """Oracle: observed positives and all true negatives; the other positives are left out (P3 eq. 7)."""
+
+    needs = Needs(truth=True)
+
+    def forward(self, step: Step) -> Targets:
+        """Targets from observed positives and true negatives."""
+        value = positive_targets(step.observed, step)
+        return Targets(value, torch.clamp(value + (_truth(step) == NEGATIVE), max=1))
+
+
+class Ignored(Part):
+    """Unknown labels are left out (P3 eq. 6): needs observed negatives, or everything becomes positive."""
+
+    needs = Needs(negatives=True)
+
+    def prepare(self, layout: Layout) -> None:
+        """Refuse labels without a single negative."""
+        if total(layout.counts(NEGATIVE)).sum() == 0:
+            raise no_negatives("iu")
+
+    def forward(self, step: Step) -> Targets:
+        """Targets for observed entries only."""
+        value = positive_targets(step.observed, step)
+        return Targets(value, (step.observed != UNKNOWN).to(value.dtype))
+
+
+class AssumedNegative(Part):
+    """Unknown is negative (P3 eq. 8); ``smoothing`` ε smooths assumed and positive targets (P3 eq. 9)."""
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.smoothing = checked_share("smoothing", smoothing)
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1−ε/2 where positive, ε/2 where unknown, 0 where observed negative."""
+        value = positive_targets(step.observed, step)
+        if self.smoothing:
+            smooth = value * (1 - self.smoothing) + self.smoothing / 2
+            value = torch.where(step.observed == NEGATIVE, 0.0, smooth)
+        return Targets(value, torch.ones_like(value))
+
+
+class WeakNegative(Part):
+    """Unknown is negative at a small weight γ, 1/(L−1) by default (P3 §5.1).
+
+    ``sampled``: instead one random unknown label of every picture is a negative in this step, at full weight;
+    in expectation this is γ = 1/(number of unknown labels).
+    """
+
+    def __init__(self, weight: float | None = None, sampled: bool = False) -> None:
+        super().__init__()
+        if weight is not None and sampled:
+            raise ConfigError("wan takes either negative_weight or sampled_negatives, not both")
+        self.weight = None if weight is None else checked_share("negative_weight", weight)
+        self.sampled = sampled
+
+    def forward(self, step: Step) -> Targets:
+        """Full weight where observed, γ (or the draw) where unknown."""
+        value = positive_targets(step.observed, step)
+        unknown = step.observed == UNKNOWN
+        if self.sampled:
+            draw = torch.rand_like(value).masked_fill(~unknown, -1)
+            chosen = torch.zeros_like(value).scatter_(1, draw.argmax(dim=1, keepdim=True), 1)
+            return Targets(value, torch.where(unknown, chosen, 1.0))
+        classes = value.shape[1]
+        weight = self.weight if self.weight is not None else 1 / max(classes - 1, 1)
+        return Targets(value, torch.where(unknown, weight, torch.ones_like(value)))
+
+
+class PositivesOnly(Part):
+    """Unknown labels are left out, whatever else is known: the first half of EPR (P3 §5.3)."""
+
+    def __init__(self, positive_weight: float = 1.0) -> None:
+        super().__init__()
+        self.positive_weight = not_negative("positive_weight", positive_weight)
+
+    def forward(self, step: Step) -> Targets:
+        """Weight ``positive_weight`` where positive, 1 where observed negative, else 0."""
+        value = positive_targets(step.observed, step)
+        return Targets(value, value * self.positive_weight + (step.observed == NEGATIVE))
+
+
+class ConfidentPositive(Part):
+    """Unknown is negative, unless the picture's running score is above a threshold: then positive.
+
+    P1s table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
+    """
+
+    def __init__(self, scores: RunningScores, threshold: float = 0.6) -> None:
+        super().__init__()
+        self.scores = scores
+        self.threshold = checked_share("threshold", threshold)
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or confidently so."""
+        value = positive_targets(step.observed, step)
+        scores = self.scores(step.rows).to(value.device)
+        confident = (step.observed == UNKNOWN) & (scores > self.threshold)
+        value = value.masked_fill(confident, 1)
+        return Targets(value, torch.ones_like(value))
+
+
+class ConfidentNow(Part):
+    """Unknown is negative, unless the model's score in this very step is above a threshold: then positive.
+
+    From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
+    """
+
+    def __init__(self, threshold: float = 0.6, first: int = 1) -> None:
+        super().__init__()
+        self.threshold = checked_share("threshold", threshold)
+        self.first = first
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or confidently so."""
+        value = positive_targets(step.observed, step)
+        if step.progress.epoch >= self.first:
+            scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach()))
+            value = value.masked_fill((step.observed == UNKNOWN) & (scores > self.threshold), 1)
+        return Targets(value, torch.ones_like(value))
+
+
+class ExpectedNegative(Part):
+    """Unknown is negative, but expected positives are left out (P1 eq. 5)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Weight 0 where a positive is expected, else 1."""
+        value = positive_targets(step.observed, step)
+        return Targets(value, (~self.expected(step)).to(value.dtype))
+
+
+class ExpectedPositive(Part):
+    """Unknown is negative, but expected positives are positive (P1 §4.2, L_EP)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or expected to be."""
+        value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
+        return Targets(value, torch.ones_like(value))
+
+
+def positive_targets(labels: Tensor, step: Step) -> Tensor:
+    """(B, L) 1 where a label is positive, else 0, in the precision of the losses."""
+    logits = step.outputs[0].logits
+    precision = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    return (labels == POSITIVE).to(precision)
+
+
+def _truth(step: Step) -> Tensor:
+    if step.truth is None:
+        raise ConfigError("an oracle (bce, bce-ls, iun) needs the full labels: give Step(truth=...)")
+    return step.truth

@@ -1,0 +1,133 @@
+"""Whether one model is better than another, or the pictures just happened so: a paired bootstrap.
+
+The pictures of a split are drawn anew with replacement, as many as there are, again and again; each time both
+models are measured on the same draw. How the difference of their mAP varies says how far the difference that
+was found can be relied on. It says nothing of how another training seed would have done. Of a method that was
+trained with several seeds the mean over its models is compared, on every draw.
+
+A draw is a number of copies of every picture, so nothing is ranked again: a class is sorted once, and its
+average precision (rule ``sklearn``) follows from sums of copies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.labels import POSITIVE
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.metrics.ranking import Scores, Values, refuse_unknown, scores_and_labels
+
+BLOCK = 250  # draws at a time: more take more memory and no less time
+Copies = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mAP of two models on the same pictures, 0..1, and how their difference varies.
+
+    ``low`` and ``high`` are the 2.5 and 97.5 percentiles of the difference (the second model's mAP minus the
+    first one's) over the draws; ``same_sign`` is the share of draws with the sign of ``difference``
+    (None where that is 0).
+    """
+
+    first: float
+    second: float
+    low: float
+    high: float
+    same_sign: float | None
+    samples: int
+
+    @property
+    def difference(self) -> float:
+        """The second mAP minus the first."""
+        return self.second - self.first
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The mAP of a model on the pictures as they are, and (S,) on every draw of them."""
+
+    whole: float
+    draws: Values
+
+
+def paired_bootstrap(
+    first: npt.ArrayLike, second: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0
+) -> Difference:
+    """Compare two models' scores (N, L) of the same pictures; labels (N, L) without unknown ones.
+
+    A class that has no positive, in the split or in a draw, counts as 0 for both.
+    """
+    one, other = (drawn(scores, labels, samples, seed) for scores in (first, second))
+    return difference([one], [other])
+
+
+def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
+    """Measure a model on draws of the pictures, the same for all models with so many and this seed."""
+    if samples < 1:
+        raise ConfigError(f"samples must be at least 1, not {samples}")
+    score_array, label_array = scores_and_labels(scores, labels)
+    refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
+    positive = label_array == POSITIVE
+    if not positive.any():
+        raise DataError("there is no positive label, so there is no mAP to compare")
+    count, classes = positive.shape
+    model = [Ranked(score_array[:, index], positive[:, index]) for index in range(classes)]
+    whole = float(_mean(model, np.ones((count, 1), dtype=np.int32))[0])
+    random = np.random.default_rng(seed)
+    values = np.empty(samples)
+    for start in range(0, samples, BLOCK):
+        values[start : start + BLOCK] = _mean(model, _draws(random, count, min(BLOCK, samples - start)))
+    return Drawn(whole, values)
+
+
+def difference(first: Sequence[Drawn], second: Sequence[Drawn]) -> Difference:
+    """How the mean mAP of some models differs from that of others, measured on the same draws."""
+    whole = [float(np.mean([model.whole for model in models])) for models in (first, second)]
+    one, other = (np.mean([model.draws for model in models], axis=0) for models in (first, second))
+    differences = other - one
+    low, high = np.percentile(differences, [2.5, 97.5]).tolist()
+    sign = np.sign(whole[1] - whole[0])
+    same = float((np.sign(differences) == sign).mean()) if sign else None
+    return Difference(whole[0], whole[1], low, high, same, len(differences))
+
+
+class Ranked:
+    """A class's pictures by falling score, cut after each tie that has a positive."""
+
+    def __init__(self, scores: Scores, positive: npt.NDArray[np.bool_]) -> None:
+        self.order = np.argsort(-scores, kind="stable")
+        by_rank, hit = scores[self.order], positive[self.order]
+        hits = np.flatnonzero(hit)
+        self.positives = self.order[hits]
+        # Every tie with a positive is one threshold; a stretch is what lies between two of them.
+        ends = np.searchsorted(-by_rank, np.unique(-by_rank[hits]), side="right")
+        self.order = self.order[: ends[-1]] if len(ends) else self.order[:0]
+        self.stretches = np.concatenate([[0], ends[:-1]]).astype(np.intp)
+        self.hit_stretches = np.searchsorted(hits, self.stretches).astype(np.intp)
+
+    def average_precision(self, copies: Copies) -> Values:
+        """(S,) The average precision in every draw; ``copies`` is (N, S); 0 where no positive was drawn."""
+        if not len(self.positives):
+            return np.zeros(copies.shape[1])
+        new_hits = np.add.reduceat(copies[self.positives], self.hit_stretches, axis=0)
+        pictures = np.cumsum(np.add.reduceat(copies[self.order], self.stretches, axis=0), axis=0)
+        hits = np.cumsum(new_hits, axis=0)
+        # Where no picture was drawn yet, no positive was either: 0/1 there.
+        total = (new_hits * (hits / np.maximum(pictures, 1))).sum(axis=0)
+        return np.asarray(total / np.maximum(hits[-1], 1))
+
+
+def _mean(model: list[Ranked], copies: Copies) -> Values:
+    """(S,) The mAP in every draw."""
+    return np.asarray(sum(ranked.average_precision(copies) for ranked in model) / len(model))
+
+
+def _draws(random: np.random.Generator, count: int, samples: int) -> Copies:
+    """(count, samples) How often each picture is in each draw."""
+    drawn = random.integers(count, size=(samples, count))
+    drawn += np.arange(samples)[:, None] * count
+    copies = np.bincount(drawn.ravel(), minlength=samples * count).reshape(samples, count)
+    return np.ascontiguousarray(copies.T, dtype=np.int32)

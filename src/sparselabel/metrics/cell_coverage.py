@@ -1,0 +1,167 @@
+"""Which share of every cell of a view things cover, from their boxes or from the runs of their masks.
+
+Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through;
+boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs: what begins at a
+corner fills everything to its right and below. So a corner in a cell adds to that cell the part beyond it, to
+the cells to the right and below their share, and 1 to all beyond both: four histograms of corners and their
+running sums are the covered shares, exactly, also where cells do not end where pixels do.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.masks import Masks, Runs, runs_of, union
+from sparselabel.data.spatial_labels import spans
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+TEXT = 1 << 17  # bytes of masks' texts looked at together: some tens of megabytes
+
+
+@dataclass(frozen=True, eq=False)
+class Rectangles:
+    """R rectangles that do not overlap, (R,) each: whose they are, and their sides in cells of the view."""
+
+    owners: Indices
+    left: Numbers
+    right: Numbers
+    top: Numbers
+    bottom: Numbers
+
+
+def covered_by_masks(
+    masks: Masks, groups: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]
+) -> Floats:
+    """(P, h, w) The share of every cell that any mask of a group covers, in 0..1.
+
+    ``groups`` (M,) is the group of each mask, 0 to P − 1 and never falling; masks of a group are of one
+    picture. ``frames`` (P, 5) is the view of each group's picture: left, top, width, height, flip.
+    """
+    covered = np.zeros((len(frames), *grid))
+    sizes = np.ones((len(frames), 2), np.int64)
+    sizes[groups[masks.there]] = masks.sizes[masks.there]
+    begins = np.flatnonzero(np.diff(groups, prepend=-1))
+    firsts = begins[np.diff(masks.offsets[begins] // TEXT, prepend=-1) > 0]
+    for first, last in pairwise([*firsts.tolist(), len(groups)]):
+        part = Masks(masks.texts, masks.offsets[first : last + 1], masks.sizes[first:last])
+        some = slice(groups[first], groups[last - 1] + 1)
+        runs = union(runs_of(part), groups[first:last] - groups[first])
+        covered[some] = _covered(runs, sizes[some], frames[some], grid)
+    flipped = frames[:, 4] != 0
+    covered[flipped] = covered[flipped, :, ::-1]
+    return np.clip(covered, 0, 1).astype(np.float32)
+
+
+def covered_by_boxes(
+    centres: Floats,
+    sizes: Floats,
+    groups: Indices,
+    frames: npt.NDArray[np.floating],
+    grid: tuple[int, int],
+) -> Floats:
+    """(P, h, w) The share of every cell that any box of a group covers.
+
+    Boxes are centres and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
+    """
+    centres, half, cells = centres.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
+    low, high = (_to_view(place, frames[groups]) * cells for place in (centres - half, centres + half))
+    shown = (high > low).all(axis=1)
+    boxes = Rectangles(groups[shown], low[shown, 0], high[shown, 0], low[shown, 1], high[shown, 1])
+    covered = np.clip(_shares(_apart(boxes), len(frames), grid), 0, 1).astype(np.float32)
+    flipped = frames[:, 4] != 0
+    covered[flipped] = covered[flipped, :, ::-1]
+    return covered
+
+
+def _to_view(places: npt.NDArray[np.floating], frames: npt.NDArray[np.floating]) -> Numbers:
+    """Where places (M, 2) are in the views, not mirrored; what lies outside is moved to the rim."""
+    return np.asarray(np.clip((places - frames[:, :2]) / frames[:, 2:4], 0, 1))
+
+
+def _apart(boxes: Rectangles) -> Rectangles:
+    """The union of each owner's boxes as rectangles that do not overlap.
+
+    The sides of an owner's boxes cut the view into columns. In a column, going down, a box begins or ends
+    here and there; the union is where more have begun than ended.
+    """
+    owners, sides = np.tile(boxes.owners, 2), np.concatenate([boxes.left, boxes.right])
+    order = np.lexsort((sides, owners))
+    owners, sides = owners[order], sides[order]
+    first, last = np.split(np.argsort(order), 2)
+    number, column = np.repeat(np.arange(len(first)), last - first), spans(first, last - first)
+    columns, steps = np.tile(column, 2), np.repeat([1, -1], len(column))
+    heights = np.concatenate([boxes.top[number], boxes.bottom[number]])
+    order = np.lexsort((-steps, heights, columns))
+    columns, steps, heights = columns[order], steps[order], heights[order]
+    depth = np.cumsum(steps)  # 0 at the end of every column: no column sees those before it
+    begin, end = (depth == 1) & (steps == 1), depth == 0
+    found = columns[begin]
+    return Rectangles(owners[found], sides[found], sides[found + 1], heights[begin], heights[end])
+
+
+def _covered(runs: Runs, sizes: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]) -> Numbers:
+    owners, columns, tops, bottoms = _rectangles(runs, sizes[:, 0])
+    tall, wide = (frames[:, 1], frames[:, 3], sizes[:, 0]), (frames[:, 0], frames[:, 2], sizes[:, 1])
+    left, right = (_in_cells(edge, owners, *wide, grid[1]) for edge in (columns, columns + 1))
+    top, bottom = (_in_cells(edge, owners, *tall, grid[0]) for edge in (tops, bottoms))
+    return _shares(Rectangles(owners, left, right, top, bottom), len(frames), grid)
+
+
+def _shares(rectangles: Rectangles, count: int, grid: tuple[int, int]) -> Numbers:
+    """(count, h, w) The share of every cell that the rectangles of each owner cover."""
+    down = [_split(place) for place in (rectangles.top, rectangles.bottom)]
+    across = [_split(place) for place in (rectangles.left, rectangles.right)]
+    shape = (count, grid[0] + 1, grid[1] + 1)
+    both, below, right, beyond = (np.zeros(np.prod(shape)) for _ in range(4))
+    for row, rest_down, sign_down in ((*down[0], 1.0), (*down[1], -1.0)):
+        for column, rest_across, sign_across in ((*across[0], 1.0), (*across[1], -1.0)):
+            sign = sign_down * sign_across
+            bins = (rectangles.owners * shape[1] + row) * shape[2] + column
+            both += sign * np.bincount(bins, rest_down * rest_across, len(both))
+            right += sign * np.bincount(bins, rest_down, len(both))
+            below += sign * np.bincount(bins, rest_across, len(both))
+            beyond += sign * np.bincount(bins, minlength=len(both))
+    found = both.reshape(shape) + _before(right.reshape(shape), 2) + _before(below.reshape(shape), 1)
+    return (found + _before(_before(beyond.reshape(shape), 1), 2))[:, :-1, :-1]
+
+
+def _before(values: Numbers, axis: int) -> Numbers:
+    """The sum of all values before each, along an axis."""
+    return np.asarray(values.cumsum(axis=axis) - values)
+
+
+def _in_cells(
+    edges: Indices,
+    owners: Indices,
+    starts: npt.NDArray[np.floating],
+    lengths: npt.NDArray[np.floating],
+    sides: Indices,
+    cells: int,
+) -> Numbers:
+    """Where edges of pixels lie, in cells of the view; what lies outside the view is moved to its rim."""
+    scale, shift = cells / (lengths * sides), starts / lengths * cells
+    return np.asarray(np.clip(edges * scale[owners] - shift[owners], 0, cells))
+
+
+def _split(places: Numbers) -> tuple[Indices, Numbers]:
+    """The cells in which places lie (the rim: behind the last), and the part of the cell beyond them."""
+    cell = places.astype(np.int64)
+    return cell, 1 - (places - cell)
+
+
+def _rectangles(runs: Runs, heights: Indices) -> tuple[Indices, Indices, Indices, Indices]:
+    """Runs cut at the ends of columns: owners, columns, and the rows from which and up to which."""
+    height = heights[runs.owners]
+    left = runs.starts // height
+    counts = (runs.ends - 1) // height - left + 1
+    number = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tall = height[number]
+    columns = left[number] + within
+    tops = np.maximum(runs.starts[number] - columns * tall, 0)
+    bottoms = np.minimum(runs.ends[number] - columns * tall, tall)
+    return runs.owners[number], columns, tops, bottoms

@@ -1,0 +1,141 @@
+"""How many pictures are expected to show each class, and how its labels came about: for calibration.
+
+Three situations, class by class:
+
+- ``full``: every picture is labelled.
+- ``answered``: some pictures are unknown, but of those that are labelled at least as many are negative as
+  positive: they are taken for a random sample, and the others are left out.
+- ``sparse``: (nearly) only positives are annotated. How many there really are cannot be seen in them; it is
+  what the run knows (expected positives of training, or K), else what makes the labels likeliest.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
+from sparselabel.errors import RunError
+from sparselabel.json_file import read_json
+from sparselabel.metrics.calibration import Annotating, Floats, calibrate, likelihood
+
+Situation = Literal["full", "answered", "sparse"]
+Source = Literal["counted", "estimated", "given", "likelihood"]
+FEWEST_ANSWERS = 10
+"""Negatives from which on answers may count as a random sample."""
+PSEUDO = 2.0
+"""Positives that training's share of a class weighs beside those of validation."""
+RATIOS = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
+"""What K may be, by the number of annotated labels a picture, where nobody said."""
+MOST = 0.98  # of the pictures: a class in all of them needs no threshold
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run knows: expected positives by class of so many training pictures, or their sum a picture."""
+
+    source: Source
+    trusted: bool
+    shares: Floats | None = None
+    per_picture: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Of each class (L,): expected share of pictures, how labels came about, and the situation.
+
+    ``source`` says where the numbers of sparse classes come from; ``trusted`` whether to rely on it.
+    """
+
+    prevalence: Floats
+    annotating: Annotating
+    situations: list[Situation]
+    source: Source
+    trusted: bool
+
+
+def expected_by(config: TrainConfig, expected_file: Path, classes: tuple[str, ...]) -> Expected | None:
+    """What a run's configuration and files say about the number of positives."""
+    if expected_file.is_file():
+        content = read_json(expected_file)
+        try:
+            rows: dict[str, Any] = {row["name"]: float(row["expected"]) for row in content["classes"]}
+            shares = np.array([rows[name] for name in classes]) / float(content["pictures"])
+            trusted, how = bool(content["trusted"]), content["how"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{expected_file} does not have what it must ({error}): train again") from error
+        return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
+    given = config.settings.expected_positives
+    return Expected("given", True, per_picture=float(given)) if isinstance(given, int | float) else None
+
+
+def what_is_known(
+    logits: Floats, labels: Labels, annotated: npt.NDArray[np.int64], expected: Expected | None
+) -> Known:
+    """From validation's logits and labels (N, L), and how often training has each class annotated (L,)."""
+    positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
+    situations = [_situation(len(labels), *pair) for pair in zip(positive, negative, strict=True)]
+    sparse = np.array([name == "sparse" for name in situations])
+    answers = np.maximum(positive + negative, 1)
+    every = annotated + positive + 0.5
+    share = every / every.sum()  # of all annotations
+    random = positive[~sparse].sum() / max(
+        float((answers * share)[~sparse].sum()), 1e-9
+    )  # K by random answers
+    prior = np.clip(random * share, 1e-6, MOST)
+    prevalence = np.where(sparse, 0.0, (positive + PSEUDO) / (answers + PSEUDO / prior))
+    present, absent = (answers / len(labels) for _ in range(2))
+    source: Source = "counted"
+    trusted = True
+    if sparse.any():
+        shares, source, trusted = _sparse_shares(logits, labels, share, expected, sparse)
+        prevalence = np.where(sparse, shares, prevalence)
+        present, absent = (
+            np.where(sparse, chance, other)
+            for chance, other in zip(_chances(labels, prevalence), (present, absent), strict=True)
+        )
+    return Known(np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted)
+
+
+def _situation(pictures: int, positive: int, negative: int) -> Situation:
+    if positive + negative == pictures:
+        return "full"
+    return "answered" if negative >= max(positive, FEWEST_ANSWERS) else "sparse"
+
+
+def _chances(labels: Labels, prevalence: Floats) -> tuple[Floats, Floats]:
+    """How likely a class is annotated where it is, and where it is not, given how often it is there."""
+    positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
+    count = len(labels)
+    there = np.clip(prevalence * count, 1e-6, count - 1e-6)
+    return np.minimum(positive / there, 0.999), np.minimum(negative / (count - there), 0.999)
+
+
+def _sparse_shares(
+    logits: Floats,
+    labels: Labels,
+    share: Floats,
+    expected: Expected | None,
+    sparse: npt.NDArray[np.bool_],
+) -> tuple[Floats, Source, bool]:
+    """(L,) Expected shares of pictures, never below what is annotated."""
+    seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)
+    if expected is not None and expected.shares is not None:
+        return np.clip(expected.shares, seen, MOST), expected.source, expected.trusted
+    if expected is not None and expected.per_picture is not None:
+        return np.clip(expected.per_picture * share, seen, MOST), expected.source, expected.trusted
+    columns = np.flatnonzero(sparse)
+    a_picture = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
+    some, some_labels = logits[:, columns], labels[:, columns]
+    found: list[tuple[float, float]] = []
+    for ratio in RATIOS:
+        shares = np.clip(ratio * a_picture * share, seen, MOST)[columns]
+        annotating = Annotating(*_chances(some_labels, shares))
+        line = calibrate(some, some_labels, shares, annotating)
+        found.append((likelihood(line, some, some_labels, annotating), ratio))
+        if found[-1][0] < max(found)[0] - 0.02:  # it has one peak
+            break
+    return np.clip(max(found)[1] * a_picture * share, seen, MOST), "likelihood", False

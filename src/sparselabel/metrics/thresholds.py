@@ -1,0 +1,58 @@
+"""From which calibrated score on a class counts as there: for the highest F1, or for a precision.
+
+Both are read off the calibrated scores of validation pictures, not off their labels: if scores are
+probabilities, the pictures at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
+F1 than the threshold with the highest F1 on validation, in all six runs tried (docs/predict.md).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.errors import ConfigError
+from sparselabel.metrics.calibration import Floats
+
+NEVER = 2.0
+"""The threshold of a class that is never called there: no score is as high."""
+PRECISIONS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
+"""Precisions whose thresholds are kept; those of others lie between."""
+
+
+def f1_thresholds(scores: Floats) -> Floats:
+    """(L,) The thresholds with the highest expected F1, for calibrated scores (N, L)."""
+    falling = -np.sort(-scores, axis=0)
+    predicted = np.arange(1, len(scores) + 1)[:, None]
+    expected = 2 * np.cumsum(falling, axis=0) / (predicted + falling.sum(axis=0))
+    best = expected.argmax(axis=0)
+    return _below(falling, best)
+
+
+def precision_thresholds(scores: Floats, precision: float) -> Floats:
+    """(L,) The lowest thresholds with this expected precision; NEVER where no picture reaches it."""
+    falling = -np.sort(-scores, axis=0)
+    means = np.cumsum(falling, axis=0) / np.arange(1, len(scores) + 1)[:, None]
+    count = np.count_nonzero(means >= precision, axis=0)  # means only fall
+    found = _below(falling, np.maximum(count - 1, 0))
+    return np.where(count > 0, found, NEVER)
+
+
+def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
+    """Between the last score that counts and the next one: a picture's own score is no place to cut."""
+    columns = np.arange(falling.shape[1])
+    here, next_ = falling[last, columns], falling[np.minimum(last + 1, len(falling) - 1), columns]
+    return np.asarray((here + next_) / 2)
+
+
+def between(kept: Floats, precision: float) -> Floats:
+    """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
+    if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
+        raise ConfigError(
+            f"--precision must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: validation "
+            "pictures cannot promise more, and for less there is --threshold"
+        )
+    place = int(np.searchsorted(PRECISIONS, precision))
+    if place == 0:
+        return kept[:, 0]
+    low, high = PRECISIONS[place - 1], PRECISIONS[place]
+    share = (precision - low) / (high - low)
+    mixed = (1 - share) * kept[:, place - 1] + share * kept[:, place]
+    return np.where((kept[:, [place - 1, place]] == NEVER).any(axis=1) & (share > 0), kept[:, place], mixed)

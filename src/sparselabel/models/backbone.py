@@ -1,0 +1,227 @@
+"""Any timm network, or CvT, as a backbone: uint8 views in, cell features out."""
+
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing
+from sparselabel.models import cvt
+from sparselabel.models.weights import load_weights
+
+PRETRAINED = "pretrained"
+NONE = "none"
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what weights are called on the hub
+
+
+class Backbone(nn.Module):
+    """A timm network without its classifier: views (B, 3, S, S) uint8 -> cell features (B, D, h, w).
+
+    Normalisation is inside, so that nobody can forget it and an exported model carries it.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, mean: Iterable[float], deviation: Iterable[float]) -> None:
+        super().__init__()
+        # Channels last: measured ten times as fast for convolutions on a CPU, and what tensor cores want.
+        self.network = network
+        for weight in network.parameters():
+            if weight.ndim == 4:  # all of the network at once would fail where one has five axes
+                weight.data = weight.data.to(memory_format=torch.channels_last)
+        # timm gives means and deviations for pixels in 0..1; views are 0..255.
+        self.register_buffer("mean", torch.tensor([*mean]).view(1, 3, 1, 1) * 255, persistent=False)
+        self.register_buffer("deviation", torch.tensor([*deviation]).view(1, 3, 1, 1) * 255, persistent=False)
+
+    @property
+    def width(self) -> int:
+        """D, the number of features of a cell."""
+        return int(self.network.num_features)  # type: ignore[arg-type]
+
+    def forward(self, views: Tensor) -> Tensor:
+        """Cell features (B, D, h, w)."""
+        return self._cells(self._features(views))
+
+    def with_token(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell features (B, D, h, w) and the class token (B, D) of a transformer."""
+        features = self._features(views)
+        if not self.has_token:
+            raise ModelError("this backbone has no class token: only transformers such as ViT and DeiT do")
+        return self._cells(features), features[:, 0]
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the network has a class token."""
+        return getattr(self.network, "cls_token", None) is not None
+
+    def _features(self, views: Tensor) -> Tensor:
+        return self.network.forward_features(self.normalised(views))  # type: ignore[operator, no-any-return]
+
+    def normalised(self, views: Tensor) -> Tensor:
+        """The network's input."""
+        return ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def grid(self, size: int) -> tuple[int, int]:
+        """Cells, down and across, of a view of this size."""
+        training = self.training
+        cells = self.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=self.mean.device))
+        self.train(training)
+        return cells.shape[2], cells.shape[3]
+
+    def _cells(self, features: Tensor) -> Tensor:
+        if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
+            # Some (XCiT, CaiT, ConViT, VOLO) do not say that theirs begin with a class token.
+            tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
+            side = round(tokens.shape[1] ** 0.5)
+            # Not len(): torch.export would take the number of pictures for a constant.
+            return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
+        if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
+            return features.permute(0, 3, 1, 2)
+        return features
+
+
+def make_backbone(
+    name: str,
+    weights: str = PRETRAINED,
+    *,
+    size: int,
+    output_stride: int | None = None,
+    partial_weights: bool = False,
+    own_head: bool = False,
+) -> Backbone:
+    """A backbone by timm's name, with downloaded weights, none, or those of a file.
+
+    ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells
+    of a convolutional network smaller than its usual 32 pixels. ``own_head`` keeps the network's classifier.
+    """
+    if name == cvt.NAME:
+        return _cvt(weights, output_stride, partial_weights, own_head)
+    about = known_network(name)
+    extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
+    if output_stride is not None:
+        extra["output_stride"] = output_stride
+    if about is not None and about.fixed_input_size:
+        extra["img_size"] = size
+    try:
+        if weights == PRETRAINED:
+            _ask_hub(about)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
+            network = _created(name, weights == PRETRAINED, extra)
+    except (TypeError, AssertionError) as error:  # how timm says that an argument does not fit the network
+        if output_stride is None:
+            raise
+        raise ConfigError(
+            f"backbone {name!r} cannot have an output_stride of {output_stride}: convolutional networks have "
+            f"8, 16 or 32, transformers none"
+        ) from error
+    except Exception as error:  # whatever the hub's client raises
+        if weights != PRETRAINED:
+            raise
+        raise _not_to_be_had(name, error) from error
+    config: Any = network.pretrained_cfg
+    backbone = Backbone(network, config["mean"], config["std"])
+    if weights not in (PRETRAINED, NONE):
+        load_weights(network, Path(weights), partial=partial_weights)
+    return backbone
+
+
+def _created(name: str, pretrained: bool, extra: dict[str, Any]) -> nn.Module:
+    """The network by timm; those that must pool keep their pooling, which cells do not go through."""
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, **extra)
+    except AssertionError:
+        if "global_pool" not in extra:
+            raise
+    own = {key: value for key, value in extra.items() if key != "global_pool"}
+    return timm.create_model(name, pretrained=pretrained, **own)
+
+
+def refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
+    """Raise unless a view becomes a grid of cells: some give class tokens alone, or several grids."""
+    try:
+        backbone.grid(size)
+    except Exception as error:  # whatever a network of somebody else raises
+        if is_out_of_memory(error):
+            raise
+        first = "".join(str(error).strip().splitlines()[:1])
+        own = own_size(name)
+        instead = f", or perhaps --views.size {own}, which it was made for" if size != own else ""
+        raise ConfigError(
+            f"backbone {name!r} gives no grid of cells for views of {size} pixels ({type(error).__name__}: "
+            f"{first}): take another --backbone{instead}"
+        ) from error
+
+
+def _cvt(weights: str, output_stride: int | None, partial_weights: bool, own_head: bool) -> Backbone:
+    """CvT-w24, the one backbone that is not timm's."""
+    if output_stride is not None or own_head:
+        raise ConfigError(
+            f"backbone {cvt.NAME!r} comes as it is: it has cells of 16 pixels and no classifier of its own"
+        )
+    network = _pretrained_cvt() if weights == PRETRAINED else cvt.CvtNetwork(**cvt.W24)
+    if weights not in (PRETRAINED, NONE):
+        load_weights(network, Path(weights), partial=partial_weights)
+    return Backbone(network, cvt.MEAN, cvt.DEVIATION)
+
+
+def _pretrained_cvt() -> nn.Module:
+    try:
+        return cvt.pretrained_cvt()
+    except ModelError:
+        raise
+    except Exception as error:  # whatever the hub's client raises
+        raise _not_to_be_had(cvt.NAME, error) from error
+
+
+def _not_to_be_had(name: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
+        "Without a network: give a file (--weights FILE, safetensors or torch), "
+        "or start from random weights (--weights none)"
+    )
+
+
+def _ask_hub(about: Any) -> None:
+    """Raise at once if weights are not here and the hub cannot be reached: timm would try for a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    repository = about.hf_hub_id if about is not None else None
+    if not repository or any(isinstance(try_to_load_from_cache(repository, f), str) for f in HUB_FILES):
+        return
+    with suppress(HfHubHTTPError):  # an answer, even if it is no: timm knows where else to look
+        get_hf_file_metadata(hf_hub_url(repository, HUB_FILES[0]))
+
+
+def own_size(name: str) -> int:
+    """The side of views that a network was made for."""
+    if name == cvt.NAME:
+        return cvt.SIZE
+    about = known_network(name)
+    return int((about.test_input_size or about.input_size)[-1]) if about is not None else 224
+
+
+def known_network(name: str) -> Any:
+    """What timm knows about a network's input; an unknown name or tag is an error that names the nearest."""
+    import difflib
+
+    import timm
+
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=5)
+        hint = f"did you mean {listing(near)}?" if near else "timm.list_models() names all there are"
+        raise ConfigError(f"timm has no backbone {name!r}: {hint}")
+    try:
+        return timm.models.get_pretrained_cfg(name)
+    except RuntimeError as error:  # the part after the dot
+        known = timm.list_pretrained(f"{name.partition('.')[0]}.*")
+        raise ConfigError(f"timm has no backbone {name!r} ({error}): it has {listing(known)}") from error

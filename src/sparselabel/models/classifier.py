@@ -1,0 +1,104 @@
+"""The classifier: a backbone's cell features, and a linear layer on every cell.
+
+The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
+same image logits with less work (P1s J); so maps are made only when somebody asks for them. A boosted head is
+not linear any more: it always goes through the cells.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sparselabel.errors import ConfigError
+from sparselabel.models.backbone import Backbone
+from sparselabel.models.output import Output
+
+HEAD = "head."  # what the names of a head's weights begin with in a classifier
+
+
+class Head(nn.Module):
+    """What makes logits of features; ``heads.py`` names all."""
+
+    reads_token: ClassVar[bool] = False
+    """Whether its logits come from the class token."""
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """Logits, and on request maps, from cell features (B, D, h, w)."""
+        raise TypeError(f"{type(self).__name__} does not say how to make logits")
+
+
+class LinearHead(Head):
+    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J).
+
+    With ``boost``, cell logits above 0 are multiplied by it before the mean, in training and in evaluation:
+    BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
+    Classification), which uses 5.
+    """
+
+    def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+        self.boost = boost
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
+        if self.boost is not None and features.ndim == 2:
+            raise ConfigError(
+                "a boosted head multiplies the logits of cells, which pooled features do not have: give it "
+                "the features of cells (no --frozen), or leave --boost out"
+            )
+        if maps or self.boost is not None:
+            cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
+            if self.boost is not None:
+                cells = boosted(cells, self.boost)
+            return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
+        pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
+        return Output(self.linear(pooled), None, features)
+
+
+def boosted(cells: Tensor, boost: float) -> Tensor:
+    """BoostLU: logits of cells above 0 are multiplied before their mean (Kim et al. 2023).
+
+    By ``boost``, for which the paper takes 5, in training and in evaluation.
+    """
+    return torch.where(cells > 0, boost * cells, cells)
+
+
+class Classifier(nn.Module):
+    """Backbone and head: views (B, 3, S, S) uint8 -> Output."""
+
+    def __init__(self, backbone: Backbone, head: Head) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.frozen = False
+        self.resting: list[nn.Module] = []
+
+    def freeze(self, frozen: bool, parts: Sequence[nn.Module] = ()) -> None:
+        """Train the head alone, or leave out some parts: they stay in evaluation mode, without gradients."""
+        self.frozen = frozen
+        self.resting = [self.backbone] if frozen else list(parts)
+        self.backbone.requires_grad_(True)
+        for part in self.resting:
+            part.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, but not for what is frozen."""
+        super().train(mode)
+        for part in self.resting:
+            part.eval()
+        return self
+
+    def forward(self, views: Tensor, maps: bool = False) -> Output:
+        """Logits, and on request maps, of a batch of views."""
+        token = None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            if self.head.reads_token:
+                features, token = self.backbone.with_token(views)
+            else:
+                features = self.backbone(views)
+        return self.head(features, maps=maps, token=token)  # type: ignore[no-any-return]

@@ -1,0 +1,76 @@
+"""A published timm classifier as it is, with its own head: to be measured, not trained."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from sparselabel.errors import ConfigError
+from sparselabel.models import cvt
+from sparselabel.models.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
+from sparselabel.models.classifier import Classifier
+from sparselabel.models.output import Output
+from sparselabel.models.query2label import from_released, released_head
+from sparselabel.models.weights import read_tensors
+
+
+class PublishedClassifier(nn.Module):
+    """Views (B, 3, S, S) uint8 -> Output with the network's own logits.
+
+    ``size`` and ``centre`` are its views: their side, and the share of a picture's short side they show.
+    """
+
+    def __init__(self, backbone: Backbone, size: int, centre: float) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.size = size
+        self.centre = centre
+
+    @property
+    def classes(self) -> int:
+        """How many classes its head has."""
+        return int(self.backbone.network.num_classes)  # type: ignore[arg-type]
+
+    def forward(self, views: Tensor) -> Output:
+        """Logits of a batch of views."""
+        return Output(self.backbone.network(self.backbone.normalised(views)))
+
+
+def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
+    """A classifier by timm's name, with downloaded weights or those of a file."""
+    if name == cvt.NAME:
+        raise ConfigError(
+            f"{name} with weights {weights} has no classifier: give a file of a whole Query2Label model on "
+            "it (--weights FILE), or choose a network with one, as resnet50.tv_in1k"
+        )
+    about, size = known_network(name), own_size(name)
+    centre = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
+    model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, centre)
+    if not model.classes:
+        raise ConfigError(
+            f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"
+        )
+    return model.requires_grad_(False).eval()
+
+
+def make_released(name: str, file: Path, size: int | None = None) -> tuple[Classifier, int]:
+    """A Query2Label model of its authors on the backbone they had for it, and the side of its views.
+
+    Without ``size`` that is 448, or what the backbone was made for, if it takes no other.
+    """
+    tensors = read_tensors(file)
+    if size is None:
+        about = None if name == cvt.NAME else known_network(name)
+        size = 448 if about is not None and not about.fixed_input_size else own_size(name)
+    backbone = make_backbone(name, str(file), size=size)
+    classes = len(from_released(tensors)["query_embed.weight"])
+    head, _ = released_head(tensors, backbone.width, classes, file)
+    return Classifier(backbone, head).requires_grad_(False).eval(), size
+
+
+def imagenet_synsets() -> list[str]:
+    """The synset ids of ImageNet's 1,000 classes, in the order of the networks' outputs."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info: Any = ImageNetInfo("imagenet-1k")
+    return list(info.label_names())

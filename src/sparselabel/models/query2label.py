@@ -1,0 +1,247 @@
+"""Query2Label: a query for each class looks for it in the cells (P4 §III-C; Liu et al. 2021).
+
+    cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder, with one learnt query a class ─▶ a logit a class
+
+P4 = the reproduction of Query2Label and of single-positive learning. Its eq. 12 has self-attention between
+the queries of the decoder; the authors' program removes it by default, and so do we.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.errors import ModelError
+from sparselabel.models.classifier import Head
+from sparselabel.models.output import Output
+from sparselabel.models.weights import misfits, misfits_said, refuse_not_finite
+
+TEMPERATURE = 10_000.0
+SelfAttention = Literal["none", "first", "later", "all"]
+
+
+class QueryHead(Head):
+    """An encoder over cells, a decoder of class queries, one linear layer a class; for any size of view.
+
+    ``width`` of the transformer is that of the features unless given; then a 1×1 convolution projects them.
+    ``self_attention`` lets queries see each other: in the first decoder layer (where it adds the same to all
+    of them, as nothing was found yet), in the later ones, or in all.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        classes: int,
+        width: int | None = None,
+        *,
+        heads: int = 4,
+        inner: int | None = None,
+        encoder_layers: int = 1,
+        decoder_layers: int = 2,
+        self_attention: SelfAttention = "none",
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        size = width or features
+        step = math.lcm(4, heads)
+        if size % step:
+            raise ModelError(
+                f"query2label needs a width that 4 and its {heads} heads divide, not {size}: give one by "
+                f"--query.width, as {max(size - size % step, step)}"
+            )
+        inner = inner or 4 * size
+        self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
+        self.encoder = nn.ModuleList(
+            _EncoderLayer(size, heads, inner, dropout) for _ in range(encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            _DecoderLayer(
+                size, heads, inner, dropout, self_attention in ("all", "later" if number else "first")
+            )
+            for number in range(decoder_layers)
+        )
+        self.norm = nn.LayerNorm(size)
+        self.query_embed = nn.Embedding(classes, size)
+        self.weight = nn.Parameter(torch.empty(classes, size))
+        self.bias = nn.Parameter(torch.empty(classes))
+        bound = 1 / math.sqrt(size)
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+        for layer in (*self.encoder, *self.decoder):
+            for parameter in layer.parameters():
+                if parameter.ndim > 1:
+                    nn.init.xavier_uniform_(parameter)
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """From cell features (B, D, h, w). It has no maps: who asks for them gets its attention instead.
+
+        That is where the last decoder layer looked for each class, the mean over its heads.
+        """
+        logits, looked = self._decoded(features, attention=maps)
+        places = looked.reshape(*logits.shape, *features.shape[2:]) if maps else None
+        return Output(logits, None, features, places)
+
+    def _decoded(self, features: Tensor, attention: bool) -> tuple[Tensor, Tensor]:
+        """Logits (B, L) and, if asked for, attention (B, L, h·w)."""
+        cells = self.input_proj(features)
+        place = sine_code(cells).flatten(2).transpose(1, 2)
+        memory = cells.flatten(2).transpose(1, 2)
+        for layer in self.encoder:
+            memory = layer(memory, place)
+        # Not len(): torch.export would take the number of pictures for a constant.
+        queries = self.query_embed.weight.expand(cells.shape[0], -1, -1)
+        found, looked = torch.zeros_like(queries), queries
+        for layer in self.decoder:
+            found, looked = layer(found, queries, memory, place, attention)
+        logits = (self.norm(found) * self.weight).sum(dim=2) + self.bias
+        return logits, looked
+
+
+def sine_code(cells: Tensor) -> Tensor:
+    """(1, d, h, w) A code of every place: d/2 channels for the row, d/2 for the column, sines and cosines.
+
+    Places are counted from 1 to the last, which is 2π, so that views of any size have the same range. It
+    is computed in float32 or better, then cast: in half precision the angles would be up to a degree off.
+    """
+    half = cells.shape[1] // 2
+    precise = torch.promote_types(cells.dtype, torch.float32)
+    channels = torch.arange(half, dtype=precise, device=cells.device)
+    frequencies = TEMPERATURE ** (2 * (channels // 2) / half)
+
+    def along(count: int) -> Tensor:
+        places = torch.arange(1, count + 1, dtype=precise, device=cells.device)
+        angles = (places / (count + 1e-6) * 2 * math.pi)[:, None] / frequencies
+        return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=2).flatten(1)  # (count, half)
+
+    height, width = cells.shape[2:]
+    down = along(height).T[:, :, None].expand(-1, -1, width)
+    across = along(width).T[:, None, :].expand(-1, height, -1)
+    return torch.cat([down, across])[None].to(cells.dtype)
+
+
+class _EncoderLayer(nn.Module):
+    """Self-attention over cells; the place is added to queries and keys (post-norm)."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, cells: Tensor, place: Tensor) -> Tensor:
+        """(B, T, d) in and out."""
+        placed = cells + place
+        seen = self.self_attn(placed, placed, cells, need_weights=False)[0]
+        cells = self.norm1(cells + self.dropout(seen))
+        return self.norm2(cells + self.dropout(_feed_forward(self, cells)))  # type: ignore[no-any-return]
+
+
+class _DecoderLayer(nn.Module):
+    """Cross-attention of class queries to cells, after self-attention among them if asked for (post-norm)."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float, self_attention: bool) -> None:
+        super().__init__()
+        if self_attention:
+            self.self_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+            self.norm1 = nn.LayerNorm(width)
+        self.sees_itself = self_attention
+        self.multihead_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, found: Tensor, queries: Tensor, memory: Tensor, place: Tensor, attention: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What was found (B, L, d), and where it was looked for (B, L, T), if ``attention`` is asked for."""
+        if self.sees_itself:
+            asked = found + queries
+            seen = self.self_attn(asked, asked, found, need_weights=False)[0]
+            found = self.norm1(found + self.dropout(seen))
+        seen, looked = self.multihead_attn(
+            found + queries, memory + place, memory, need_weights=attention, average_attn_weights=True
+        )
+        found = self.norm2(found + self.dropout(seen))
+        return self.norm3(found + self.dropout(_feed_forward(self, found))), looked if attention else found
+
+
+def _feed_forward(layer: "_EncoderLayer | _DecoderLayer", inputs: Tensor) -> Tensor:
+    inner = layer.dropout(torch.relu(layer.linear1(inputs)))
+    outer: Tensor = layer.linear2(inner)
+    return outer
+
+
+def from_released(names: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The head's weights of a checkpoint that the authors released, under our names."""
+    ours = {}
+    for name, value in names.items():
+        key = name.removeprefix("module.")
+        if key.startswith("backbone."):
+            continue
+        key = key.removeprefix("transformer.")
+        key = key.replace("encoder.layers.", "encoder.").replace("decoder.layers.", "decoder.")
+        key = {"decoder.norm.weight": "norm.weight", "decoder.norm.bias": "norm.bias"}.get(key, key)
+        if key in ("fc.W", "fc.b"):
+            ours[{"fc.W": "weight", "fc.b": "bias"}[key]] = value[0]
+        else:
+            ours[key] = value
+    return ours
+
+
+def released_head(
+    tensors: dict[str, Tensor], features: int, classes: int, file: Path
+) -> tuple[QueryHead, bool]:
+    """The head of a released model, for so many classes, and whether it has their queries too.
+
+    If the file is of another number of classes, queries and last layers start anew, and the rest is kept. All
+    of the rest must fit, or what does not is named.
+    """
+    found = from_released(tensors)
+    same = len(found["query_embed.weight"]) == classes
+    head = head_like(found, features, classes)
+    wanted = head.state_dict()
+    if not same:
+        for name in ("query_embed.weight", "weight", "bias"):
+            del found[name], wanted[name]
+    missing, unknown = misfits(found, wanted)
+    if missing or unknown:
+        raise ModelError(
+            f"{file} has no Query2Label head for a backbone of {features} features: "
+            f"{misfits_said(missing, unknown)}. Is it for another backbone, or of a changed program? Name "
+            "the backbone it was trained with, or take another file; in training another --classifier takes "
+            "its backbone alone"
+        )
+    head.load_state_dict(found, strict=same)
+    loaded = head.state_dict()
+    refuse_not_finite({name: loaded[name] for name in found}, file)
+    return head, same
+
+
+def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> QueryHead:
+    """A head with the layers and widths that these weights (named as here) have."""
+
+    def layers(kind: str) -> int:
+        return len({name.split(".")[1] for name in weights if name.startswith(f"{kind}.")})
+
+    # Of any layer, and one decoder layer at least: what a file lacks is named when it is loaded.
+    inner = [value.shape[0] for name, value in weights.items() if name.endswith("linear1.weight")]
+    first, later = (any(name.startswith(f"decoder.{at}.self_attn") for name in weights) for at in (0, 1))
+    seen: dict[tuple[bool, bool], SelfAttention] = {
+        (False, False): "none",
+        (True, False): "first",
+        (False, True): "later",
+        (True, True): "all",
+    }
+    return QueryHead(
+        features,
+        classes,
+        weights["query_embed.weight"].shape[1] if "input_proj.weight" in weights else None,
+        inner=inner[0] if inner else None,
+        encoder_layers=layers("encoder"),
+        decoder_layers=max(layers("decoder"), 1),
+        self_attention=seen[first, later],
+    )

@@ -1,0 +1,148 @@
+"""Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sparselabel.errors import DataWarning, ModelError, listing
+from sparselabel.models.released import is_released, released_backbone
+
+WRAPPERS = ("state_dict", "model", "model_ema", "state_dict_ema")  # where training programs keep weights
+_scalar: Any = np.float64(0).__reduce__()[0]  # what makes one of bytes again
+# Numpy's numbers, which training programs keep beside weights (a best mAP): plain data, and nothing else.
+NUMBERS: list[Any] = [
+    (_scalar, "numpy.core.multiarray.scalar"),
+    _scalar,
+    np.dtype,
+    np.dtypes.Float64DType,
+    np.dtypes.Float32DType,
+]
+COUNTER = "num_batches_tracked"  # of batch norm, which a file may leave out
+PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
+
+
+def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> None:
+    """Load a file's weights into a network without classifier; entries of a classifier are ignored.
+
+    A file that fits less than the whole network is refused, with the entries that did not match, unless
+    ``partial``.
+    """
+    wanted, tensors = network.state_dict(), read_tensors(path)
+    if is_released(tensors):
+        found = released_backbone(tensors, network)
+    else:
+        tensors = network.renamed(tensors) if hasattr(network, "renamed") else tensors  # type: ignore[operator]
+        found = _stripped(tensors, set(wanted))
+    fitting = {
+        key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape
+    }
+    needed = [key for key in wanted if not key.endswith(COUNTER)]
+    missing, unknown = misfits(found, wanted)
+    if missing:
+        said = (
+            f"{path} fits {len(needed) - len(missing)} of the {len(needed)} tensors of this backbone; "
+            f"{misfits_said(missing, unknown)}"
+        )
+        if not partial or not fitting:
+            way_out = "" if partial else " --partial-weights takes what fits"
+            raise ModelError(f"{said}. Is it for another backbone?{way_out}")
+        warnings.warn(said, DataWarning, stacklevel=2)
+    network.load_state_dict(fitting, strict=False)
+    loaded = network.state_dict()
+    refuse_not_finite({key: loaded[key] for key in fitting}, path)
+
+
+def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """The tensors that are missing or of another shape, with both shapes, and those found but not wanted."""
+    missing = [
+        f"{key} {tuple(found[key].shape)} instead of {tuple(value.shape)}" if key in found else key
+        for key, value in wanted.items()
+        if not key.endswith(COUNTER) and (key not in found or found[key].shape != value.shape)
+    ]
+    return missing, [key for key in found if key not in wanted]
+
+
+def misfits_said(missing: list[str], unknown: list[str]) -> str:
+    """Those of ``misfits`` in a message."""
+    return (
+        f"missing or of another shape: {listing(missing, 5) or 'none'}; in the file but unknown: "
+        f"{listing(unknown, 5) or 'none'}"
+    )
+
+
+def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
+    """Raise if weights that came from a file are not numbers: training would seem to diverge."""
+    for name, value in loaded.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            wrong = int((~torch.isfinite(value)).sum())
+            raise ModelError(
+                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,}): "
+                "take another file"
+            )
+
+
+def require_weights_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"weights file {path} {what}: give a file, `pretrained` or `none`")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors or torch file by name; nothing in the file is executed."""
+    require_weights_file(path)
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        with torch.serialization.safe_globals(NUMBERS):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
+            "file of plain tensors (torch.save(model.state_dict(), file))"
+        ) from error
+    for wrapper in WRAPPERS:
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if not isinstance(content, dict):
+        raise ModelError(
+            f"{path} holds a {type(content).__name__}, not tensors by name: save a model's own "
+            "(torch.save(model.state_dict(), file)), or take another file"
+        )
+    return {
+        key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
+    }
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong, never in the words of torch's advice to run the file after all."""
+    said = str(error)
+    if "weights_only" not in said:
+        return said.partition("\n")[0] or type(error).__name__
+    found = re.search(r"GLOBAL (\S+)", said)
+    held = (
+        f"more than tensors and numbers, as {found[1]}" if found else "other things than tensors and numbers"
+    )
+    return f"it holds {held}, and is not run"
+
+
+def _stripped(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
+    """Take prefixes off the names (``module.model.`` is two) where more of them fit without."""
+    tried = latest = [tensors]
+    for _ in range(3):
+        latest = [
+            {key.removeprefix(prefix): value for key, value in found.items()}
+            for found in latest
+            for prefix in PREFIXES
+            if any(key.startswith(prefix) for key in found)
+        ]
+        tried = tried + latest
+    return max(tried, key=lambda found: len(wanted & set(found)))

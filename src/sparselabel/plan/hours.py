@@ -1,0 +1,159 @@
+"""How much annotation is simulated: hours for the real pictures, seconds for those of the sample."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparselabel.data.annotate import share_of_all
+from sparselabel.data.annotation_budget import KINDS, Kind, Prices
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.errors import ConfigError, DataError, counted, listing
+
+FRACTIONS = (0.125, 0.25, 0.5, 1.0)
+HOUR = 3600.0
+BOXED = ("SB", "AB")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Hours of annotation for ``pictures``, tried on a sample with as many seconds a picture.
+
+    ``sample`` is how many pictures are trained on, ``classes`` how many questions each has. ``complete`` is
+    what it costs to have everything of a kind, as a share of what all answers cost.
+    """
+
+    hours: float
+    pictures: int
+    sample: int
+    classes: int
+    prices: Prices
+    fractions: tuple[float, ...] = FRACTIONS
+    complete: Mapping[Kind, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """What the sample gets of it."""
+        return self.hours * HOUR * self.sample / self.pictures
+
+    @property
+    def everything(self) -> float:
+        """Hours that it takes to answer every question about all pictures, without points and boxes."""
+        return self.pictures * self.classes * self.prices.answer / HOUR
+
+    def share(self, fraction: float) -> float:
+        """A fraction of the budget as a share of what all answers cost."""
+        return fraction * self.hours / self.everything
+
+    def spent(self, fraction: float, kind: Kind) -> float:
+        """What a fraction of the budget is of it for a kind, which may have everything for less."""
+        return min(self.share(fraction), self.complete.get(kind, math.inf))
+
+    def hours_of_all(self, kind: Kind) -> float:
+        """Hours that it takes to have everything of a kind."""
+        return self.complete[kind] * self.everything
+
+
+def budget_of(
+    data: Prepared,
+    hours: float,
+    pictures: int | None,
+    prices: Prices,
+    fractions: Sequence[float],
+    kinds: Sequence[Kind] = KINDS,
+) -> Budget:
+    """The budget of a sample; refuses one that buys nothing, or more than there is of any kind."""
+    sample, classes = len(data.train), len(data.classes)
+    if not 0 < hours < math.inf:
+        raise ConfigError(
+            f"--budget is hours of annotation above 0, not {hours:g}: give hours, such as --budget 10"
+        )
+    if pictures is not None and pictures < sample:
+        raise ConfigError(
+            f"--pictures {pictures:,} are fewer than the {sample:,} training pictures of {data.folder}, "
+            "which are a sample of them: give the size of the whole data, or leave --pictures out"
+        )
+    _refuse_fractions(fractions)
+    train = data.train
+    complete = {kind: share_of_all(train.truth.values, train.marks, kind, prices) for kind in kinds}
+    budget = Budget(hours, pictures or sample, sample, classes, prices, tuple(sorted(fractions)), complete)
+    dearest = max(kinds, key=lambda kind: complete[kind])
+    most = budget.hours_of_all(dearest)
+    if hours > most * (1 + 1e-9):
+        raise ConfigError(
+            f"--budget {hours:g} hours are more than everything: {most:.4g} hours answer every question "
+            f"about {counted(budget.pictures, 'picture')} with annotation {dearest}, the dearest ({classes} "
+            f"classes, {prices.answer:g} s an answer, {prices.point:g} s a point, {prices.box:g} s a box): "
+            f"give at most --budget {_below(most):g}, or more --pictures"
+        )
+    least = budget.fractions[0]
+    if budget.seconds * least < prices.answer:
+        needed = prices.answer / (budget.seconds * least) * hours
+        raise ConfigError(
+            f"--budget {hours:g} hours are too few: {least:g} of it are {budget.seconds * least:.3g} s for "
+            f"the sample of {counted(sample, 'picture')}, less than an answer ({prices.answer:g} s); the "
+            f"least is --budget {_above(needed):g}, and a useful one is much more"
+        )
+    return budget
+
+
+def _below(value: float) -> float:
+    return math.floor(value * 1e4) / 1e4
+
+
+def _above(value: float) -> float:
+    return math.ceil(value * 1e4) / 1e4
+
+
+def _refuse_fractions(fractions: Sequence[float]) -> None:
+    wrong = [value for value in fractions if not 0 < value <= 1]
+    if wrong:
+        raise ConfigError(
+            f"--fractions are shares of the budget in (0, 1], not {listing(f'{v:g}' for v in wrong)}"
+        )
+    if len({*fractions}) < len(fractions):
+        raise ConfigError("--fractions names one more than once: name each once")
+    if 1 not in fractions:
+        raise ConfigError("--fractions must have 1, the budget itself: add it")
+
+
+def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
+    """Raise if annotation cannot be simulated on the data; the split that candidates are judged by."""
+    if not kinds or len({*kinds}) < len(kinds):
+        raise ConfigError(f"--kinds must name some of {', '.join(KINDS)}, each once")
+    judged = next((name for name in ("test", "val") if name in data.splits), None)
+    if judged is None:
+        raise DataError(
+            f"{data.folder} has neither a test nor a validation split, so nothing would be measured: "
+            "prepare it with --validation 0.2, or with a test split"
+        )
+    for part in (data.train, data.split(judged)):
+        table = part.truth if part is data.train else part.observed
+        hidden = int((table.values == UNKNOWN).sum())
+        if hidden:
+            raise DataError(
+                f"{data.folder}, split {part.name!r}: {hidden:,} of {table.values.size:,} labels are "
+                "unknown. Annotation is simulated on a sample in which every class of every picture is "
+                "known: take one that is fully labelled (a small one will do)"
+            )
+    marks = data.train.marks
+    boxes = int((~marks.is_point).sum())
+    for kind in kinds:
+        wanted = boxes if kind in BOXED else len(marks)
+        if kind != "I" and not wanted:
+            others = [other for other in kinds if other == "I" or (other not in BOXED and len(marks))]
+            way_out = f", or give --kinds {' '.join(others)}" if len(others) > 1 else ""
+            raise DataError(
+                f"kind {kind} needs {'boxes' if kind in BOXED else 'points or boxes'}, and {data.folder} has "
+                f"none in training: prepare data that says where things are (voc, coco, scenes, a table with "
+                f"x, y, w, h){way_out}"
+            )
+    return judged
+
+
+def validation_of(data: Prepared) -> tuple[int, int]:
+    """Pictures and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
+    if "val" not in data.splits:
+        return 0, 0
+    part = data.split("val")
+    return len(part), int((part.observed.values != UNKNOWN).sum())

@@ -1,0 +1,92 @@
+"""What the candidates of a plan reached: mean and spread for every kind and fraction of the budget."""
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sparselabel.data.annotation_budget import Kind
+from sparselabel.plan.candidates import Candidate
+from sparselabel.plan.hours import HOUR, Budget
+from sparselabel.plan.running import reached
+
+Measure = Literal["mAP", "mAP-loc"]
+NAMES: dict[Kind, str] = {
+    "I": "answers alone",
+    "SP": "answers with one point",
+    "SB": "answers with one box",
+    "AP": "answers with all points",
+    "AB": "answers with all boxes",
+}
+"""Kinds of annotation, in the order of the work they are to set up."""
+BOUGHT = ("answers", "positive", "points", "boxes", "images", "classes_unseen")
+COLUMNS = ("kind", "method", "fraction", "hours", "draw", "sample_seconds", *BOUGHT, "mAP", "mAP_loc")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a kind of annotation reached with a fraction of the budget, in per cent by draw.
+
+    ``bought`` has the mean over draws of what was bought for the sample.
+    """
+
+    kind: Kind
+    fraction: float
+    hours: float
+    bought: dict[str, float]
+    values: dict[Measure, dict[int, float]] = field(default_factory=dict)
+
+    def mean(self, measure: Measure = "mAP") -> float | None:
+        """The mean over draws; None where nothing is known."""
+        found = self.values.get(measure, {})
+        return statistics.fmean(found.values()) if found else None
+
+    def spread(self, measure: Measure = "mAP") -> float | None:
+        """The standard deviation over draws; None for a single one."""
+        found = self.values.get(measure, {})
+        return statistics.stdev(found.values()) if len(found) > 1 else None
+
+    def text(self, measure: Measure = "mAP") -> str:
+        """Mean and spread for people: 61.2 ± 0.8; – where nothing is known."""
+        mean, spread = self.mean(measure), self.spread(measure)
+        if mean is None:
+            return "–"
+        return f"{mean:.1f}" if spread is None else f"{mean:.1f} ± {spread:.1f}"
+
+
+def gather(candidates: Sequence[Candidate], budget: Budget, split: str) -> list[Reached]:
+    """A row for each kind and fraction, in the order of the candidates."""
+    groups: dict[tuple[Kind, float], list[Candidate]] = {}
+    for one in candidates:
+        groups.setdefault((one.kind, one.fraction), []).append(one)
+    rows = []
+    for (kind, fraction), group in groups.items():
+        values: dict[Measure, dict[int, float]] = {"mAP": {}, "mAP-loc": {}}
+        for one in group:
+            for measure, value in zip(values, reached(one, split), strict=True):
+                if value is not None:
+                    values[measure][one.draw] = 100 * value
+        bought = {name: statistics.fmean(one.bought[name] for one in group) for name in BOUGHT}
+        rows.append(Reached(kind, fraction, fraction * budget.hours, bought, values))
+    return rows
+
+
+def write_csv(candidates: Sequence[Candidate], budget: Budget, split: str, out: Path) -> None:
+    """A line for each run: what was spent and bought of the sample, and what came of it, in per cent."""
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for one in candidates:
+            numbers = ["" if value is None else f"{100 * value:.3f}" for value in reached(one, split)]
+            spent = f"{one.bought['seconds']:.6g}"
+            hours = f"{one.fraction * budget.hours:.6g}"
+            counts = [one.bought[name] for name in BOUGHT]
+            first = [one.kind, one.run.method, f"{one.fraction:g}", hours, one.draw, spent]
+            writer.writerow([*first, *counts, *numbers])
+
+
+def seconds_a_picture(budget: Budget) -> float:
+    """What the budget has for each picture, in the sample and in the whole data alike."""
+    return budget.hours * HOUR / budget.pictures

@@ -1,0 +1,101 @@
+"""The page of a plan: one HTML file that opens offline."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.annotation_budget import Kind
+from sparselabel.files import whole
+from sparselabel.plan.advice import advise, comparable, difference
+from sparselabel.plan.figure import measures_of
+from sparselabel.plan.hours import Budget
+from sparselabel.plan.outcomes import NAMES, Measure, Reached, seconds_a_picture
+from sparselabel.report.charts import Chart, Drawn, Line, draw
+from sparselabel.report.page import environment
+
+
+@dataclass(frozen=True)
+class About:
+    """What a plan was made with, as its page tells it.
+
+    ``chosen_by``: pictures and known labels of the validation split that chose the best epoch of every run.
+    """
+
+    data: str
+    split: str
+    judged: int
+    draws: int
+    methods: tuple[str, str]
+    config: TrainConfig
+    command: Sequence[str]
+    version: str
+    failed: Sequence[str] = ()
+    chosen_by: tuple[int, int] = (0, 0)
+
+
+def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path) -> None:
+    """Write the page at once."""
+    kinds = list(dict.fromkeys(row.kind for row in rows))
+    compared = comparable([row for row in rows if row.fraction == 1])
+    lines = [
+        {"row": row, "behind": _behind(row.kind, compared) if row.fraction == 1 else ""}
+        for row in sorted(rows, key=lambda row: (-row.fraction, kinds.index(row.kind)))
+    ]
+    today = date.today()
+    text = (
+        environment()
+        .get_template("plan.html")
+        .render(
+            about=about,
+            advice=advise(rows),
+            budget=budget,
+            charts=[_chart(rows, measure, about.split) for measure in measures_of(rows)],
+            command=shlex.join(about.command),
+            complete=[
+                (NAMES[kind], budget.hours_of_all(kind))
+                for kind in kinds
+                if budget.complete.get(kind, budget.share(1)) < budget.share(1)
+            ],
+            kinds=[{"kind": kind, "name": NAMES[kind], "number": n} for n, kind in enumerate(kinds)],
+            lines=lines,
+            paid=max(row.bought["answers"] for row in rows),
+            located="mAP-loc" in measures_of(rows),
+            seconds=seconds_a_picture(budget),
+            spent=100 * budget.share(1),
+            today=f"{today.day} {today:%B %Y}",
+            version=about.version,
+        )
+    )
+    with whole(out) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
+    """Curves over the fractions; each is usually twice the one before, so they stand at equal distances."""
+    hours = sorted({row.hours for row in rows})
+    lines = []
+    for number, kind in enumerate(dict.fromkeys(row.kind for row in rows)):
+        own = {row.hours: row for row in rows if row.kind == kind}
+        spreads = [(own[at].spread(measure) or 0.0) if at in own else 0.0 for at in hours]
+        values = [own[at].mean(measure) if at in own else None for at in hours]
+        lines.append(Line(kind, number, values, spreads=spreads if any(spreads) else ()))
+    name = "test" if split == "test" else "validation"
+    title = f"{measure} against the budget"
+    names = [f"{at:.3g}" for at in hours]
+    return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
+
+
+def _behind(kind: Kind, compared: Sequence[Reached]) -> str:
+    """How far a kind is behind the best one; nothing where it cannot be compared."""
+    row = next((row for row in compared if row.kind == kind), None)
+    if row is None:
+        return ""
+    best = max(compared, key=lambda row: row.mean() or 0.0)
+    if row is best:
+        return "best"
+    gap = difference(best, row, compared)
+    margin = "" if gap.margin is None else f" ± {gap.margin:.1f}"
+    return f"−{gap.mean:.1f}{margin}{', clearly' if gap.clear else ''}"

@@ -1,0 +1,111 @@
+"""How well small and large things are found, compared with a baseline (P1s fig. D.1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.inference.saved_scores import judging_labels, refuse_other_data, saved_scores
+from sparselabel.metrics.ranking import Scores, average_precision
+from sparselabel.report.figures.style import COLOURS, GREY, Table, names_of, new_figure, save, style
+
+COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
+MOST_BINS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Bin:
+    """Positives of similar size: ``rows`` and ``classes`` of them, and the areas they lie between."""
+
+    rows: npt.NDArray[np.intp]
+    classes: npt.NDArray[np.intp]
+    smallest: float
+    largest: float
+
+
+def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
+    """(N, L) The area of the largest box of every class in every picture, in shares of it; 0 without one."""
+    areas = np.zeros(split.truth.values.shape)
+    sizes = split.marks.sizes.astype(np.float64)
+    np.maximum.at(areas, (split.marks.rows, split.marks.classes), sizes[:, 0] * sizes[:, 1])
+    return areas
+
+
+def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
+    """The split's positives that have a box, sorted by area into bins of the same number (± 1)."""
+    if not 1 <= count <= MOST_BINS:
+        raise ConfigError(f"--bins must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
+    areas = largest_areas(split)
+    rows, classes = np.nonzero((judging_labels(split).values == POSITIVE) & (areas > 0))
+    if not len(rows):
+        raise DataError(
+            f"split {split.name!r} has no positive with a box: prepare data whose boxes are known (voc, "
+            "coco, scenes), or name another --split"
+        )
+    if len(rows) < count:
+        raise DataError(
+            f"split {split.name!r} has {len(rows):,} positives with a box, too few for {count} bins: "
+            f"give --bins {len(rows)} or fewer, or name another --split"
+        )
+    size = areas[rows, classes]
+    parts = np.array_split(np.argsort(size, kind="stable"), count)
+    return [Bin(rows[p], classes[p], float(size[p[0]]), float(size[p[-1]])) for p in parts]
+
+
+def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
+    """The mAP of a bin: each class's positives in it against the split's negatives of that class.
+
+    The class's other positives are left out, and so are classes that have no positive in the bin. A label
+    that nobody gave counts as absent, as in every other mAP.
+    """
+    labels = np.where(judging_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
+    labels[part.rows, part.classes] = POSITIVE
+    present = np.unique(part.classes)
+    return float(average_precision(scores[:, present], labels[:, present], unknown="ignore").mean())
+
+
+def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out: Path) -> Path:
+    """Bars for each bin of sizes, one a run: by how many per cent its mAP differs from the baseline's."""
+    if not runs:
+        raise ConfigError("there is nothing to compare with the baseline: name one more run")
+    everyone = [saved_scores(path, split) for path in (baseline, *runs)]
+    refuse_other_data(everyone)
+    names = names_of([baseline, *runs])
+    parts = bins_of(everyone[0].split, bins)
+    found = np.array(
+        [[bin_precision(saved.scores, saved.split, part) for part in parts] for saved in everyone]
+    )
+    relative = 100 * (found / found[0] - 1)
+    numbers: list[list[object]] = []
+    for place, part in enumerate(parts):
+        for name, value, gain in zip(
+            names, found[:, place].tolist(), relative[:, place].tolist(), strict=True
+        ):
+            about = (place + 1, part.smallest, part.largest, len(part.rows), len(np.unique(part.classes)))
+            numbers.append([*about, name, value, gain])
+    with style():
+        figure = new_figure(1.2 * bins + 1.6, 3.4)
+        axes = figure.subplots()
+        places, width = np.arange(bins), 0.8 / len(runs)
+        for number, (name, gains) in enumerate(zip(names[1:], relative[1:], strict=True)):
+            offset = (number - (len(runs) - 1) / 2) * width
+            colour = COLOURS[number % len(COLOURS)]
+            bars = axes.bar(places + offset, gains, width * 0.92, label=name, color=colour)
+            axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=2, color=GREY)
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.margins(y=0.12)
+        axes.grid(axis="x", visible=False)
+        axes.set_xticks(places, [_range(part, mAP) for part, mAP in zip(parts, found[0], strict=True)])
+        axes.set_xlabel(f"area of the largest box, % of the picture ({names[0]}'s mAP below)")
+        axes.set_ylabel(f"mAP relative to {names[0]}, %")
+        figure.legend(loc="outside upper center", ncols=min(len(runs), 4))
+        return save(figure, Table(COLUMNS, numbers), out)
+
+
+def _range(part: Bin, baseline: float) -> str:
+    return f"{100 * part.smallest:.3g}–{100 * part.largest:.3g}\n({100 * baseline:.1f})"

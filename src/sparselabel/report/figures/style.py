@@ -1,0 +1,111 @@
+"""What all figures share: how they look, and how they and their numbers get to the disk.
+
+matplotlib is imported when a figure is drawn, not before: it takes half a second.
+"""
+
+import csv
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.errors import ConfigError
+from sparselabel.files import whole
+from sparselabel.place import require_file_to_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind people can tell apart too, and line styles for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = "osD^vPX"
+GREY = "#666666"
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "text.parse_math": False,  # a class or folder may be called $x_1$
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers of a figure: names of the columns, and rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@contextmanager
+def style() -> "Iterator[None]":
+    """Draw in the project's style, whatever the user's own settings are."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches; it needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: "Figure", table: Table, out: Path) -> Path:
+    """Write the figure as PNG, and its numbers beside it as CSV, whose path is returned."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    numbers = out.with_suffix(".csv")
+    with whole(out) as partial:
+        figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
+    with whole(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(table.columns)
+        writer.writerows([_shown(value) for value in row] for row in table.rows)
+    return numbers
+
+
+def checked_out(out: Path, inputs: Iterable[Path] = (), flag: str = "--out") -> Path:
+    """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
+    if out.suffix.lower() != ".png":
+        raise ConfigError(f"a figure is a PNG file: {flag} must end in .png, but is {out}")
+    numbers = out.with_suffix(".csv")
+    if any(numbers.resolve() == path.resolve() for path in inputs):
+        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another {flag}")
+    for file in (out, numbers):
+        require_file_to_write(file, f"choose another {flag}")
+    return out
+
+
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """What runs are called in a figure: their folders' names, or their paths where names are the same."""
+    names = [path.resolve().name for path in runs]
+    return names if len({*names}) == len(names) else [str(path) for path in runs]
+
+
+def blank(axes: "Axes") -> None:
+    """Leave a place of the figure empty."""
+    axes.set_axis_off()
+
+
+def _shown(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value

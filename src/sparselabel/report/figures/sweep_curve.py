@@ -1,0 +1,238 @@
+"""What a setting does to the mAP, from tables of `sparselabel compare --vary`.
+
+Draws P1 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and P3's wrong k; from
+table-by-labels.csv P1 fig. 5d.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sparselabel.errors import ConfigError, DataError, RunError, nearest
+from sparselabel.report.figures.compared import lines_of_table
+from sparselabel.report.figures.style import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.run import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NEEDED = ("method", "varied", "value")
+SPLITS = {"val": "validation", "test": "test"}
+FINER = ("4", "5", "6", "7+")
+COLUMNS = 4  # panels beside each other
+WIDE = 50  # largest by smallest value from which the axis is logarithmic
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of a table: the mAP in per cent, and its ``spread`` over seeds where there are several.
+
+    ``value`` is "" for a method without the setting, ``labels`` "" where all pictures count.
+    """
+
+    curve: str
+    varied: str
+    value: str
+    labels: str
+    mean: float
+    spread: float | None
+
+
+def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
+    """A curve for each method (and table) over the values; a dashed line for one without the setting.
+
+    Of tables by the number of labels: a panel for each number. "4+" only where there is nothing finer.
+    """
+    if not tables:
+        raise ConfigError("there is nothing to draw: name a table of `sparselabel compare ... --vary`")
+    tables = [table_in(path) for path in tables]
+    if split not in SPLITS:
+        raise ConfigError(f"there is no split {split!r} in a table: {nearest(split, SPLITS)}")
+    _refuse_other_data(tables, split)
+    points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
+    if any(point.labels in FINER for point in points):
+        points = [point for point in points if point.labels != "4+"]
+    if not points:
+        raise DataError(f"the tables have no {SPLITS[split]} mAP: name another --split")
+    names = {point.varied for point in points}
+    if len(names) > 1 or len({point.labels == "" for point in points}) > 1:
+        raise DataError(
+            f"the tables do not fit into one figure (they vary {', '.join(sorted(names))}; with or without "
+            "the number of labels): draw them apart"
+        )
+    with style():
+        figure = _figure(points, f"{SPLITS[split]} mAP, %")
+        columns = ("curve", "varied", "value", "labels", "mAP", "spread")
+        rows = [[p.curve, p.varied, p.value, p.labels, p.mean, p.spread] for p in points]
+        return save(figure, Table(columns, rows), out)
+
+
+def table_in(path: Path) -> Path:
+    """The table that is meant: in the folder of a comparison its table.csv, else the file itself."""
+    return path / "table.csv" if path.is_dir() else path
+
+
+def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
+    """Raise if the runs beside one table are of other data than those beside another."""
+    first: RunFolder | None = None
+    for table in tables:
+        for file in sorted(table.resolve().parent.glob("*/run.json"))[:1]:
+            run = RunFolder(file.parent)
+            first = first or run
+            if run.about()["data_digest"].get(split) != first.about()["data_digest"].get(split):
+                raise RunError(
+                    f"{table} is of other data ({run.data_name(split)}) than {tables[0]} "
+                    f"({first.data_name(split)}): draw them apart"
+                )
+
+
+def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
+    """The points of a table; where there are several, its folder's name tells its curves apart."""
+    if not table.is_file():
+        raise DataError(f"there is no table {table}: `sparselabel compare ... --vary NAME V1 V2` writes one")
+    no_table = f"{table} is no table of a varied setting: `sparselabel compare ... --vary` writes one"
+    for line in lines_of_table(table, NEEDED, no_table):
+        by_labels = "labels" in line.cells
+        if by_labels and line["split"] != SPLITS[split]:
+            continue
+        mean = line.number("mAP" if by_labels else SPLITS[split], most=100)
+        column = "spread" if by_labels or split == "test" else "validation_spread"
+        # Tables of earlier versions have the spread of the test alone.
+        spread = line.number(column) if column == "spread" or column in line.cells else None
+        curve = f"{line['method']} ({table.resolve().parent.name})" if several else line["method"]
+        if mean is not None:
+            labels = line["labels"] if by_labels else ""
+            yield Point(curve, line["varied"], line["value"], labels, mean, spread)
+
+
+def _figure(points: Sequence[Point], title: str) -> "Figure":
+    """A panel for all pictures, or one for each number of labels, each with a scale of its own."""
+    panels = list(dict.fromkeys(point.labels for point in points))
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(*((5.2, 3.7) if len(panels) == 1 else (2.5 * columns + 0.4, 2.7 * rows + 0.4)))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    for axes, labels in zip(grid, panels, strict=False):
+        _panel(axes, [point for point in points if point.labels == labels], small=len(panels) > 1)
+        axes.set_xlabel(points[0].varied)
+        if labels:
+            axes.set_title(f"pictures with {labels} label{'' if labels == '1' else 's'}")
+        if panels.index(labels) % columns == 0:
+            axes.set_ylabel(title)
+        if labels == panels[0]:
+            handles, names = axes.get_legend_handles_labels()
+            figure.legend(handles, names, loc="outside upper center", ncols=4)
+    return figure
+
+
+def _panel(axes: "Axes", points: Sequence[Point], small: bool) -> None:
+    values = _in_order([point.value for point in points if point.value])
+    places = _places(values)
+    curves = list(dict.fromkeys(point.curve for point in points))
+    for number, curve in enumerate(curves):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        own = {point.value: point for point in points if point.curve == curve}
+        if "" in own:  # the method does not have the setting
+            axes.axhline(own[""].mean, label=curve, color=colour, linestyle="--", linewidth=1.2)
+            continue
+        numbers = [value for value in values if value in own and _is_number(value)]
+        words = [value for value in values if value in own and not _is_number(value)]
+        if numbers:
+            at = [places[value] for value in numbers]
+            _curve(axes, at, [own[value] for value in numbers], curve, colour, marker)
+        # Words have no order: each stands by itself, those of several curves side by side.
+        aside = 0.06 * _step(places) * (number - (len(curves) - 1) / 2)
+        for word in words:
+            named = bool(numbers) or word != words[0]  # the legend names a curve once
+            _alone(axes, places[word] + aside, own[word], colour, marker, None if named else curve)
+    _axis(axes, places, small)
+
+
+def _axis(axes: "Axes", places: dict[str, float], small: bool) -> None:
+    """Ticks at the values, where there is room for them; else at round numbers."""
+    at = [*places.values()]
+    if _is_wide(places):
+        axes.set_xscale("log")
+    scaled = np.log(at) if _is_wide(places) else np.asarray(at)
+    room = 0.12 if small else 0.06
+    crowded = len(at) > 1 and np.diff(np.sort(scaled)).min() < room * np.ptp(scaled)
+    if not (crowded and all(map(_is_number, places))):
+        axes.set_xticks(at, [*places], rotation=45 if crowded else 0)
+        axes.minorticks_off()
+    if not any(map(_is_number, places)):
+        axes.set_xlim(-0.5, len(places) - 0.5)
+
+
+def _curve(
+    axes: "Axes", places: Sequence[float], points: Sequence[Point], label: str, colour: str, marker: str
+) -> None:
+    """Means with markers, and a band as wide as the spread of the seeds."""
+    means = [point.mean for point in points]
+    axes.plot(places, means, label=label, color=colour, marker=marker)
+    spreads = [point.spread or 0.0 for point in points]
+    if any(spreads):
+        low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+        high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+        axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _alone(axes: "Axes", place: float, point: Point, colour: str, marker: str, label: str | None) -> None:
+    """One mean with its spread over the seeds as a bar."""
+    axes.errorbar(
+        place,
+        point.mean,
+        point.spread or None,
+        color=colour,
+        marker=marker,
+        linestyle="",
+        capsize=3,
+        label=label,
+    )
+
+
+def _in_order(values: Sequence[str]) -> list[str]:
+    """Each value once: numbers by size, then words as in the table."""
+    once = list(dict.fromkeys(values))
+    return sorted(filter(_is_number, once), key=float) + [value for value in once if not _is_number(value)]
+
+
+def _places(values: Sequence[str]) -> dict[str, float]:
+    """Where the values stand on the axis: numbers where they belong, words side by side to their right."""
+    places = {value: float(value) for value in values if _is_number(value)}
+    words = [value for value in values if value not in places]
+    low, high = min(places.values(), default=0.0), max(places.values(), default=0.0)
+    if not places:
+        return {word: float(place) for place, word in enumerate(words)}
+    for place, word in enumerate(words, start=1):
+        aside = 0.2 * place
+        places[word] = (
+            high * (high / low) ** aside if _is_wide(places) else high + aside * (high - low or 1.0)
+        )
+    return places
+
+
+def _step(places: dict[str, float]) -> float:
+    """How far words stand from each other."""
+    words = [place for value, place in places.items() if not _is_number(value)]
+    return words[1] - words[0] if len(words) > 1 else 0.2 * float(np.ptp([*places.values()]))
+
+
+def _is_wide(places: dict[str, float]) -> bool:
+    """Whether the numbers differ so much that the axis must be logarithmic."""
+    numbers = [place for value, place in places.items() if _is_number(value)]
+    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= WIDE
+
+
+def _is_number(text: str) -> bool:
+    """Whether it has a place on an axis: "inf" and "nan" are words."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The pictures that a run followed (RUN/watched): their labels, scores and maps, epoch by epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.transforms import draw, load, views_of
+from sparselabel.errors import ConfigError, RunError, listing
+from sparselabel.inference.saved_scores import read_arrays, split_of
+from sparselabel.run import RunFolder
+
+Maps = npt.NDArray[np.floating[Any]]
+Kind = Literal["annotated", "present", "absent", "unknown"]
+KINDS: tuple[Kind, ...] = ("annotated", "present", "absent")
+LARGEST = 480  # pixels of a picture's long side in a figure
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a run kept after an epoch (1, 2, ...): of n ``rows``, ``scores`` (n, L) and what maps it has."""
+
+    epoch: int
+    rows: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float32]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    def has(self, source: str) -> bool:
+        """Whether it has maps of this kind."""
+        return source in self.arrays
+
+    def map(self, source: str, place: int, index: int) -> Maps | None:
+        """(h, w) in 0..1 The map of a class, of the picture at this place among the rows; None: none kept."""
+        classes = self.arrays.get("heat_map_classes") if source == "heat_maps" else None
+        if classes is not None and index not in classes[place]:
+            return None
+        values = self.arrays[source][place, index].astype(np.float64)
+        return np.asarray(values / 255 if source == "heat_maps" else values)
+
+    def running_score(self, place: int, index: int) -> float | None:
+        """What the method remembers as the class's score, if it does."""
+        if "running_scores" not in self.arrays:
+            return None
+        return float(self.arrays["running_scores"][place, index])
+
+
+class Watched:
+    """The watched pictures of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.run = RunFolder(path)
+        self.split: PreparedSplit = split_of(self.run, "train")
+        self.classes: list[str] = self.run.about()["classes"]
+        self.files = sorted(self.run.watched.glob("*.npz"))
+        if not self.files:
+            raise RunError(f"{path} has watched no pictures yet: train with --watch above 0")
+        self.last = self.snapshot(self.files[-1])
+
+    def snapshot(self, file: Path) -> Snapshot:
+        """What was kept after an epoch."""
+        arrays = read_arrays(file, ("rows", "scores"), "remove it, or train again")
+        return Snapshot(int(file.stem), arrays.pop("rows"), arrays.pop("scores"), arrays)
+
+    @property
+    def top_maps(self) -> int | None:
+        """Of how many classes of a picture it keeps heat maps; None: of all."""
+        return self.run.config().settings.top_maps
+
+    def sources(self, *others: "Watched") -> list[str]:
+        """Which maps to show of each: heat maps where all have them, else the model's own of cells.
+
+        Those are attention where a model has that instead of scores of cells.
+        """
+        everyone = [self, *others]
+        if all(one.last.has("heat_maps") for one in everyone):
+            return ["heat_maps"] * len(everyone)
+        return [one.own_source() for one in everyone]
+
+    def own_source(self) -> str:
+        """What the model itself says of cells: scores (maps) or attention."""
+        for name in ("maps", "attention"):
+            if self.last.has(name):
+                return name
+        raise RunError(
+            f"{self.run.path} kept no maps of its watched pictures: train it on pictures, not on stored "
+            "features (--frozen)"
+        )
+
+    def place(self, row: int) -> int:
+        """Where a row is among the watched ones."""
+        found = np.flatnonzero(self.last.rows == row)
+        if not len(found):
+            raise ConfigError(
+                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}"
+            )
+        return int(found[0])
+
+    def kind(self, row: int, index: int) -> Kind:
+        """What a class is in a picture: annotated, there all the same, absent, or nobody knows."""
+        if self.split.observed.values[row, index] == POSITIVE:
+            return "annotated"
+        truth = self.split.truth.values[row, index]
+        return "present" if truth == POSITIVE else "absent" if truth == NEGATIVE else "unknown"
+
+    def best_of_each_kind(self, row: int) -> dict[Kind, int]:
+        """The highest-scored class of each kind that the picture has, by the last scores."""
+        order = np.argsort(-self.last.scores[self.place(row)], kind="stable").tolist()
+        kinds = [self.kind(row, index) for index in order]
+        return {kind: order[kinds.index(kind)] for kind in KINDS if kind in kinds}
+
+    def chosen(self, rows: Sequence[int], count: int) -> list[int]:
+        """The rows asked for, else ``count`` watched ones, first those with a class of each kind."""
+        if rows:
+            for row in rows:
+                self.place(row)
+            return list(rows)
+        if count < 1:
+            raise ConfigError(f"count must be at least 1, not {count}")
+        telling = [row for row in self.last.rows.tolist() if len(self.best_of_each_kind(row)) == len(KINDS)]
+        rest = [row for row in self.last.rows.tolist() if row not in telling]
+        return (telling + rest)[:count]
+
+    def picture(self, row: int) -> npt.NDArray[np.uint8]:
+        """(H, W, 3) The picture in its own aspect, made small enough for a figure."""
+        image = load(self.split.path(row), LARGEST)
+        image.thumbnail((LARGEST, LARGEST))
+        return np.asarray(image)
+
+    def seen(self, source: str, width: int, height: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of what maps cover of a picture, in shares of it.
+
+        Heat maps are of all of it, the model's own maps of what the model sees in evaluation.
+        """
+        if source == "heat_maps":
+            return 0.0, 0.0, 1.0, 1.0
+        view = views_of(self.run.config().views)[1]
+        left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
+        return left, top, wide, high

@@ -1,1 +1,0 @@
-"""The report of one or more runs: a single HTML file that opens without network or server."""

@@ -1,0 +1,125 @@
+"""The runs of a report: what training left of each, and whether they may stand side by side."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, RunError, listing
+from sparselabel.inference.saved_scores import data_of, split_of
+from sparselabel.report.figures.style import names_of
+from sparselabel.run import RunFolder, saw_hidden_labels
+
+SPLITS = {"test": "test", "val": "validation"}
+"""Splits that a report can be about, and what result.json calls them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShownRun:
+    """A finished run: its name in the report, its files, and the numbers of every epoch."""
+
+    name: str
+    folder: RunFolder
+    config: TrainConfig
+    about: dict[str, Any]
+    result: dict[str, Any]
+    epochs: list[dict[str, Any]]
+
+    @property
+    def oracle(self) -> bool:
+        """Whether its method saw hidden labels."""
+        return saw_hidden_labels(self.result, self.config.method)
+
+    def measured(self, split: str) -> dict[str, Any] | None:
+        """The measures of a split at the best epoch."""
+        found: dict[str, Any] | None = self.result.get(SPLITS[split])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """What a report is about: runs with the same classes and pictures, the first one being the reference.
+
+    ``split`` is None where the data has neither a test nor a validation split.
+    """
+
+    runs: list[ShownRun]
+    data: Prepared
+    split: str | None
+    moved: Path | None
+
+    @property
+    def reference(self) -> ShownRun:
+        """The run that others are compared with, and whose scores choose pictures."""
+        return self.runs[0]
+
+    @property
+    def otherwise_trained(self) -> list[str]:
+        """Runs whose training pictures or labels are not those of the reference."""
+        digests = [run.about["data_digest"].get("train") for run in self.runs]
+        return [run.name for run, one in zip(self.runs, digests, strict=True) if one != digests[0]]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether training saw less than all labels."""
+        return not self.data.train.observed.complete
+
+
+def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | None = None) -> Reported:
+    """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
+    if not paths:
+        raise ConfigError("there is nothing to report on: name one or more finished runs")
+    resolved = [path.resolve() for path in paths]
+    twice = [path for number, path in enumerate(paths) if path.resolve() in resolved[:number]]
+    if twice:
+        raise ConfigError(f"{listing(twice)} is named more than once: name each run once")
+    if split is not None and split not in SPLITS:
+        raise ConfigError(f"a report is about split test or val, not {split!r}")
+    runs = [_read(path, name) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
+    chosen = split or next((name for name in SPLITS if name in runs[0].about["data_digest"]), None)
+    for run in runs:
+        _refuse_other_data(runs[0], run, chosen)
+        split_of(run.folder, chosen or "train", moved)  # refuses data that is gone or has changed
+    data = data_of(runs[0].folder, moved or Path(runs[0].about["data"]))
+    return Reported(runs, data, chosen, moved)
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """Names without the end that all of them share, as in an-0.01-seed0 and role-0.01-seed0."""
+    parts = [name.split("-") for name in names]
+    same = 0
+    while len(names) > 1 and all(len(part) > same + 1 for part in parts):
+        if len({part[-same - 1] for part in parts}) > 1:
+            break
+        same += 1
+    return ["-".join(part[: len(part) - same]) for part in parts]
+
+
+def _read(path: Path, name: str) -> ShownRun:
+    folder = RunFolder(path)
+    result = folder.result()  # refuses what is no run, or not finished
+    return ShownRun(name, folder, folder.config(), folder.about(), result, _epochs(folder))
+
+
+def _epochs(folder: RunFolder) -> list[dict[str, Any]]:
+    if not folder.metrics_file.is_file():
+        return []
+    try:
+        return [json.loads(line) for line in folder.metrics_file.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:  # bytes that are no text, or text that is no JSON
+        raise RunError(
+            f"{folder.metrics_file} is damaged ({error}): remove the lines that are, or the file, and the "
+            "report has no curves there"
+        ) from error
+
+
+def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> None:
+    here, there = (run.about["data_digest"].get(split or "train") for run in (first, other))
+    if here != there or first.about["classes"] != other.about["classes"]:
+        raise RunError(
+            f"{first.folder.path} and {other.folder.path} have other data in split {split or 'train'!r}: "
+            "their numbers do not compare; make a report of each"
+        )

@@ -1,0 +1,79 @@
+"""Pictures and maps as small images inside the page."""
+
+import base64
+import io
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from sparselabel.data.transforms import View, draw, load
+from sparselabel.report.figures.panels import COLOUR_MAP, OPACITY
+
+SIDE, MAP_SIDE = 400, 280  # pixels of the long side of a picture, and of one under a map
+QUALITY, MAP_QUALITY = 72, 62
+EVEN = 2.0  # range of logits that is the smallest to take all colours
+
+
+def small(path: Path) -> Image.Image:
+    """A picture, small enough for the page, in its own aspect."""
+    image = load(path, SIDE)
+    image.thumbnail((SIDE, SIDE))
+    return image
+
+
+def as_uri(image: Image.Image, quality: int = QUALITY) -> str:
+    """The image as a data: address."""
+    stream = io.BytesIO()
+    image.save(stream, "WEBP", quality=quality, method=4)
+    return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+def with_map(
+    image: Image.Image, logits: npt.NDArray[np.floating], view: View, side: int = MAP_SIDE
+) -> Image.Image:
+    """The picture in pale grey, and over what the model saw of it a map of its cells (h, w).
+
+    From the darkest to the lightest colour it goes from the map's lowest to its highest logit: the scores of
+    a picture that the model is sure of are 1.00 everywhere, and would not say where.
+    """
+    width, height = image.size
+    left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
+    base = image.convert("L").point([round(90 + 0.6 * level) for level in range(256)]).convert("RGB")
+    box = (
+        round(left * width),
+        round(top * height),
+        max(1, round(wide * width)),
+        max(1, round(high * height)),
+    )
+    smooth = Image.fromarray(stretched(logits)).resize(box[2:], Image.Resampling.BILINEAR)
+    levels = np.clip(np.asarray(smooth) * 255, 0, 255).round().astype(np.uint8)
+    coloured = Image.fromarray(palette()[levels])
+    seen = base.crop((box[0], box[1], box[0] + box[2], box[1] + box[3]))
+    base.paste(Image.blend(seen, coloured, OPACITY), box[:2])
+    base.thumbnail((side, side))
+    return base
+
+
+def stretched(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """The logits of a map from 0 to 1; a map that is nearly even stays so, in the middle."""
+    low, high = float(logits.min()), float(logits.max())
+    missing = max(0.0, EVEN - (high - low)) / 2
+    return np.asarray((logits - (low - missing)) / (high - low + 2 * missing), np.float32)
+
+
+@cache
+def palette() -> npt.NDArray[np.uint8]:
+    """(256, 3) The colours of a map, from 0 to 1."""
+    from matplotlib import colormaps
+
+    return np.asarray(colormaps[COLOUR_MAP](np.arange(256), bytes=True))[:, :3]
+
+
+def scale() -> str:
+    """The colours of maps as they look over a grey of middle brightness."""
+    grey = np.full((1, 256, 3), 166, np.uint8)
+    bar = Image.blend(Image.fromarray(grey), Image.fromarray(palette()[None]), OPACITY)
+    return as_uri(bar.resize((256, 12)), 90)

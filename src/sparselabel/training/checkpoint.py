@@ -1,0 +1,247 @@
+"""Checkpoints: a folder an epoch, written under another name and renamed when it is complete.
+
+    checkpoints/0007/model.safetensors      the trained part of the classifier (the head alone, or all)
+                    /average.safetensors    its running average, if there is one
+                    /optimiser.pt           read with weights_only: nothing in it is executed
+                    /method.safetensors     the method's small state
+                    /memory-0.safetensors   its memories, a file for each process; of those in RUN/memory
+                                            only what tells which of their lines belong to it
+                    /state.json             epoch, phase, best epoch
+
+Kept are the newest and the best. Random state is not in it: every epoch seeds its generators anew.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from sparselabel.errors import MAKE_ROOM, ResourceError, RunError, is_out_of_memory
+from sparselabel.json_file import read_json, write_json
+from sparselabel.losses.base import Method
+from sparselabel.losses.memory.reshard import Share, restore_dealt
+from sparselabel.losses.memory.row_file import file_name, files_of_others, is_in_file
+from sparselabel.run import RunFolder
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """How far a run is.
+
+    ``epochs`` done in all phases; ``phase`` the current one, begun at ``phase_began``; ``phase_over`` whether
+    it is at its end; ``best_epoch`` and ``best`` the best validation in this phase so far, None without one.
+    """
+
+    epochs: int = 0
+    phase: str = ""
+    phase_began: int = 0
+    phase_over: bool = True
+    best_epoch: int = 0
+    best: float | None = None
+
+    def in_new_phase(self, name: str) -> "TrainingState":
+        """A new phase begins; what counts in the end is the best epoch of the last one."""
+        return TrainingState(self.epochs, name, self.epochs, False, self.epochs, None)
+
+
+def save_checkpoint(
+    folder: Path,
+    fabric: "Fabric",
+    state: TrainingState,
+    model: dict[str, Tensor],
+    average: dict[str, Tensor] | None,
+    optimiser: dict[str, Any],
+    method: Method,
+) -> None:
+    """Write the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
+    final = folder / f"{state.epochs:04d}"
+    work = folder / f"{final.name}.partial"
+    if fabric.is_global_zero:
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(final, ignore_errors=True)
+        work.mkdir(parents=True)
+    fabric.barrier()
+    memories = method.memories()
+    tensors = {
+        f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
+    }
+    with _disk(final):
+        save_tensors(tensors, work / f"memory-{fabric.global_rank}.safetensors")
+        if fabric.is_global_zero:
+            save_tensors(model, work / "model.safetensors")
+            save_tensors(method.state_dict(), work / "method.safetensors")
+            if average is not None:
+                save_tensors(average, work / "average.safetensors")
+            torch.save(optimiser, work / "optimiser.pt")
+            write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
+            for name in ("optimiser.pt", "state.json"):  # by name: other processes are writing in this folder
+                _sync(work / name)
+    fabric.barrier()
+    if fabric.is_global_zero:
+        _sync(work)
+        work.rename(final)
+        _sync(folder)
+    fabric.barrier()
+    for memory in memories.values():
+        memory.committed()
+    if fabric.is_global_zero:
+        remove_old_files(folder, fabric.world_size)
+        for other in checkpoints(folder):
+            if other not in (final, folder / f"{state.best_epoch:04d}"):
+                shutil.rmtree(other)
+
+
+def remove_old_files(folder: Path, processes: int) -> None:
+    """Remove memories in files that a newest checkpoint of so many processes does not need."""
+    for file in files_of_others(_memory_folder(folder), processes):
+        file.unlink()
+
+
+def _memory_folder(folder: Path) -> Path:
+    return RunFolder(folder.parent).memory
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The complete checkpoints of a folder, oldest first."""
+    return sorted(path for path in folder.glob("[0-9]*") if path.suffix != ".partial")
+
+
+class Checkpoint:
+    """A checkpoint on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file = path / "state.json"
+        about = read_json(file, _way_out(path))
+        try:
+            self.processes = about.pop("processes")
+            self.state = TrainingState(**about)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged ({error}): {_way_out(path)}") from error
+
+    def model(self) -> dict[str, Tensor]:
+        """The trained weights."""
+        return load_tensors(self.path / "model.safetensors")
+
+    def average(self) -> dict[str, Tensor] | None:
+        """The running average of the weights, if one was kept."""
+        file = self.path / "average.safetensors"
+        return load_tensors(file) if file.exists() else None
+
+    def optimiser(self) -> dict[str, Any]:
+        """The state of the optimiser, and of loss scaling."""
+        file = self.path / "optimiser.pt"
+        with _reading(file):
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        return state
+
+    def restore_method(self, method: Method, fabric: "Fabric") -> None:
+        """Bring the method and its memories back to this moment."""
+        method.load_state_dict(load_tensors(self.path / "method.safetensors"))
+        share = Share(fabric.global_rank, fabric.world_size)
+        for name, memory in method.memories().items():
+            if share.processes == self.processes:
+                memory.restore(self._memory_state(name, share.process))
+            else:
+                states = [self._memory_state(name, number) for number in range(self.processes)]
+                restore_dealt(memory, states, _memory_folder(self.path.parent), share)
+
+    @property
+    def in_files(self) -> bool:
+        """Whether some of what the method remembers is in files, which have the newest checkpoint only."""
+        return any(name.endswith("/identity") for file in self._memory_files() for name in _names(file))
+
+    def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
+        """What one of its processes has saved of a memory; the file that it names is there."""
+        state = _load_part(self._memory_files()[process], f"{name}/")
+        folder = _memory_folder(self.path.parent)
+        if is_in_file(state) and not (folder / file_name(state)).is_file():
+            raise RunError(
+                f"{folder} lacks {file_name(state)}, which the checkpoint {self.path.name} needs, with what "
+                "the method remembers of every picture: bring it back, or begin the run anew with --force"
+            )
+        return state
+
+    def _memory_files(self) -> list[Path]:
+        return [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Where a run can go on, if it has got anywhere."""
+    found = checkpoints(folder)
+    return Checkpoint(found[-1]) if found else None
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, mapped: what is read of it counts as memory of the process."""
+    with _reading(path):
+        return load_file(path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say what to do when a file of a checkpoint is damaged or gone."""
+    try:
+        yield
+    # torch raises what its unpickler meets in a damaged file: EOFError, IndexError, RuntimeError, ...
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        fault = "is missing" if not path.exists() else f"is damaged ({str(error).partition(chr(10))[0]})"
+        raise RunError(f"{path} {fault}: {_way_out(path.parent)}") from error
+
+
+def _way_out(checkpoint: Path) -> str:
+    return (
+        f"remove the folder {checkpoint}, and --resume goes on from the checkpoint before it, if there is "
+        "one, or from the start"
+    )
+
+
+def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a file whose names begin so; the others stay on the disk."""
+    names = [name for name in _names(path) if name.startswith(prefix)]
+    with _reading(path), safe_open(path, "pt") as file:
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def _names(path: Path) -> list[str]:
+    with _reading(path), safe_open(path, "pt") as file:
+        return list(file.offset_keys())
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors to a file; those on a GPU, or not in order, are copied before."""
+    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+    _sync(path)
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Say what to do when a checkpoint cannot be written; libraries differ in their error for a full disk."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise ResourceError(
+            f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed: "
+            f"{MAKE_ROOM}"
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,284 @@
+"""What a run would cost: everything up to a few real steps of each phase, measured; nothing is kept.
+
+    checks of a run ─▶ model, feeds, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
+                    └▶ what is estimated before training: K from features, a prior by a run of its own
+
+Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimiser's
+state, so the most memory of steps is that of the second. Then weights are written to the temporary folder and
+read back, as a run does with its best epoch: for large models that is the peak. What the method remembers of
+every picture is made as in a run if it belongs in RAM; of what belongs in files only the size is told.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.cost import forget_peak, peak_memory
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.loaders import Batch, Feed, PictureFeed, in_order
+from sparselabel.data.sampler import Rows, epoch_batches, rows_of
+from sparselabel.data.view_geometry import Frame
+from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.layout import Layout
+from sparselabel.machine import default_precision
+from sparselabel.models.output import Output
+from sparselabel.place import require_folder_to_write
+from sparselabel.resources import available_memory, free_disk
+from sparselabel.run import RunFolder
+from sparselabel.training.about import about
+from sparselabel.training.checkpoint import load_tensors, save_tensors
+from sparselabel.training.class_prior import run_before, trains_for_prior
+from sparselabel.training.first_inputs import FirstInputs, timed, wait
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.logger import Log
+from sparselabel.training.memories import files_of, in_ram
+from sparselabel.training.network import Learner, in_evaluation, weights_of
+from sparselabel.training.phases import Stage
+from sparselabel.training.resolve import chosen, method_of
+from sparselabel.training.resolve_expected import is_estimated, seconds_to_estimate
+from sparselabel.training.run_cost import PhaseCost, RunCost
+from sparselabel.training.session import Session
+from sparselabel.training.train import checked, started, tell_method
+from sparselabel.training.trainer import train_step
+from sparselabel.training.watch import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+STEPS = 6  # at most, of a phase
+LONG = 20.0  # seconds after which two steps will do
+
+
+def dry_run(
+    data: Prepared,
+    config: TrainConfig,
+    out: Path,
+    machine: Machine | None = None,
+    handling: Handling | None = None,
+    command: Sequence[str] = (),
+) -> RunCost:
+    """Refuse what a run would refuse, take a few steps of each phase, and tell what the run would cost."""
+    machine, handling = machine or Machine(), handling or Handling()
+    require_folder_to_write(out)
+    asked = config
+    config, trial = checked(data, config)
+    there = RunFolder(out)
+    there.goes_on(config, about(data, command, config), resume=handling.resume, force=handling.force)
+    prior = None
+    if trains_for_prior(config):
+        prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
+    fabric = started(data, config, machine)
+    with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
+        run = RunFolder(Path(folder))
+        log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet)
+        for words in chosen(asked, config):
+            log.say(words)
+        learner = Learner(config, len(data.classes))
+        inputs = FirstInputs(data, config, learner, fabric, machine.workers, log)
+        inputs.check()
+        estimating = seconds_to_estimate(config, inputs) if is_estimated(config) else 0.0
+        tell_method(trial, config, data, there, fabric, machine, inputs)
+        files = sum(memory.bytes for memory in files_of(trial))
+        ram, disk = available_memory(), free_disk(out)
+        forget_peak()
+        taken = peak_memory()
+        rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
+        method = trial
+        if files:
+            rows = _rows_of_steps(config, data, fabric)
+            method = _for_a_few(rows, config, data, inputs).to(fabric.device)
+        session = Session(
+            data, config, run, log, fabric, learner, inputs, method, Watch(run.watched, 0, inputs)
+        )
+        phases: list[PhaseCost] = []
+        for name in config.phases:
+            if phases:
+                method.begin_phase()
+            first = config.head.epochs if name == "full" else 0
+            forget_peak()
+            _forget_gpu_peak(fabric.device)
+            with log.bar(STEPS, f"measuring the {name} phase") as bar:
+                stage = session.stage(name, first, None)
+                seconds = _steps(session, stage, rows, bar.advance)
+                scoring = _scoring(session, stage, machine.workers)
+                unmeasured = _write_and_load(session, stage)
+            phases.append(
+                PhaseCost(
+                    name,
+                    stage.phase.epochs,
+                    stage.steps_per_epoch,
+                    stage.phase.batch,
+                    seconds,
+                    _scored_in_epoch(session),
+                    scoring,
+                    peak_memory() + unmeasured,
+                    _gpu_peak(fabric.device),
+                    _checkpoint(session, stage),
+                )
+            )
+        return RunCost(
+            tuple(phases),
+            _scored_at_end(session),
+            inputs.to_come,
+            inputs.in_ram,
+            inputs.time,
+            files,
+            _bytes(learner.classifier.state_dict()),
+            _gpu_size(fabric.device),
+            ram,
+            disk,
+            estimating,
+            0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
+            0 if prior is None else prior.disk,
+            taken,
+        )
+
+
+def _to_find(prior: RunCost, pictures: int) -> float:
+    """Seconds to train and to score the training pictures; the features are those of the run itself."""
+    return prior.seconds - prior.features_time + pictures * prior.phases[-1].scoring
+
+
+@torch.no_grad()
+def _survey(session: Session, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
+    """What a method looks over before an epoch: the first batch is real, and the others look like it."""
+    model = in_evaluation(stage.judged, session.fabric, maps=session.needs.maps)
+    first: Output | None = None
+    for some in in_order(rows, stage.phase.batch):
+        if first is None:
+            batch = next(iter(session.inputs.evaluation(stage.name, "train")([some], progress.epoch)))
+            first = model(session.on_device(batch.inputs[0]))
+        output = Output(*(None if value is None else value[: len(some)] for value in first))  # type: ignore[arg-type]
+        seen = Batch(torch.from_numpy(some), (), (Frame.whole(len(some)),))
+        yield session.step(seen, (output,), progress)
+
+
+def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Rows:
+    """The rows of the steps to be taken, and of some more, as memories are told of those to come."""
+    rows, epoch = {fabric.global_rank}, 0
+    for phase in config.phases.values():
+        epoch += phase.epochs
+        batches = epoch_batches(
+            len(data.train), phase.batch, config.seed, epoch - 1, fabric.global_rank, fabric.world_size
+        )
+        rows |= {int(row) for some in batches[: 2 * STEPS] for row in some if row >= 0}
+    return np.array(sorted(rows))
+
+
+def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) -> Method:
+    """The method prepared for a few rows: its files for all would be gigabytes."""
+    method = method_of(config)
+    layout = Layout(
+        torch.from_numpy(rows),
+        torch.from_numpy(data.train.observed.values[rows]),
+        len(data.train),
+        seed=config.seed,
+        keep="ram",
+        grid=inputs.grid() if method.needs.maps else None,
+    )
+    method.prepare(layout)
+    return method
+
+
+def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
+    """Take steps as in the phase's last epoch; seconds of one, loading included."""
+    epoch = stage.first_epoch + stage.phase.epochs - 1
+    progress = session.progress(stage, epoch)
+    torch.manual_seed(session.epoch_seed(epoch))
+    session.method.begin_epoch(progress)
+
+    def looked_over(some: Tensor | None) -> Iterator[Step]:
+        return _survey(session, stage, rows if some is None else some.numpy(), progress)
+
+    session.method.survey(looked_over)
+    stage.wrapped.train()
+    times = [time.monotonic()]
+    for rate, batch in islice(stage.batches(epoch, expect=session.method.expect), STEPS):
+        train_step(session, stage, batch, replace(progress, learning_rate=rate))
+        wait(session.fabric.device)
+        times.append(time.monotonic())
+        report()
+        if len(times) > 2 and times[-1] - times[0] > LONG:
+            break
+    # The first step has what comes once: loaders that start, the optimiser's state.
+    later = times[1:] if len(times) > 2 else times
+    return (later[-1] - later[0]) / (len(later) - 1)
+
+
+def _scoring(session: Session, stage: Stage, workers: int) -> float:
+    """Seconds to score a picture."""
+    train, stored = session.data.train, session.inputs.stored(stage.name)
+    feed: Feed = (
+        session.inputs.evaluation(stage.name, "train")
+        if stored
+        else PictureFeed(train, session.inputs.test_view)
+    )
+    model = in_evaluation(stage.judged, session.fabric)
+    return timed(feed, len(train), session.fabric, 0 if stored else workers, model)[0]
+
+
+def _write_and_load(session: Session, stage: Stage) -> int:
+    """Write the weights and load them, as those of the best epoch; returns bytes of RAM that were not taken.
+
+    That is none, but where the temporary folder has no room: then a copy to write, and the file read back.
+    """
+    weights = weights_of(stage.judged, stage.name == "head")
+    size = _bytes(weights)
+    if free_disk(session.run.path) < 2 * size:
+        return 2 * size
+    file = session.run.path / "weights.safetensors"
+    save_tensors(weights, file)
+    session.learner.load(load_tensors(file))
+    file.unlink()
+    return 0
+
+
+def _scored_in_epoch(session: Session) -> int:
+    """Pictures that a process scores around every epoch: validation, and what a method wants to look over."""
+    looked_over = len(session.data.train) * session.needs.survey
+    return (_size(session, "val") + looked_over) // session.fabric.world_size
+
+
+def _scored_at_end(session: Session) -> int:
+    """Pictures that a process scores when training is over."""
+    recovered = len(session.data.train) * session.truth_known
+    return (_size(session, "val") + _size(session, "test") + recovered) // session.fabric.world_size
+
+
+def _size(session: Session, split: str) -> int:
+    return len(session.data.split(split)) if split in session.data.splits else 0
+
+
+def _checkpoint(session: Session, stage: Stage) -> int:
+    """Bytes of a checkpoint: the trained weights, their average, the optimiser, memories in RAM."""
+    trained = _bytes(weights_of(stage.module, stage.name == "head"))
+    states = [value for state in stage.optimiser.state_dict()["state"].values() for value in state.values()]
+    optimiser = sum(value.nbytes for value in states if isinstance(value, Tensor))
+    return trained * (2 if stage.average is not None else 1) + optimiser + in_ram(session.method)
+
+
+def _bytes(tensors: dict[str, Tensor]) -> int:
+    return sum(value.nbytes for value in tensors.values())
+
+
+def _forget_gpu_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _gpu_size(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+
+
+def _gpu_peak(device: torch.device) -> int:
+    """What torch has reserved at the most: other programs cannot have it, used or not."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0

@@ -1,0 +1,159 @@
+"""Features of a frozen backbone, computed once and kept beside the data (P3's linear protocol).
+
+Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
+cells. A file is found by everything that decides its content: the pictures, the backbone and its weights, the
+view.
+"""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.sampler import rows_of
+from sparselabel.data.transforms import View
+from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
+from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
+from sparselabel.resources import free_disk, in_words
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def features_file(
+    split: PreparedSplit, folder: Path, config: TrainConfig, view: View, cells: bool = False
+) -> Path:
+    """Where the features of a split are, or will be."""
+    return folder / f"{split.name}-{_key(split, config, view, cells)}.npy"
+
+
+@torch.no_grad()
+def compute_features(
+    file: Path,
+    split: PreparedSplit,
+    view: View,
+    backbone: Backbone,
+    *,
+    fabric: "Fabric",
+    workers: int,
+    report: Callable[[int], None],
+    cells: bool = False,
+) -> None:
+    """Write pooled features, or those of ``cells``: every process its rows.
+
+    The file gets its name when all are done. ``report`` is told the number of pictures after each batch.
+    """
+    # Another run may be computing the same features: each has a file of its own until it is complete.
+    partial = file.with_suffix(f".{fabric.broadcast(_process())}.partial.npy")
+    network = backbone.to(fabric.device).eval()
+    if fabric.is_global_zero:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shape = (len(split), backbone.width, *(backbone.grid(view.size) if cells else ()))
+        np.lib.format.open_memmap(partial, "w+", np.float16 if cells else np.float32, shape)
+        _claim(partial)
+    fabric.barrier()
+    stored = np.lib.format.open_memmap(partial, "r+")
+    rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
+    feed = PictureFeed(split, view, workers=workers)
+    for numbers, inputs, _ in feed(in_order(rows, 32), epoch=0):
+        found = network(inputs[0].to(fabric.device)).float()
+        kept = found.half() if cells else found.mean(dim=(2, 3))
+        if not bool(kept.isfinite().all()):
+            raise ModelError(
+                f"features of {split.path(int(numbers[0]))} or one of the next pictures are beyond what "
+                f"{'half precision' if cells else 'float32'} holds: leave --frozen out, or take another "
+                "--backbone"
+            )
+        stored[numbers.numpy()] = kept.cpu().numpy()
+        report(len(numbers))
+    stored.flush()
+    fabric.barrier()
+    if fabric.is_global_zero:
+        partial.rename(file)
+    fabric.barrier()
+
+
+def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
+    """What ``compute_features`` wrote; those of cells stay on the disk."""
+    again = "remove it, and it is computed again"
+    try:
+        # Copy on write, as torch wants arrays it could write to; the file stays as it is.
+        found: npt.NDArray[np.floating] = np.load(file, mmap_mode="c" if cells else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"the features in {file} cannot be read ({numpy_said(error)}): {again}") from error
+    if not cells and not np.isfinite(found).all():
+        raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
+    return found
+
+
+def _claim(file: Path) -> None:
+    """Take the whole file's room on the disk now: writing to a mapped file on a full one ends the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.posix_fallocate(descriptor, 0, file.stat().st_size)
+    except OSError as error:
+        size = file.stat().st_size
+        file.unlink()
+        if error.errno not in DISK_FULL:
+            raise
+        raise no_room(file.parent, size, free_disk(file.parent)) from error
+    finally:
+        os.close(descriptor)
+
+
+def no_room(folder: Path, size: int, free: int) -> ResourceError:
+    """The refusal of features that the disk cannot hold."""
+    return ResourceError(
+        f"features take {in_words(size)} and {folder} has {in_words(free)} free: make room, copy the "
+        "prepared data to a larger disk, or train on pictures (leave --frozen out). Features of cells take "
+        "2 bytes a number: fewer with a smaller --views.size, a larger --output-stride or a narrower backbone"
+    )
+
+
+def _process() -> str:
+    """A name for this process among all that may write to a shared disk."""
+    return f"{platform.node()}-{os.getpid()}"
+
+
+def _key(split: PreparedSplit, config: TrainConfig, view: View, cells: bool) -> str:
+    # Labels do not change features: pictures count by their bytes, not by the split's whole digest.
+    pictures = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
+    decides: dict[str, object] = {
+        "pictures": pictures,
+        "backbone": config.backbone,
+        "weights": weights_identity(config),
+        "output_stride": config.output_stride,
+        "view": vars(view),
+        "double": config.precision == "64-true",
+    }
+    if cells:
+        decides["cells"] = "float16"
+    return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """What tells a file's content from any other."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_identity(config: TrainConfig) -> str:
+    """What the backbone's weights are: a file's content, the published ones, or random ones of a seed."""
+    if config.weights == PRETRAINED:
+        return PRETRAINED
+    if config.weights == NONE:
+        return f"{NONE}-{config.seed}"
+    content = content_digest(Path(config.weights))
+    return f"{content}-{config.seed}" if config.partial_weights else content

@@ -1,0 +1,170 @@
+"""What the model is fed with in each phase: views of pictures, or stored features."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.changes import Changes
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.loaders import FeatureFeed, Feed, PictureFeed
+from sparselabel.data.transforms import View, views_of
+from sparselabel.errors import counted
+from sparselabel.place import require_folder_to_write
+from sparselabel.resources import free_disk
+from sparselabel.training.features import compute_features, features_file, no_room, read_features
+from sparselabel.training.logger import Log
+from sparselabel.training.network import Learner
+from sparselabel.training.resolve import pools_first, stores_cells
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class Inputs:
+    """Feeds for training and evaluation; stored features are computed when they are first asked for."""
+
+    data: Prepared
+    config: TrainConfig
+    learner: Learner
+    fabric: "Fabric"
+    workers: int
+    log: Log
+    _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
+    _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
+    _said_colours: bool = False
+
+    def __post_init__(self) -> None:
+        if self.config.frozen:
+            self.learner.width = lambda: self._stored("train").shape[1]
+
+    @cached_property
+    def cells(self) -> bool:
+        """Whether stored features of training are those of cells."""
+        return stores_cells(self.config)
+
+    def _of_cells(self, split: str) -> bool:
+        """Whether those of a split are; where pooled ones give the same logits, only training needs them."""
+        return self.cells and (split == "train" or not pools_first(self.config))
+
+    @property
+    def test_view(self) -> View:
+        """How pictures are seen in evaluation, and to compute stored features."""
+        return views_of(self.config.views)[1]
+
+    @property
+    def train_view(self) -> View:
+        """How pictures are seen in training."""
+        return views_of(self.config.views)[0]
+
+    def stored(self, phase: str) -> bool:
+        """Whether a phase trains the head on stored features."""
+        return phase == "head" and self.config.frozen
+
+    def check(self) -> None:
+        """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
+        missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
+        if self.config.full.epochs or not self.config.frozen:
+            for phase in self.config.phases:
+                if not self.stored(phase):
+                    self.learner.classifier_of(phase)
+        elif missing:
+            _ = self.learner.backbone
+        if missing:
+            folder = self.data.folder / "features"
+            require_folder_to_write(folder, "features are kept beside the data: copy it to a folder of yours")
+            self._refuse_too_large(missing, folder)
+
+    def _refuse_too_large(self, missing: list[str], folder: Path) -> None:
+        backbone, size = self.learner.backbone, 0
+        for name in missing:
+            down, across = backbone.grid(self.config.views.size) if self._of_cells(name) else (1, 2)
+            size += len(self.data.split(name)) * backbone.width * down * across * 2
+        if size > (free := free_disk(folder)):
+            raise no_room(folder, size, free)
+
+    def _there(self, split: str) -> bool:
+        return self._file(split, self._of_cells(split)).exists()
+
+    def _file(self, split: str, cells: bool) -> Path:
+        return features_file(
+            self.data.split(split), self.data.folder / "features", self.config, self.test_view, cells
+        )
+
+    def grid(self) -> tuple[int, int]:
+        """Cells of the model's maps, down and across; stored ones tell without the backbone."""
+        if self.cells and self._there("train"):
+            shape = read_features(self._file("train", cells=True), cells=True).shape
+            return shape[2], shape[3]
+        return self.learner.backbone.grid(self.config.views.size)
+
+    def features(self, split: str) -> Tensor:
+        """(N, D) The frozen backbone's pooled features of a split."""
+        return self._features_of(split, cells=False)
+
+    def _stored(self, split: str) -> Tensor:
+        """(N, D), or (N, D, h, w) in float16 on the disk: what the head is trained or evaluated on."""
+        return self._features_of(split, self._of_cells(split))
+
+    def _features_of(self, split: str, cells: bool) -> Tensor:
+        if (split, cells) not in self._features:
+            part, file = self.data.split(split), self._file(split, cells)
+            if not self.fabric.broadcast(file.exists()):
+                what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} picture')}"
+                with self.log.bar(len(part), what) as bar:
+                    compute_features(
+                        file,
+                        part,
+                        self.test_view,
+                        self.learner.backbone,
+                        fabric=self.fabric,
+                        workers=self.workers,
+                        report=bar.advance,
+                        cells=cells,
+                    )
+            self._features[split, cells] = torch.from_numpy(read_features(file, cells))
+        return self._features[split, cells]
+
+    def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Feed:
+        """Inputs to train on: drawn anew in every epoch, unless they are stored.
+
+        With ``places`` it must be known where in the picture everything in a view was.
+        """
+        if self.stored(phase):
+            return FeatureFeed(self._stored("train"))
+        return PictureFeed(
+            self.data.train,
+            self.train_view,
+            self.config.seed,
+            views,
+            self.workers,
+            strong_views,
+            self._changes(places),
+        )
+
+    def _changes(self, places: bool) -> Changes | None:
+        views = self.config.views
+        if not views.rand_augment and not views.cutout:
+            return None
+        if views.rand_augment and places and not self._said_colours:  # once, not in every phase
+            self._said_colours = True
+            self.log.say(
+                f"RandAugment only changes colours: {self.config.method} needs to know where things are"
+            )
+        return Changes(views.rand_augment, views.magnitude, not places, views.cutout)
+
+    def evaluation(self, phase: str, split: str) -> Feed:
+        """Inputs to evaluate on: pictures seen whole."""
+        key = ("stored" if self.stored(phase) else "pictures", split)
+        if key not in self._evaluation:
+            self._evaluation[key] = (
+                FeatureFeed(self._stored(split))
+                if self.stored(phase)
+                else PictureFeed(self.data.split(split), self.test_view, workers=self.workers)
+            )
+        return self._evaluation[key]

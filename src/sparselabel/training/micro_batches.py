@@ -1,0 +1,130 @@
+"""A step whose pictures go through the model a few at a time: gradients of the whole batch in less memory.
+
+    first pass, without gradients:  views ─ a few ─▶ outputs ─┐
+    the method, on the whole batch:                           └─▶ losses ─▶ their gradients by the outputs
+    second pass, with gradients:    views ─ a few ─▶ outputs ─▶ ◀─ back, by the outputs' gradients, added up
+
+The method sees all outputs of the batch at once, so that its losses are those of the whole batch, also where
+pictures are coupled (epr, role, the large losses). The price is a second pass. What a model itself does with
+a whole batch cannot be had in parts: live batch norm has the statistics of the few (see ``live_norms``), and
+dropout draws its masks for the few (see ``draws_masks``).
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.models.freezing import Norm, norms
+from sparselabel.models.output import Output
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+Backward = Callable[[Tensor], None]
+
+
+class InParts:
+    """The output of a step's views, made part by part, and the way back through the same parts."""
+
+    def __init__(
+        self,
+        model: Any,
+        module: nn.Module,
+        fabric: "Fabric",
+        views: Tensor,
+        parts: int,
+        *,
+        maps: bool,
+        features: bool,
+    ) -> None:
+        self._model, self._module, self._fabric = model, module, fabric
+        self._maps = maps
+        # As even as can be: the memory is that of the largest.
+        self._parts = [part for part in views.tensor_split(parts) if len(part)]
+        self._states: list[Any] = []
+        made = []
+        with torch.no_grad(), norms_at_rest(module):  # the second pass counts
+            for part in self._parts:
+                self._states.append(_random_state(fabric.device))
+                output = model(part, maps=maps)
+                made.append(output if features else output._replace(features=None))
+        self.output = _joined(made)
+
+    def backward(self, loss: Tensor, backward: Backward) -> None:
+        """Add the gradients of ``loss``, which was computed from ``output``, to the model's."""
+        leaves = {name: value for name, value in self.output._asdict().items() if value is not None}
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        sizes = [len(part) for part in self._parts]
+        dealt = {
+            name: torch.split(gradient, sizes)
+            for name, gradient in zip(leaves, found, strict=True)
+            if gradient is not None
+        }
+        after = _random_state(self._fabric.device)
+        for number, (part, state) in enumerate(zip(self._parts, self._states, strict=True)):
+            _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
+            with self._in_step(last=number + 1 == len(self._parts)):
+                again = self._model(part, maps=self._maps)
+                products = [(getattr(again, name) * own[number]).sum() for name, own in dealt.items()]
+                backward(functools.reduce(torch.add, products))
+        _set_random_state(after, self._fabric.device)
+
+    def _in_step(self, last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once, with the last part."""
+        if last or self._fabric.world_size == 1:
+            return nullcontext()
+        return self._fabric.no_backward_sync(self._model)
+
+
+def _joined(parts: list[Output]) -> Output:
+    """The outputs of parts as one, whose gradients can be asked for."""
+
+    def join(name: str) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else torch.cat(values).requires_grad_()
+
+    return Output(*(join(name) for name in Output._fields))  # type: ignore[arg-type]
+
+
+def live_norms(module: nn.Module) -> list[Norm]:
+    """The layers that normalise by statistics of the batch they see."""
+    return [layer for layer in norms(module) if layer.training]
+
+
+def draws_masks(module: nn.Module) -> bool:
+    """Whether something in it drops numbers at random: dropout, that of attention, timm's of whole paths."""
+    return any(
+        isinstance(value := getattr(layer, name, 0), float) and value > 0
+        for layer in module.modules()
+        for name in (("p",) if isinstance(layer, DROPOUTS) else ("dropout", "drop_prob"))
+    )
+
+
+@contextmanager
+def norms_at_rest(module: nn.Module) -> Iterator[None]:
+    """Let batch norm not count what it sees: it is seen a second time."""
+    layers = live_norms(module)
+    before = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 0.0
+    try:
+        yield
+    finally:
+        for layer, momentum in zip(layers, before, strict=True):
+            layer.momentum = momentum
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    own = torch.get_device_module(device).get_rng_state() if device.type in ("cuda", "mps") else None
+    return torch.get_rng_state(), own
+
+
+def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.get_device_module(device).set_rng_state(state[1])

@@ -1,0 +1,148 @@
+"""The model under training: a backbone that is made only when it is needed, and a head."""
+
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import Query, TrainConfig
+from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory
+from sparselabel.models.backbone import NONE, PRETRAINED, Backbone, make_backbone, refuse_without_cells
+from sparselabel.models.classifier import HEAD, Classifier, Head
+from sparselabel.models.freezing import frozen_parts, recompute
+from sparselabel.models.heads import check_head, make_head
+from sparselabel.models.output import Output
+from sparselabel.models.query2label import released_head
+from sparselabel.models.released import is_released
+from sparselabel.models.weights import read_tensors
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+class Learner:
+    """Backbone, head and both together; ``width`` tells the number of features without the backbone."""
+
+    def __init__(self, config: TrainConfig, classes: int) -> None:
+        self.config = config
+        self.classes = classes
+        self.width: Callable[[], int] = lambda: self.backbone.width
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The backbone, with its weights."""
+        torch.manual_seed(self.config.seed)
+        config = self.config
+        made = make_backbone(
+            config.backbone,
+            config.weights,
+            size=config.views.size,
+            output_stride=config.output_stride,
+            partial_weights=config.partial_weights,
+        )
+        refuse_without_cells(made, config.backbone, config.views.size)
+        return made
+
+    @cached_property
+    def head(self) -> Head:
+        """The head; the same at the start of every run with this seed."""
+        width = self.width()
+        torch.manual_seed(self.config.seed)
+        if self.config.classifier == "query2label" and self.config.weights not in (PRETRAINED, NONE):
+            tensors = read_tensors(Path(self.config.weights))
+            if is_released(tensors):
+                return self._released_head(tensors, width)
+        config = self.config
+        try:
+            return make_head(config.classifier, width, self.classes, config.boost, config.query)
+        except (MemoryError, RuntimeError) as error:
+            if config.query.width is None or not is_out_of_memory(error):
+                raise
+            raise ResourceError(
+                f"a head of --query.width {config.query.width} needs more memory than there is: give a "
+                "smaller one, or leave it out"
+            ) from error
+
+    def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
+        if self.config.query != Query():
+            raise ConfigError(
+                f"--query is for a head that starts anew, and that of {self.config.weights} is as it was "
+                "trained: leave it out, or take other weights"
+            )
+        head, whole = released_head(tensors, width, self.classes, Path(self.config.weights))
+        if not whole:
+            warnings.warn(
+                f"{self.config.weights} is of other classes than these {self.classes}: their queries and "
+                "last layers start anew, all else is taken over",
+                DataWarning,
+                stacklevel=2,
+            )
+        return head
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Backbone and head together."""
+        check_head(self.head, self.backbone)
+        return Classifier(self.backbone, self.head)
+
+    def classifier_of(self, phase: str) -> Classifier:
+        """The classifier made ready for a phase: what is frozen, and what is kept for the way back."""
+        classifier, full = self.classifier, self.config.full
+        if phase == "head":
+            classifier.freeze(True)
+        else:
+            parts = frozen_parts(self.backbone, norm=full.frozen_norm, stages=full.frozen_stages)
+            classifier.freeze(False, parts)
+        recompute(self.backbone, phase == "full" and full.recompute)
+        return classifier
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over weights named as in the classifier: those of the head, or all."""
+        if all(name.startswith(HEAD) for name in weights):
+            self.head.load_state_dict({name.removeprefix(HEAD): value for name, value in weights.items()})
+        else:
+            self.classifier.load_state_dict(weights)
+
+
+def leave_out_unused(classifier: Classifier, size: int) -> None:
+    """Do not train what no logit depends on: several processes would wait for its gradients in vain.
+
+    Some timm networks have parameters that only their own classifier uses.
+    """
+    trained = [parameter for parameter in classifier.parameters() if parameter.requires_grad]
+    view = torch.zeros(1, 3, size, size, dtype=torch.uint8, device=trained[0].device)
+    logits = classifier.eval()(view).logits  # batch norm must not count this view
+    gradients = torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+    for parameter, gradient in zip(trained, gradients, strict=True):
+        parameter.requires_grad_(gradient is not None)
+
+
+def weights_of(module: nn.Module, head_only: bool) -> dict[str, Tensor]:
+    """A module's weights, named as in the classifier; of the head only, where nothing else is trained."""
+    prefix = HEAD if isinstance(module, Head) else ""
+    named = {prefix + name: value for name, value in module.state_dict().items()}
+    return {name: value for name, value in named.items() if not head_only or name.startswith(HEAD)}
+
+
+def load_into(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load what ``weights_of`` gave."""
+    if isinstance(module, Head):
+        weights = {name.removeprefix(HEAD): value for name, value in weights.items()}
+    module.load_state_dict(module.state_dict() | weights)
+
+
+def in_evaluation(module: nn.Module, fabric: "Fabric", maps: bool = False) -> Callable[[Tensor], Output]:
+    """A module in evaluation mode, as a function of its inputs, in the run's precision."""
+    module.eval()
+    precision = next(module.parameters()).dtype
+
+    def run(inputs: Tensor) -> Output:
+        with fabric.autocast():
+            output: Output = module(inputs.to(precision) if inputs.is_floating_point() else inputs, maps=maps)
+        return output
+
+    return run

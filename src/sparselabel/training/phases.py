@@ -1,0 +1,166 @@
+"""A phase made ready: what is trained, by which optimiser, on which batches."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import FullPhase, Phase
+from sparselabel.data.loaders import Batch, Feed
+from sparselabel.data.sampler import epoch_batches
+from sparselabel.models.classifier import HEAD
+from sparselabel.models.output import Output
+from sparselabel.training.micro_batches import InParts, norms_at_rest
+from sparselabel.training.schedule import learning_rate, momentum
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+AHEAD = 4  # batches that a memory on the disk may fetch before their turn
+MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimiser
+
+
+@dataclass
+class Stage:
+    """A phase at work: ``module`` is trained (the head on features, or the classifier on views)."""
+
+    name: str
+    phase: Phase
+    first_epoch: int
+    module: nn.Module
+    wrapped: Any
+    optimiser: Any
+    average: nn.Module | None
+    feed: Feed
+    rows: int
+    fabric: "Fabric"
+    seed: int
+    _in_parts: InParts | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch, the same in all processes."""
+        return -(-self.rows // self.phase.batch)
+
+    def batches(self, epoch: int, expect: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
+        """The batches of an epoch, each with its learning rate; the optimiser is set to it and its momentum.
+
+        ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        """
+        rows = epoch_batches(
+            self.rows, self.phase.batch, self.seed, epoch, self.fabric.global_rank, self.fabric.world_size
+        )
+        steps = self.steps_per_epoch * self.phase.epochs
+        first = (epoch - self.first_epoch) * self.steps_per_epoch
+        for soon in rows[:AHEAD]:
+            expect(torch.from_numpy(soon))
+        for number, batch in enumerate(self.feed(rows, epoch)):
+            if number + AHEAD < len(rows):
+                expect(torch.from_numpy(rows[number + AHEAD]))
+            rate = learning_rate(self.phase, first + number, steps)
+            self._set(rate, momentum(self.phase, first + number, steps))
+            yield rate, batch
+
+    def _set(self, rate: float, momentum: float | None) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group.get(MULTIPLE, 1.0)
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None:
+                group["momentum"] = momentum
+
+    def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
+        """What the model says of a step's views, all at once or in parts."""
+        if self.phase.accumulate == 1:
+            output: Output = self.wrapped(views, maps=maps)
+            return output
+        parts = self.phase.accumulate
+        self._in_parts = InParts(
+            self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
+        )
+        return self._in_parts.output
+
+    def move(self, losses: Iterable[Tensor]) -> None:
+        """One step of the optimiser down the sum of the losses, and of the running average."""
+        loss = functools.reduce(torch.add, losses)
+        if self._in_parts is None:
+            self._backward(loss)
+        else:
+            self._in_parts.backward(loss, self._backward)
+            self._in_parts = None
+        if self.phase.clip:
+            self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=self.phase.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        if self.average is not None:
+            self.average.update(self.module)  # type: ignore[operator]
+
+    def _backward(self, loss: Tensor) -> None:
+        again = isinstance(self.phase, FullPhase) and self.phase.recompute
+        with norms_at_rest(self.module) if again else nullcontext():
+            if self.wrapped is self.module:
+                loss.backward()  # type: ignore[no-untyped-call]
+            else:
+                self.fabric.backward(loss)
+
+    @property
+    def judged(self) -> nn.Module:
+        """What is evaluated and kept: the running average of the weights, if there is one."""
+        return self.module if self.average is None else self.average.module  # type: ignore[return-value]
+
+
+def make_stage(
+    name: str,
+    phase: Phase,
+    first_epoch: int,
+    module: nn.Module,
+    feed: Feed,
+    rows: int,
+    fabric: "Fabric",
+    seed: int,
+    precision: str,
+) -> Stage:
+    """Give a phase its optimiser and, if wanted, a running average of its weights."""
+    wrapped, optimiser = fabric.setup(module, make_optimiser(phase, _groups(phase, module)))
+    if fabric.world_size == 1 and precision == "32-true":
+        wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
+    average = None
+    if phase.weight_average:
+        from timm.utils.model_ema import ModelEmaV3
+
+        average = ModelEmaV3(module, decay=phase.weight_average)
+    return Stage(name, phase, first_epoch, module, wrapped, optimiser, average, feed, rows, fabric, seed)
+
+
+def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """What is trained: all at one rate, or the head at a multiple of it."""
+    multiple = phase.head_rate if isinstance(phase, FullPhase) else 1.0
+    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if multiple == 1:
+        return [parameter for _, parameter in named]
+    head = [parameter for name, parameter in named if name.startswith(HEAD)]
+    rest = [parameter for name, parameter in named if not name.startswith(HEAD)]
+    return [{"params": rest, MULTIPLE: 1.0}, {"params": head, MULTIPLE: multiple}]
+
+
+def make_optimiser(
+    phase: Phase, parameters: list[nn.Parameter] | list[Tensor] | list[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """The phase's optimiser; the learning rate is set step by step."""
+    # A fused optimiser undoes loss scaling by itself, after gradients could have been clipped.
+    common: dict[str, Any] = {
+        "lr": phase.learning_rate,
+        "weight_decay": phase.weight_decay,
+        "fused": not phase.clip,
+    }
+    match phase.optimiser:
+        case "adam":
+            return torch.optim.Adam(parameters, **common)
+        case "adamw":
+            return torch.optim.AdamW(parameters, **common)
+        case "sgd":
+            return torch.optim.SGD(parameters, momentum=0.9, **common)

@@ -1,0 +1,269 @@
+"""A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.data.answers import file_of
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.sampler import epoch_batches, rows_of
+from sparselabel.distributed import total
+from sparselabel.errors import ConfigError, counted
+from sparselabel.files import whole
+from sparselabel.inference.class_thresholds import write_decisions
+from sparselabel.inference.saved_scores import keep_scores
+from sparselabel.json_file import write_json
+from sparselabel.losses.base import Method, Progress
+from sparselabel.losses.layout import Layout
+from sparselabel.machine import default_precision, start
+from sparselabel.metrics.decided import decided_measures
+from sparselabel.metrics.evaluation import measures
+from sparselabel.metrics.real import real_measures_of
+from sparselabel.models.backbone import Backbone
+from sparselabel.place import require_folder_to_write
+from sparselabel.run import RunFolder
+from sparselabel.training.about import about
+from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, remove_old_files
+from sparselabel.training.class_prior import kept_prior, refuse_prior
+from sparselabel.training.disk import refuse_full_disk
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.logger import Log
+from sparselabel.training.memories import files_of, refuse_best_start, say_where
+from sparselabel.training.network import Learner
+from sparselabel.training.refuse import refuse_early
+from sparselabel.training.resolve import chosen, method_of, with_boosted_preset, with_chosen_method
+from sparselabel.training.resolve_expected import kept_counts, new_counts, with_expected_positives
+from sparselabel.training.session import Session
+from sparselabel.training.trainer import train
+from sparselabel.training.validate import judged, scores_of
+from sparselabel.training.watch import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def train_run(
+    data: Prepared,
+    config: TrainConfig,
+    out: Path,
+    machine: Machine | None = None,
+    handling: Handling | None = None,
+    command: Sequence[str] = (),
+    title: str = "",
+) -> dict[str, Any]:
+    """Train, evaluate the best epoch on validation and test, and return the run's result.
+
+    A run of a comparison has a ``title``: all it shows is a progress bar with that name.
+    """
+    machine, handling = machine or Machine(), handling or Handling()
+    require_folder_to_write(out)
+    if handling.resume:
+        RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
+    asked = config
+    config, method = checked(data, config)
+    fabric = started(data, config, machine)
+    run = RunFolder(out)
+    speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
+    log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
+    if handling.resume and not title and not run.config_file.exists():
+        log.say(f"nothing to resume in {out}: starting")
+    for words in chosen(asked, config):
+        log.say(words)
+    learner = Learner(config, len(data.classes))
+    inputs = Inputs(data, config, learner, fabric, machine.workers, log)
+    with default_precision(config.precision):
+        counts = None
+        if handling.force or not run.config_file.exists():
+            # What cannot work is found before a folder is made, or an old run replaced.
+            inputs.check()
+            counts = new_counts(config, inputs)
+            trial = method_of(config, counts)
+            tell_method(trial, config, data, run, fabric, machine, inputs)
+            trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+        fabric.barrier()  # before an old run is replaced that others still look at
+        if fabric.is_global_zero:
+            run.begin(
+                config,
+                about(data, command, config),
+                resume=handling.resume,
+                force=handling.force,
+                answers=file_of(data.answers),
+            )
+            newest = None if run.finished else newest_checkpoint(run.checkpoints)
+            if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
+                remove_old_files(run.checkpoints, newest.processes)
+        fabric.barrier()
+        if run.finished:
+            log.say(f"{out} is finished already")
+            return run.result()
+        counts = kept_counts(config, inputs, run, counts)
+        if counts is not None:
+            log.say(f"expected positives: {counts.summary}")
+
+        def before(other: TrainConfig, folder: Path) -> None:
+            log.say(f"the prior comes from {counted(other.epochs, 'epoch')} in ignore mode")
+            resume = Handling(resume=True, quiet=handling.quiet)
+            train_run(data, other, folder, machine, resume, command, f"{title}: prior" if title else "prior")
+
+        prior = kept_prior(config, inputs, run, before)
+        if counts is not None or prior is not None:
+            method = method_of(config, counts, prior)
+        tell_method(method, config, data, run, fabric, machine, inputs)
+        say_where(method, machine, log)
+        watch = Watch(run.watched, config.watch, inputs)
+        session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
+        return finish(session, train(session))
+
+
+def check_run(
+    data: Prepared, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
+) -> Backbone | None:
+    """Refuse now what would be refused when the run begins, or goes on; nothing is written.
+
+    ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
+    to be estimated are not.
+    """
+    run = RunFolder(out)
+    run.refuse_other_data(about(data, ()))  # first: other data have other faults as well
+    config, method = checked(data, config)
+    if run.goes_on(config, about(data, (), config), resume=True, force=False):
+        return backbone
+    fabric = started(data, config, machine)
+    learner = Learner(config, len(data.classes))
+    if backbone is not None:
+        learner.backbone = backbone
+    with default_precision(config.precision):
+        inputs = Inputs(data, config, learner, fabric, 0, Log(run, speaks=False))
+        inputs.check()
+        tell_method(method, config, data, run, fabric, machine, inputs)
+        method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+    return vars(learner).get("backbone")  # as far as it was needed
+
+
+def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
+    """The configuration with what follows from the data, and its method; raises if it cannot work."""
+    config = with_boosted_preset(with_expected_positives(with_chosen_method(config), data))
+    method = method_of(config)
+    refuse_prior(config, data)
+    refuse_early(config, data, method.needs)
+    return config, method
+
+
+def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+    """Join the other processes; refuses data and batches that they cannot share."""
+    fabric = start(machine, config.precision)
+    if len(data.train) < fabric.world_size:
+        raise ConfigError(
+            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
+            "use fewer"
+        )
+    for phase in config.phases.values():
+        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+    return fabric
+
+
+def finish(session: Session, state: TrainingState) -> dict[str, Any]:
+    """Take the best epoch, keep its model, and measure it."""
+    run, data, fabric = session.run, session.data, session.fabric
+    best = Checkpoint(run.checkpoints / f"{state.best_epoch:04d}")
+    session.learner.load(best.average() or best.model())
+    phase = best.state.phase
+    stored = session.inputs.stored(phase)
+    module = session.learner.head if stored else session.learner.classifier
+    module.to(fabric.device)
+    result: dict[str, Any] = {
+        "method": session.config.method,
+        "oracle": session.method.needs.truth,
+        "best_epoch": state.best_epoch,
+        "epochs": state.epochs,
+        "validation": None,
+        "test": None,
+        "recovery": None,
+    }
+    found = {
+        split: scores_of(module, session.inputs, phase, split).numpy()
+        for split in ("val", "test")
+        if split in data.splits
+    }
+    decisions = write_decisions(run, data, found.get("val")) if fabric.is_global_zero else None
+    for split, key in (("val", "validation"), ("test", "test")):
+        if split in found:
+            scores, part = found[split], data.split(split)
+            result[key] = judged(scores, part.observed) | measures(scores, part.observed)
+            if part.real is not None:
+                result[key]["real"] = real_measures_of(scores, part)
+            if decisions is not None:  # so that figures and reports need not score the pictures again
+                result[key]["decided"] = decided_measures(scores, part.observed, decisions)
+                keep_scores(run, part, scores.astype(np.float32))
+    if session.truth_known:
+        result["recovery"] = _recovery(session, best, module, phase)
+    if fabric.is_global_zero:
+        weights = session.learner.classifier.state_dict()
+        with whole(run.model_file) as partial:
+            save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
+        session.log.cost.keep()
+        write_json(run.result_file, result)
+        shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
+    fabric.barrier()
+    return result
+
+
+def _recovery(
+    session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
+) -> dict[str, float | None]:
+    """How well all training labels are known (P3 table 2): by the model, and by the method's estimates."""
+    truth = session.data.train.truth
+    scores = scores_of(module, session.inputs, phase, "train")
+    in_files = bool(files_of(session.method)) or best.in_files
+    if not in_files:
+        best.restore_method(session.method, session.fabric)
+    newest = newest_checkpoint(session.run.checkpoints)
+    other_epoch = in_files and newest is not None and newest.path != best.path  # a file has the last one only
+    here = None if other_epoch else session.method.estimates()
+    if other_epoch:
+        session.log.say(
+            "of all training labels only the model's knowledge is measured: what the method remembers is in "
+            "files, which have the last epoch and not the best"
+        )
+    estimates = None
+    if here is not None:
+        rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
+        whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
+        whole[rows] = here
+        estimates = judged(total(whole).numpy(), truth)["value"]
+    return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
+
+
+def tell_method(
+    method: Method,
+    config: TrainConfig,
+    data: Prepared,
+    run: RunFolder,
+    fabric: "Fabric",
+    machine: Machine,
+    inputs: Inputs,
+) -> None:
+    """Show the method the labels of this process, and refuse what its memories cannot do."""
+    rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
+    observed = torch.from_numpy(data.train.observed.values[rows])
+    layout = Layout(
+        torch.from_numpy(rows),
+        observed,
+        len(data.train),
+        seed=config.seed,
+        processes=fabric.world_size,
+        folder=run.memory,
+        keep=machine.memories,
+        grid=inputs.grid() if method.needs.maps else None,
+    )
+    method.to(fabric.device)
+    method.prepare(layout)
+    if len(config.phases) > 1 and config.full.start == "best":
+        refuse_best_start(method)
+    refuse_full_disk(config, method, run, inputs.learner, fabric, validated="val" in data.splits)

@@ -1,0 +1,76 @@
+"""How good a model is on a split."""
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.labels import LabelTable
+from sparselabel.distributed import total
+from sparselabel.errors import DataWarning, ResourceError, RunError
+from sparselabel.inference.scores import score
+from sparselabel.metrics.evaluation import name_of_map
+from sparselabel.metrics.ranking import average_precision, mean_average_precision
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.network import in_evaluation
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def scores_of(
+    module: nn.Module, inputs: Inputs, phase: str, split: str, report: Callable[[int], None] | None = None
+) -> Tensor:
+    """(N, L) The model's scores of a whole split, in every process; they are numbers, or it is an error."""
+    fabric = inputs.fabric
+    scores = score(
+        in_evaluation(module, fabric),
+        inputs.evaluation(phase, split),
+        len(inputs.data.split(split)),
+        fabric.device,
+        shard=fabric.global_rank,
+        shards=fabric.world_size,
+        report=report,
+    )
+    scores = total(scores)
+    if not bool(scores.isfinite().all()):
+        raise diverged(inputs.config, phase, f"scores of split {split!r} are not finite")
+    return scores
+
+
+def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
+    """The error to raise when losses or scores are no longer numbers."""
+    rate = config.phases[phase].learning_rate
+    return RunError(
+        f"training diverged in phase {phase} (learning rate {rate:g}): {found}. "
+        f"Begin anew (--force) with a smaller --{phase}.learning-rate, "
+        f"or limit the norm of the gradient (--{phase}.clip 1)"
+    )
+
+
+def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceError:
+    """The error to raise when a step does not fit into the memory of the device."""
+    now, said = config.phases[phase], str(error).partition(". ")[0]
+    ways = [f"--{phase}.accumulate {min(now.batch, 2 * now.accumulate)} (parts of the batch)"]
+    if phase == "full" and not config.full.recompute:
+        ways.insert(0, "--full.recompute")
+    if config.precision == "32-true":
+        ways.append("--precision bf16-mixed")
+    if config.query.width is not None:
+        ways.append(f"a --query.width below {config.query.width}")
+    return ResourceError(
+        f"a step of phase {phase} ({now.batch} pictures of {config.views.size} pixels, "
+        f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "
+        f"--{phase}.batch or --views.size; --dry-run measures each"
+    )
+
+
+def judged(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
+    """The mAP of scores, and its name; unknown labels count as absent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
+        ap = average_precision(scores, labels.values, unknown="negative")
+    return {"name": name_of_map(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}

@@ -1,0 +1,164 @@
+"""``sparselabel train`` on a folder of pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sparselabel.cli import train_folder as photos
+from sparselabel.config import HeadPhase, Machine, TrainConfig
+from sparselabel.errors import ModelError
+from sparselabel.run import RunFolder
+from tests.cli.conftest import Command
+
+SMALL = [
+    *("--backbone", "resnet10t", "--weights", "none", "--views.size", "32", "--head.epochs", "1"),
+    *("--frozen", "--workers", "0", "--settings.expected-positives", "1.5"),
+]
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 230)}
+
+
+def picture(path: Path, colour: tuple[int, int, int], shade: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((20, 24, 3), np.clip(np.array(colour) - shade, 0, 255), np.uint8)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """photos/ with 30 pictures of three colours, one of them broken, and labels.csv with one more."""
+    monkeypatch.chdir(tmp_path)
+    lines = ["image,label"]
+    for number in range(30):
+        name = [*COLOURS][number % 3]
+        picture(tmp_path / "photos" / f"{number}.png", COLOURS[name], number)
+        lines.append(f"{number}.png,{name}")
+    (tmp_path / "photos" / "7.png").write_bytes(b"not a picture")
+    (tmp_path / "labels.csv").write_text("\n".join([*lines, "gone.png,red"]))
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("always::sparselabel.errors.DataWarning")
+def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path) -> None:
+    done = command("train", "photos", "--labels", "labels.csv", *SMALL)
+    assert done == 0, done.err
+    assert "1 of 31 pictures are missing: gone.png; they were left out" in done.err
+    assert "7.png cannot be read as a picture" in done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "29 pictures (23 train, 6 val), 3 classes, one label each; 1 file could not be read"
+    assert lines[-2:] == [
+        "next: sparselabel predict runs/photos MORE-PICTURES --out tags.csv  # what is in other pictures",
+        "      sparselabel review runs/photos  # confirm or reject likely labels: they make it better",
+    ]
+    run = RunFolder(folder / "runs" / "photos")
+    assert run.config().method == "pu"
+    assert run.config().settings.expected_positives == 1.5
+    assert run.finished
+    assert "<html" in (run.path / "report.html").read_text()[:200]
+    again = command("train", "photos", "--labels", "labels.csv", *SMALL)
+    assert again == 1
+    assert "runs/photos holds a run already" in again.err
+    assert "to train on the same pictures in another way: sparselabel train runs/photos-data" in again.err
+    assert command("train", "photos", "--labels", "labels.csv", *SMALL, "--resume") == 0
+
+
+def test_class_folders_need_no_table(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(12):
+        name = [*COLOURS][number % 3]
+        picture(tmp_path / "things" / name / f"{number}.png", COLOURS[name], number)
+    done = command("train", "things", *SMALL, "--out", "here")
+    assert done == 0, done.err
+    assert done.out.splitlines()[0] == "12 pictures (10 train, 2 val), 3 classes, one label each"
+    assert json.loads((tmp_path / "here-data" / "dataset.json").read_text())["classes"] == sorted(COLOURS)
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_labels_with_negatives_are_told(command: Command, folder: Path) -> None:
+    rows = [f"{number}.png,{number % 3 == 0:d},{number % 3 != 0:d}," for number in range(30) if number != 7]
+    (folder / "wide.csv").write_text("image,red,other,blue\n" + "\n".join(rows))
+    done = command("train", "photos", "--labels", "wide.csv", *SMALL)
+    assert done == 0, done.err
+    assert done.out.splitlines()[0] == (
+        "29 pictures (23 train, 6 val), 3 classes, 1.0 labels each of what is there and 1.0 of what is not"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
+    done = command("train", "photos", *SMALL)
+    assert "photos is neither prepared data nor a folder of class folders: name the table" in done.err
+    done = command("train", "photos", "--labels", "no.csv", *SMALL)
+    assert (done, "no.csv" in done.err) == (1, True)
+    (folder / "elsewhere").mkdir()
+    done = command("train", "elsewhere", "--labels", "labels.csv", *SMALL)
+    assert "picture '0.png' is not in elsewhere" in done.err
+    assert "pictures are named relative to elsewhere; or prepare them with flags of your own" in done.err
+    done = command("train", "nowhere", *SMALL)
+    assert "nowhere is not prepared data" in done.err
+    done = command("train", "nowhere", "--labels", "labels.csv", *SMALL)
+    assert "--labels labels.csv is for a folder of pictures, and nowhere is not" in done.err
+    done = command("train", "photos", "--labels", "labels.csv", *SMALL[:2], "--weights", "no.safetensors")
+    assert "weights file no.safetensors does not exist" in done.err
+    assert not (folder / "runs").exists()
+
+
+def test_several_processes_prepare_first(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = command("train", "photos", "--labels", "labels.csv", *SMALL)
+    assert done == 2
+    assert "several processes cannot train on a folder of pictures: prepare it first" in done.err
+
+
+def test_the_schedule_is_chosen_by_machine_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    cpu, plain = Machine(accelerator="cpu"), TrainConfig()
+    config = photos.with_schedule(plain, set(), cpu, 5000, said.append)
+    assert (config.frozen, config.head.batch) == (True, 64)
+    assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
+    assert photos.with_schedule(plain, {"--full.epochs"}, cpu, 5000, said.append) == plain
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    config = photos.with_schedule(plain, set(), Machine(), 5000, said.append)
+    assert (config.frozen, config.head.epochs, config.full.epochs) == (False, 5, 25)
+    assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
+    assert photos.with_schedule(plain, set(), Machine(), 300, said.append).frozen
+    assert said[-1].startswith("only 300 pictures: a linear classifier")
+
+
+def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    there = {"mobilenetv2_100", "resnet18", "resnet50"}
+
+    def make(name: str, *_: object, **__: object) -> None:
+        if name not in there:
+            raise ModelError(f"no weights of {name}")
+
+    monkeypatch.setattr("sparselabel.models.backbone.make_backbone", make)
+    cpu = Machine(accelerator="cpu")
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "mobilenetv2_100"
+    there.clear()
+    there.add("resnet18")
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "resnet18"
+    assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
+    there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
+    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch=8))
+    going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun)
+    assert photos.with_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
+    told = TrainConfig(backbone="resnet18")
+    assert photos.with_backbone(told, {"--backbone"}, cpu, said.append) == told
+    there.clear()
+    with pytest.raises(ModelError, match="no weights of mobilenetv2_100"):
+        photos.with_backbone(TrainConfig(), set(), cpu, said.append)
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_other_names_of_columns(command: Command, folder: Path) -> None:
+    (folder / "named.csv").write_text("file,tag\n1.png,red\n")
+    done = command("train", "photos", "--labels", "named.csv", *SMALL)
+    assert "has no column 'image'" in done.err
+    assert "name the columns image and label; or prepare them with flags of your own" in done.err

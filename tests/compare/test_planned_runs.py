@@ -1,0 +1,181 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparselabel.compare.grid import CHOOSE, Varied, choices
+from sparselabel.compare.planned_runs import note_on_preset, plan
+from sparselabel.config import FullPhase, HeadPhase, Settings, TrainConfig
+from sparselabel.errors import ConfigError
+
+BASE = TrainConfig(head=HeadPhase(epochs=2, learning_rate=0.01), full=FullPhase(epochs=1, learning_rate=1e-5))
+OUT = Path("out")
+RATES = choices(["head.learning-rate", "0.1", "0.01"])
+
+
+def names(*words: str, methods: tuple[str, ...] = ("an",)) -> list[str]:
+    return [run.path.name for run in plan(BASE, methods, [0], OUT, choices(words))]
+
+
+def test_plan_is_methods_times_choices_times_seeds() -> None:
+    choose = choices(["head.learning-rate", "0.001", "1e-5", "head.batch", "8"])
+    planned = plan(BASE, ["an", "an-ls"], [0, 7], OUT, choose)
+    assert [str(run.path.relative_to(OUT)) for run in planned] == [
+        "an-learning-rate=0.001-batch=8-seed0",
+        "an-learning-rate=0.001-batch=8-seed7",
+        "an-learning-rate=1e-05-batch=8-seed0",
+        "an-learning-rate=1e-05-batch=8-seed7",
+        "an-ls-learning-rate=0.001-batch=8-seed0",
+        "an-ls-learning-rate=0.001-batch=8-seed7",
+        "an-ls-learning-rate=1e-05-batch=8-seed0",
+        "an-ls-learning-rate=1e-05-batch=8-seed7",
+    ]
+    for run in planned:
+        rate = float(dict(run.chosen)["head.learning-rate"])
+        tuned = replace(BASE.head, learning_rate=rate, batch=8)
+        assert run.config == replace(BASE, method=run.method, seed=run.seed, head=tuned)
+    assert str(planned[1]) == "an, head.learning-rate 0.001, head.batch 8, seed 7"
+
+
+def test_without_a_choice_a_run_has_the_settings_given() -> None:
+    (run,) = plan(BASE, ["an"], [0], OUT)
+    assert (run.path.name, run.chosen, run.config) == ("an-seed0", (), replace(BASE, method="an"))
+
+
+def test_names_that_end_alike_are_written_out() -> None:
+    words = ("head.learning-rate", "0.1", "full.learning-rate", "0.2", "full.batch", "4")
+    assert names(*words) == ["an-head.learning-rate=0.1-full.learning-rate=0.2-batch=4-seed0"]
+
+
+def test_a_method_chooses_among_the_settings_that_it_has() -> None:
+    words = ("settings.weight", "0.1", "1", "settings.smoothing", "0.1")
+    assert names(*words, methods=("an", "an-ls", "en+cl", "role")) == [
+        "an-seed0",
+        "an-ls-smoothing=0.1-seed0",
+        "en+cl-weight=0.1-seed0",
+        "en+cl-weight=1-seed0",
+        "role-weight=0.1-seed0",
+        "role-weight=1-seed0",
+    ]
+
+
+def test_a_choice_for_some_methods_only() -> None:
+    found = names("*cl:settings.weight", "0.1", "1", methods=("role", "en+cl", "en+scl"))
+    assert found == ["role-seed0", *(f"en+{c}-weight={w}-seed0" for c in ("cl", "scl") for w in ("0.1", "1"))]
+
+
+def test_each_method_takes_the_settings_it_has() -> None:
+    base = replace(BASE, settings=Settings(expected_positives=2.5, smoothing=0.3))
+    planned = plan(base, ["an", "an-ls", "role"], [0], OUT)
+    assert [run.config.settings for run in planned] == [
+        Settings(),
+        Settings(smoothing=0.3),
+        Settings(expected_positives=2.5),
+    ]
+
+
+def test_each_method_takes_the_preset_if_it_has_it() -> None:
+    base = replace(BASE, settings=Settings(preset="voc", share=0.1))
+    planned = plan(base, ["an", "asl", "ll-r+cl", "em"], [0], OUT)
+    assert [run.config.settings for run in planned] == [
+        Settings(),
+        Settings(),
+        Settings(preset="voc", share=0.1),
+        Settings(preset="voc"),
+    ]
+    assert note_on_preset(["an", "asl", "em"], "voc") == [
+        "preset voc: an, asl keep their defaults, as they have none"
+    ]
+    assert note_on_preset(["em", "gr"], "voc") == note_on_preset(["em", "asl"], None) == []
+    with pytest.raises(ConfigError, match="none of the methods an, asl has a preset 'voc'"):
+        plan(replace(BASE, settings=Settings(preset="voc")), ["an", "asl"], [0], OUT)
+
+
+def test_a_preset_that_is_varied_is_not_dropped() -> None:
+    # Runs that differ in nothing but their name would say that the presets are equal.
+    planned = plan(BASE, ["asl"], [0], OUT, varied=Varied("settings.preset", ("q2l",)))
+    assert [run.config.settings.preset for run in planned] == ["q2l"]
+    planned = plan(BASE, ["asl", "em"], [0], OUT, varied=Varied("settings.preset", ("voc", "coco")))
+    assert [run.config.settings.preset for run in planned] == ["voc", "coco"] * 2  # refused by asl itself
+
+
+def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(ConfigError, match="nothing to compare: give --methods"):
+        plan(BASE, [], [0], OUT)
+    with pytest.raises(ConfigError, match="there is no method 'rolle': did you mean 'role'"):
+        plan(BASE, ["an", "rolle"], [0], OUT)
+    with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
+        plan(replace(BASE, settings=Settings(momentum=0.5)), ["an", "bce"], [0], OUT)
+    with pytest.raises(ConfigError, match="learning-rate must be above 0"):
+        names("head.learning-rate", "0.1", "-1")
+    with pytest.raises(ConfigError, match=r"--choose \*cl:head.batch is for none of the methods an"):
+        names("*cl:head.batch", "8")
+    with pytest.raises(ConfigError, match=r"for an, --vary or --choose names head.batch more than once"):
+        names("head.batch", "8", "an:head.batch", "16")
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "said"),
+    [
+        (["an", "bce", "an"], [0], "--methods names an more than once: name each once"),
+        (["an"], [2, 1, 0, 1, 2], "--seeds names 2, 1 more than once"),
+    ],
+)
+def test_what_is_named_twice_is_refused(methods: list[str], seeds: list[int], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan(BASE, methods, seeds, OUT)
+
+
+def test_two_values_must_not_share_a_folder() -> None:
+    with pytest.raises(ConfigError, match=r"a run's folder names .*weights=a_b-seed0 more than once"):
+        names("weights", "a/b", "a_b")
+
+
+def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
+    varied = Varied("settings.momentum", ("0.8", "0.5"))
+    base = replace(BASE, settings=Settings(expected_positives=2.5))
+    planned = plan(base, ["an", "en"], [0], OUT, RATES, varied)
+    assert [(run.path.name, run.value) for run in planned] == [
+        ("an-learning-rate=0.1-seed0", ""),
+        ("an-learning-rate=0.01-seed0", ""),
+        ("en-momentum=0.8-learning-rate=0.1-seed0", "0.8"),
+        ("en-momentum=0.8-learning-rate=0.01-seed0", "0.8"),
+        ("en-momentum=0.5-learning-rate=0.1-seed0", "0.5"),
+        ("en-momentum=0.5-learning-rate=0.01-seed0", "0.5"),
+    ]
+    assert planned[0].config.settings == Settings()
+    assert planned[-1].config.settings == Settings(expected_positives=2.5, momentum=0.5)
+    assert planned[-1].config.head.learning_rate == 0.01
+    assert planned[-1].chosen == (("head.learning-rate", "0.01"),)
+
+
+def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
+    planned = plan(BASE, ["an", "bce"], [0], OUT, varied=Varied("views.smallest-crop", ("0.25", "1")))
+    assert [(run.method, run.config.views.smallest_crop) for run in planned] == [
+        ("an", 0.25),
+        ("an", 1),
+        ("bce", 0.25),
+        ("bce", 1),
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--vary", CHOOSE])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("settings.momentum", "0.5", "none of the methods an, bce has a setting 'momentum'"),
+        ("settings.momentun", "0.5", "unknown key 'momentun': did you mean 'momentum'"),
+        ("seed", "3", " cannot be seed: give --seeds"),
+        ("method", "an", " cannot be method: give --methods"),
+        ("head.epochs", "0", " head.epochs 0 would add or drop a phase"),
+    ],
+)
+def test_what_must_not_be_varied(name: str, value: str, said: str, flag: str) -> None:
+    one = Varied(name, (value,), flag)
+    with pytest.raises(ConfigError, match=said):
+        plan(BASE, ["an", "bce"], [0], OUT, [one] if flag == CHOOSE else (), None if flag == CHOOSE else one)
+
+
+def test_varied_and_chosen_at_once_is_one_too_many() -> None:
+    with pytest.raises(ConfigError, match=r"--vary or --choose names head.learning-rate more than once"):
+        plan(BASE, ["an"], [0], OUT, RATES, Varied("head.learning-rate", ("0.5",)))

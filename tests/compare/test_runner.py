@@ -1,0 +1,287 @@
+"""Training all runs of a comparison, for real where that is quick."""
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparselabel.compare.grid import Varied, choices
+from sparselabel.compare.outcome import Outcome, Watcher
+from sparselabel.compare.planned_runs import Planned, plan
+from sparselabel.compare.runner import compare, error_file
+from sparselabel.config import Handling, HeadPhase, Machine, Preparation, Settings, TrainConfig, Views
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import UNKNOWN
+from sparselabel.data.prepare import prepare
+from sparselabel.data.scenes import generate as scenes
+from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError
+from sparselabel.metrics.real import real_measures
+from sparselabel.recipes import load
+
+HERE = Machine(accelerator="cpu", workers=0)
+TINY = TrainConfig(
+    backbone="test_resnet",
+    weights="none",
+    frozen=True,
+    views=Views(size=32),
+    head=HeadPhase(epochs=1, learning_rate=0.01),
+    watch=0,
+)
+RESULT: dict[str, Any] = {"validation": {"value": 0.5}, "test": {"value": 0.25}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return small_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+def small_scenes(folder: Path) -> Prepared:
+    """A few scenes with one positive label each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes without positives in so few pictures
+        source = scenes.make(folder, train=20, test=10, size=32, seed=0)
+        return prepare(source, folder, Preparation(sparsify="single-positive"))
+
+
+class Told(Watcher):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def skips(self, finished: int) -> None:
+        self.said.append(f"{finished} before")
+
+    def begins(self, run: Planned) -> None:
+        self.said.append(f"begins {run}")
+
+    def ends(self, outcome: Outcome) -> None:
+        self.said.append(f"ends {outcome.run}{': ' * bool(outcome.error)}{outcome.error}")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None:
+    monkeypatch.setattr("sparselabel.training.train.train_run", train)
+
+
+def test_a_comparison_is_trained_once(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(TINY, ["bce", "an"], [0], tmp_path / "out")
+    told = Told()
+    rows = compare(data, planned, HERE, told)
+    assert told.said == [
+        "0 before",
+        "begins bce, seed 0",
+        "ends bce, seed 0",
+        "begins an, seed 0",
+        "ends an, seed 0",
+    ]
+    result = json.loads((planned[1].path / "result.json").read_text())
+    assert rows[1].test == {0: result["test"]["value"]}
+    assert [row.recovered for row in rows] == [1.0, 0.0]
+    pictures, classes = data.train.truth.values.shape
+    assert [row.labels for row in rows] == [
+        pictures * classes,
+        pictures,
+    ]  # one positive a picture; the oracle all
+    assert (planned[0].path / "scores-test.npz").is_file()
+    assert all(row.seconds[0] > 0 and row.memory[0] > 10**7 for row in rows)
+
+    def refuse(*_: Any) -> Any:
+        raise ValueError("trained again")
+
+    stand_in(monkeypatch, refuse)
+    told = Told()
+    assert compare(data, planned, HERE, told) == rows
+    assert told.said == ["2 before"]
+    (planned[1].path / "result.json").unlink()
+    assert compare(data, planned, HERE)[1].failed[0].endswith("ValueError: trained again")
+    other = plan(
+        replace(TINY, head=HeadPhase(epochs=1, learning_rate=0.5)), ["bce", "an"], [0], tmp_path / "out"
+    )
+    with pytest.raises(
+        RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.learning-rate"
+    ):
+        compare(data, other, HERE)
+
+
+def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tmp_path: Path) -> None:
+    test = data.split("test")
+    real = np.array(test.truth.values)
+    real[0] = UNKNOWN
+    splits = data.splits | {"test": replace(test, real=real)}
+    rows = compare(replace(data, splits=splits), plan(TINY, ["bce+asl", "an"], [0], tmp_path), HERE)
+    pictures, classes = data.train.truth.values.shape
+    assert [(row.oracle, row.labels) for row in rows] == [(True, pictures * classes), (False, pictures)]
+    assert rows[0].names == {"validation": "mAP", "test": "mAP"}
+    scores = np.load(rows[1].paths[0] / "scores-test.npz")["scores"]
+    by_hand = real_measures(scores, test.observed.values, real)
+    assert rows[1].measures["top-1"] == [pytest.approx(by_hand["top_1_single"])]
+    assert rows[1].measures["ReaL top-1"] == [pytest.approx(by_hand["top_1"])]
+    assert rows[1].measures["ReaL mAP"] == [pytest.approx(by_hand["mean_average_precision"]["mean"])]
+    one = by_hand["by_number_of_labels"]["1"]["average_precision"]["mean_of_present"]
+    assert rows[1].measures.get("ReaL mAP, 1 label", [None]) == [one and pytest.approx(one)]
+    published = load("p1/imagenet")[1].published
+    assert {*rows[1].measures} <= {*published}
+
+
+def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Prepared, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from sparselabel.models.backbone import make_backbone
+
+    file = tmp_path / "weights.safetensors"
+    whole = make_backbone("test_resnet", "none", size=32).state_dict()
+    weights = {name.removeprefix("network."): value.contiguous() for name, value in whole.items()}
+    save_file(weights, file)
+    planned = plan(replace(TINY, weights=str(file)), ["an"], [0], tmp_path / "out")
+    compare(data, planned, HERE)
+    compare(data, planned, HERE)
+    save_file({name: value * 2 for name, value in weights.items()}, file)
+    with pytest.raises(
+        RunError, match=r"an, seed 0: .* a weights file of the same name, but of other content"
+    ):
+        compare(data, planned, HERE)
+    about = json.loads((planned[0].path / "run.json").read_text())
+    del about["weights_identity"]  # as older versions left it
+    (planned[0].path / "run.json").write_text(json.dumps(about))
+    assert compare(data, planned, HERE)[0].failed == ()
+
+
+def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Path, Handling, str]] = []
+
+    def train(data: Prepared, config: TrainConfig, out: Path, machine: Machine, *rest: Any) -> dict[str, Any]:
+        calls.append((out, rest[0], rest[-1]))
+        if config.method == "an":
+            raise RunError("training diverged")
+        return RESULT
+
+    stand_in(monkeypatch, train)
+    planned = plan(TINY, ["an", "bce"], [0], tmp_path)
+    told = Told()
+    an, bce = compare(data, planned, HERE, told)
+    assert told.said[2] == "ends an, seed 0: training diverged"
+    assert (an.failed, an.test, bce.test) == (("an, seed 0: training diverged",), {}, {0: 0.25})
+    assert calls == [(run.path, Handling(resume=True), run.path.name) for run in planned]
+    assert error_file(planned[0]).read_text() == "training diverged\n"
+    monkeypatch.setattr("sparselabel.training.train.check_run", lambda *given: None)  # it would start them
+    with pytest.raises(RunError, match="training diverged"):  # the other processes would wait for this one
+        compare(data, planned, replace(HERE, devices=2))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RunError, match="training diverged"):
+        compare(data, planned, HERE)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_ends_the_comparison(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def stop(*_: Any) -> None:
+        raise error
+
+    stand_in(monkeypatch, stop)
+    with pytest.raises(error):
+        compare(data, plan(TINY, ["an", "bce"], [0], tmp_path), HERE)
+
+
+def never(*_: Any) -> None:
+    raise ValueError("trained")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "error", "said"),
+    [
+        (
+            "backbone",
+            ("test_resnet", "resnet55"),
+            ConfigError,
+            "an with resnet55, seed 0: timm has no backbone",
+        ),
+        (
+            "weights",
+            ("none", "no.pt"),
+            ModelError,
+            "an with no.pt, seed 0: weights file no.pt does not exist",
+        ),
+    ],
+)
+def test_what_cannot_work_is_found_before_the_first_run(
+    data: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    values: tuple[str, ...],
+    error: type[Exception],
+    said: str,
+) -> None:
+    stand_in(monkeypatch, never)
+    planned = plan(replace(TINY, frozen=False), ["an"], [0], tmp_path / "out", varied=Varied(name, values))
+    with pytest.raises(error, match=said):
+        compare(data, planned, HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_views_that_stored_features_do_not_see_are_found_first(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, never)
+    planned = plan(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
+    with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: --views\.cutout 0\.5 would change"):
+        compare(data, planned, HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_memories_that_fit_nowhere_are_found_first(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, never)
+    keep = make_memory_without_room(monkeypatch)
+    base = replace(TINY, settings=Settings(expected_positives=2.0))
+    with pytest.raises(ResourceError, match=r"en, seed 0: .* needs 0.00 MB of memory"):
+        compare(data, plan(base, ["an", "en"], [0], tmp_path), replace(HERE, memories=keep))
+
+
+def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
+    from sparselabel.losses.memory import keeping
+
+    monkeypatch.setattr(keeping.make_memory, "__kwdefaults__", {
+        **(keeping.make_memory.__kwdefaults__ or {}), "memory": lambda: 0,
+    })  # fmt: skip
+    return "ram"
+
+
+def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, never)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file is a file, and a folder is needed: choose another --out"):
+        compare(data, plan(TINY, ["an"], [0], tmp_path / "file"), HERE)
+    (tmp_path / "out" / "an-seed0").mkdir(parents=True)
+    (tmp_path / "out" / "an-seed0" / "photo.jpg").write_text("")
+    with pytest.raises(RunError, match=r"an, seed 0: .*exists and is not a run"):
+        compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
+    (tmp_path / "out" / "an-seed0" / "config.toml").write_text("seed = 3\n")
+    about = {"data": "elsewhere", "data_digest": {"train": "x"}}
+    (tmp_path / "out" / "an-seed0" / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"an, seed 0: .*replace it \(delete its folder\)") as refused:
+        compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
+    assert "--force" not in str(refused.value)  # compare does not have it
+    if os.geteuid():  # root may write everywhere
+        (tmp_path / "shut").mkdir(mode=0o500)
+        with pytest.raises(RunError, match="shut cannot be written"):
+            compare(data, plan(TINY, ["an"], [0], tmp_path / "shut"), HERE)
+
+
+def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda *_: RESULT)
+    bare = Prepared(**{**vars(data), "splits": {k: v for k, v in data.splits.items() if k != "val"}})
+    words = ["head.learning-rate", "0.1", "0.2"]
+    with pytest.raises(ConfigError, match="chosen by validation, but the data has no validation split"):
+        compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words)), HERE)
+    assert compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words[:2])), HERE)[0].test == {0: 0.25}

@@ -1,0 +1,302 @@
+import inspect
+import math
+import re
+import tomllib
+from dataclasses import asdict, fields, is_dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparselabel.config import (
+    FullPhase,
+    Handling,
+    HeadPhase,
+    Machine,
+    Phase,
+    Preparation,
+    Query,
+    Settings,
+    Sparsify,
+    TrainConfig,
+    Views,
+    from_dict,
+    load,
+    save,
+)
+from sparselabel.errors import ConfigError
+
+PHASE: dict[str, Any] = {
+    "epochs": 3,
+    "learning_rate": 1 / 3,
+    "batch": 7,
+    "accumulate": 3,
+    "optimiser": "sgd",
+    "schedule": "one-cycle",
+    "weight_decay": 1e-7,
+    "clip": 2.5,
+    "weight_average": 0.999,
+    "patience": 4,
+    "start": "best",
+}
+CHANGED = TrainConfig(
+    method="role",
+    settings=Settings(
+        smoothing=0.2,
+        negative_weight=0.3,
+        sampled_negatives=True,
+        expected_positives=2.9,
+        momentum=0.7,
+        weight=1e-30,
+        distance="jsd",
+        map_scale=3,
+        top_maps=7,
+        positive_weight=math.inf,
+        threshold=0.55,
+        positive_focus=1.5,
+        negative_focus=3.0,
+        margin=0.2,
+        scale=1000.0,
+        share=0.003,
+        entropy_weight=0.05,
+        unknown_weight=0.7,
+        soft_weight=0.3,
+        warm_up=2,
+        belief_slope=4.0,
+        belief_offset=-3.0,
+        unknown_focus=2.0,
+        unknown="ignore",
+        likeliest=3,
+        prior="prior.json",
+        prior_threshold=0.4,
+        unknown_cells="negative",
+        patch_weight=0.5,
+        positive_cell_weight=2.0,
+        negative_cell_weight=0.25,
+        unknown_cell_weight=0.125,
+        box_rule="any",
+        prototypes="pictures",
+        near=0.2,
+        far=0.8,
+        pseudo_weight=0.75,
+        sure_positive=0.95,
+        sure_negative=0.05,
+        strong_weight=4.0,
+        preset="cub",
+    ),
+    backbone="resnet18",
+    weights='a "quoted" \\ path/Übung 漢字.pth',
+    partial_weights=True,
+    output_stride=16,
+    classifier="query2label",
+    query=Query(width=256, self_attention="first"),
+    boost=5.0,
+    frozen=True,
+    views=Views(
+        size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0, rand_augment=2, magnitude=8, cutout=0.5
+    ),
+    head=HeadPhase(**PHASE),
+    full=FullPhase(**PHASE, recompute=True, frozen_norm=True, frozen_stages=2, head_rate=10.0),
+    seed=5,
+    precision="bf16-mixed",
+    watch=0,
+)
+
+
+def leaves(config: Any, where: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        found |= (
+            leaves(value, f"{where}{field.name}.") if is_dataclass(value) else {where + field.name: value}
+        )
+    return found
+
+
+def test_everything_survives_the_file(tmp_path: Path) -> None:
+    before, default = leaves(CHANGED), leaves(TrainConfig())
+    assert [name for name in before if before[name] == default[name]] == []  # the test tests every field
+    save(CHANGED, tmp_path / "config.toml")
+    assert load(TrainConfig, tmp_path / "config.toml") == CHANGED
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TrainConfig(),
+        Preparation(sparsify="per-class", negatives=-1),
+        Machine(workers=0),
+        Handling(resume=True),
+    ],
+)
+def test_defaults_survive_the_file(config: Any, tmp_path: Path) -> None:
+    save(config, tmp_path / "config.toml")
+    assert load(type(config), tmp_path / "config.toml") == config
+
+
+def test_none_is_left_out(tmp_path: Path) -> None:
+    save(TrainConfig(settings=Settings(weight=2.0)), tmp_path / "config.toml")
+    text = (tmp_path / "config.toml").read_text()
+    assert "output_stride" not in text
+    assert "[settings]\nweight = 2.0\n" in text
+    assert "None" not in text
+    assert tomllib.loads(text)["head"]["epochs"] == 25
+
+
+@given(st.text(), st.floats(min_value=1e-300, max_value=1e300), st.integers(min_value=0, max_value=2**62))
+def test_any_text_and_number_survives(text: str, rate: float, seed: int) -> None:
+    import tempfile
+
+    config = TrainConfig(weights=text, seed=seed, head=HeadPhase(learning_rate=rate))
+    with tempfile.TemporaryDirectory() as folder:
+        save(config, Path(folder) / "config.toml")
+        assert load(TrainConfig, Path(folder) / "config.toml") == config
+
+
+def test_a_whole_number_does_for_a_number() -> None:
+    config = from_dict(TrainConfig, {"head": {"learning_rate": 1}, "settings": {"weight": 2}}, "FILE")
+    assert type(config.head.learning_rate) is float
+    assert config.head.learning_rate == 1.0
+    assert config.settings.weight == 2.0
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ('methd = "an"', "FILE.toml has an unknown key 'methd': did you mean 'method'?"),
+        ("[head]\nepoch = 5", r"FILE.toml\[head\] has an unknown key 'epoch': did you mean 'epochs'?"),
+        (
+            "[settings]\nweigth = 1",
+            r"FILE.toml\[settings\] has an unknown key 'weigth': did you mean 'weight'?",
+        ),
+        ("[head.more]\nx = 1", r"FILE.toml\[head\] has an unknown key 'more'"),
+        ('[head]\nepochs = "five"', r"FILE.toml\[head\]: epochs must be a whole number, not 'five'"),
+        ("[head]\nepochs = 2.0", r"FILE.toml\[head\]: epochs must be a whole number, not 2.0"),
+        ("[head]\nepochs = true", r"FILE.toml\[head\]: epochs must be a whole number, not True"),
+        ("[head]\nepochs = [1]", r"FILE.toml\[head\]: epochs must be a whole number, not \[1\]"),
+        ('[head]\nlearning_rate = "1e-3"', r"learning_rate must be a number, not '1e-3'"),
+        ("[head]\nlearning_rate = false", r"learning_rate must be a number, not False"),
+        (
+            '[head]\noptimiser = "adamm"',
+            r"optimiser cannot be 'adamm': did you mean 'adam'\? known: adam, adamw, sgd",
+        ),
+        ("[head]\noptimiser = 3", "optimiser cannot be 3: known: adam, adamw, sgd"),
+        ("precision = 32", "FILE.toml: precision cannot be 32: known: 16-mixed, 32-true"),
+        ("frozen = 1", "FILE.toml: frozen must be true or false, not 1"),
+        ("method = 3", "FILE.toml: method must be a text in quotes, not 3"),
+        ("output_stride = 16.5", "FILE.toml: output_stride must be a whole number, not 16.5"),
+        ("[settings]\nsampled_negatives = 1", "sampled_negatives must be true or false, not 1"),
+        ('[settings]\ndistance = "l3"', "distance cannot be 'l3': known: jsd, l1, l2"),
+        ("[settings]\nexpected_positives = true", "must be a number or a text in quotes, not True"),
+        ("head = 5", r"FILE.toml: head must be a table \(\[head\]\), not 5"),
+        ("seed = 1\nmethod = x", r"FILE.toml cannot be read as a configuration: .*line 2"),
+        ("[head]\nepochs = -1", "head.epochs must not be negative, but is -1"),
+    ],
+)
+def test_a_wrong_file_is_refused(toml: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "FILE.toml").write_text(toml)
+    with pytest.raises(ConfigError, match=said):
+        load(TrainConfig, tmp_path / "FILE.toml")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.toml cannot be read as a configuration: .*No such file"):
+        load(TrainConfig, tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"method = '\xff'")
+    with pytest.raises(ConfigError, match=r"binary.toml cannot be read as a configuration: .*utf-8"):
+        load(TrainConfig, tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        (Sparsify, {"share": 0.0}, r"share must be in \(0, 1\], not 0.0"),
+        (Sparsify, {"label_seed": -1}, r"label_seed must be 0 or more and less than 2\^32, not -1"),
+        (TrainConfig, {"output_stride": 5}, "output_stride must be 8, 16 or 32, not 5"),
+        (Sparsify, {"share": 1.1}, r"share must be in \(0, 1\], not 1.1"),
+        (Sparsify, {"share": math.nan}, r"share must be in \(0, 1\], not nan"),
+        (Sparsify, {"positives": -2}, "positives must be a count, or -1 for all, not -2"),
+        (Sparsify, {"negatives": -3}, "negatives must be a count, or -1 for all, not -3"),
+        (Preparation, {"positives": -2}, "positives must be a count"),
+        (
+            Sparsify,
+            {"sparsify": "uniform", "prefer": "larger"},
+            "prefer larger is for single positives, not for sparsify uniform",
+        ),
+        (Preparation, {"validation": 1.0}, r"validation must be a share in \[0, 1\), not 1.0"),
+        (Preparation, {"validation": -0.1}, r"validation must be a share in \[0, 1\), not -0.1"),
+        (Preparation, {"keep_train": 0.0}, r"keep-train must be a share in \(0, 1\], not 0.0"),
+        (Preparation, {"keep_validation": 1.5}, r"keep-validation must be a share in \(0, 1\], not 1.5"),
+        (Phase, {"epochs": -1}, "phase.epochs must not be negative, but is -1"),
+        (HeadPhase, {"epochs": -1}, "head.epochs must not be negative, but is -1"),
+        (FullPhase, {"weight_decay": -0.1}, "full.weight-decay must not be negative, but is -0.1"),
+        (FullPhase, {"weight_decay": math.nan}, "full.weight-decay must not be negative, but is nan"),
+        (HeadPhase, {"clip": -1.0}, "head.clip must not be negative, but is -1.0"),
+        (HeadPhase, {"patience": -1}, "head.patience must not be negative, but is -1"),
+        (HeadPhase, {"learning_rate": 0.0}, "head.learning-rate must be above 0, not 0.0"),
+        (HeadPhase, {"learning_rate": math.nan}, "head.learning-rate must be above 0, not nan"),
+        (HeadPhase, {"learning_rate": math.inf}, "head.learning-rate must be above 0, not inf"),
+        (FullPhase, {"batch": 0}, "full.batch must be at least 1, not 0"),
+        (FullPhase, {"weight_average": 1.0}, r"full.weight-average must be in \[0, 1\), not 1.0"),
+        (Views, {"size": 15}, "views.size must be at least 16 pixels, not 15"),
+        (Views, {"smallest_crop": 0.0}, r"views.smallest-crop must be in \(0, 1\], not 0.0"),
+        (Views, {"flip": 1.5}, r"views.flip must be in \[0, 1\], not 1.5"),
+        (
+            TrainConfig,
+            {"head": HeadPhase(epochs=0)},
+            "nothing to train: --head.epochs and --full.epochs are both 0",
+        ),
+        (TrainConfig, {"seed": -1}, "seed must not be negative, but is -1"),
+        (TrainConfig, {"watch": -1}, "watch must not be negative, but is -1"),
+        (
+            TrainConfig,
+            {"frozen": True, "head": HeadPhase(epochs=0), "full": FullPhase(epochs=1)},
+            "--frozen trains the head on stored features: give --head.epochs",
+        ),
+        (Machine, {"devices": 0}, "devices must be at least 1, not 0"),
+        (Machine, {"workers": -1}, "workers must not be negative, but is -1"),
+    ],
+)
+def test_refusals(kind: type[Any], values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        kind(**values)
+
+
+def test_phases_are_those_with_epochs() -> None:
+    assert list(TrainConfig().phases) == ["head"]
+    assert list(CHANGED.phases) == ["head", "full"]
+    assert list(TrainConfig(head=HeadPhase(epochs=0), full=FullPhase(epochs=2)).phases) == ["full"]
+    assert CHANGED.epochs == 6
+
+
+def documented(kind: type[Any]) -> dict[str, str]:
+    """What a dataclass's docstring says of each parameter."""
+    text = inspect.cleandoc(kind.__doc__ or "").partition("----------\n")[2]
+    return dict(re.findall(r"^(\w+)\n((?:    .*\n?)+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("setting", [field.name for field in fields(Settings)])
+def test_every_setting_names_its_methods(setting: str) -> None:
+    """In its first parentheses, where ``*+scl`` stands for all methods that end so."""
+    from sparselabel.losses.catalog import METHODS, combinations, settings_of
+
+    names = [*METHODS, *combinations()]
+    named = re.search(r"\(([^()]*)\)", documented(Settings)[setting])
+    assert named is not None
+    patterns = re.split(r",\s+", named[1])
+    found = {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+    assert found == {name for name in names if setting in settings_of(name)}
+    assert all(any(fnmatch(name, pattern) for name in names) for pattern in patterns)  # no unknown name
+
+
+def test_given_settings() -> None:
+    assert Settings().given() == {}
+    assert Settings(sampled_negatives=False, weight=0.0).given() == {
+        "sampled_negatives": False,
+        "weight": 0.0,
+    }
+    assert set(asdict(Settings())) == set(CHANGED.settings.given())

@@ -1,0 +1,320 @@
+import io
+import math
+import os
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sparselabel.config import Views
+from sparselabel.data.transforms import (
+    View,
+    draw,
+    imagenet_test,
+    imagenet_train,
+    load,
+    p1_train,
+    p3_train,
+    render,
+    squashed,
+    views_of,
+)
+from sparselabel.data.view_geometry import Frame
+from sparselabel.errors import ConfigError, DataError
+
+WHOLE = np.array([0.0, 0.0, 1.0, 1.0, 0.0])
+
+
+def smooth(height: int, width: int) -> npt.NDArray[np.uint8]:
+    """A colourful picture without sharp edges, which JPEG keeps."""
+    y, x = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
+    waves = [np.sin(5 * x + 3 * y), np.cos(7 * y), np.sin(4 * x * y + 1)]
+    return np.stack([127 + 100 * wave for wave in waves], axis=-1).astype(np.uint8)
+
+
+def draws(view: View, count: int, width: int = 500, height: int = 375) -> npt.NDArray[np.float64]:
+    return np.stack([draw(view, (7, 0, row, 0), width, height) for row in range(count)])
+
+
+# Views
+
+
+def test_views_that_do_not_crop() -> None:
+    assert draw(squashed(448), (0, 0, 0, 0), 500, 375).tolist() == WHOLE.tolist()
+    flips = draws(p3_train(), 400)
+    assert (flips[:, :4] == WHOLE[:4]).all()
+    assert 0.4 < flips[:, 4].mean() < 0.6
+    assert set(flips[:, 4]) == {0.0, 1.0}
+    assert draws(View(8, flip=1.0), 20)[:, 4].all()
+
+
+def test_imagenet_test_is_the_central_square() -> None:
+    # Short side 256 of 400 × 256: the central 224 × 224 pixels.
+    numbers = draw(imagenet_test(), (0, 0, 0, 0), 400, 256)
+    assert numbers == pytest.approx([88 / 400, 16 / 256, 224 / 400, 224 / 256, 0])
+    numbers = draw(imagenet_test(), (0, 0, 0, 0), 300, 600)
+    assert numbers == pytest.approx([1 / 16, 1 / 4 + 1 / 32, 7 / 8, 7 / 16, 0])
+
+
+def test_p1_crops_are_square_in_the_unit_square_and_uniform_in_area() -> None:
+    left, top, width, height, flip = draws(p1_train(), 2000).T
+    assert (width == height).all()
+    area = width * height
+    assert area.min() >= 0.25
+    assert area.max() <= 1
+    quarters = np.histogram(area, bins=4, range=(0.25, 1))[0] / len(area)
+    assert quarters == pytest.approx([0.25] * 4, abs=0.04)
+    for start, length in ((left, width), (top, height)):
+        free = start / (1 - length)
+        assert free.min() >= 0
+        assert free.max() <= 1
+        assert np.mean(free) == pytest.approx(0.5, abs=0.03)
+    assert flip.mean() == pytest.approx(0.5, abs=0.04)
+
+
+def test_a_ratio_is_width_by_height() -> None:
+    squashed_twice_as_wide = draws(View(8, area=(0.1, 0.3), ratio=(2.0, 2.0)), 20)
+    assert squashed_twice_as_wide[:, 2] == pytest.approx(2 * squashed_twice_as_wide[:, 3])
+    in_pixels = draws(View(8, area=(0.1, 0.3), ratio=(2.0, 2.0), squash=False), 20, width=300, height=200)
+    assert in_pixels[:, 2] * 300 == pytest.approx(2 * in_pixels[:, 3] * 200)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 2000), st.integers(1, 2000), st.integers(0, 10**9))
+def test_imagenet_crops_follow_the_pictures_pixels(width: int, height: int, row: int) -> None:
+    numbers = draw(imagenet_train(), (0, 1, row, 0), width, height)
+    left, top, wide, high = numbers[:4] * [width, height, width, height]
+    assert 3 / 4 - 1e-9 <= wide / high <= 4 / 3 + 1e-9
+    assert min(left, top) >= 0
+    assert left + wide <= width * (1 + 1e-9)
+    assert top + high <= height * (1 + 1e-9)
+
+
+def test_a_crop_that_never_fits_is_central() -> None:
+    view = View(224, area=(0.9, 1.0), ratio=(3 / 4, 4 / 3), squash=False)
+    # 1000 × 100 pixels hold no crop of 90 % of the area in these ratios: all of the height, 4/3 of it wide.
+    numbers = draw(view, (0, 0, 0, 0), 1000, 100)
+    assert numbers[:4] == pytest.approx([0.5 - 1 / 15, 0, 2 / 15, 1])
+    numbers = draw(view, (0, 0, 0, 0), 100, 1000)
+    assert numbers[:4] == pytest.approx([0, 0.5 - 1 / 15, 1, 2 / 15])
+
+
+def test_a_draw_depends_on_its_key_alone() -> None:
+    view = imagenet_train()
+    keys = [(s, e, r, v) for s in range(2) for e in range(3) for r in (0, 5, 10**7) for v in range(2)]
+    first = np.stack([draw(view, key, 640, 480) for key in keys])
+    np.random.default_rng(1).shuffle(shuffled := list(range(len(keys))))
+    again = np.stack([draw(view, keys[i], 640, 480) for i in shuffled])
+    assert (again == first[shuffled]).all()
+    assert len(np.unique(first[:, 0])) == len(keys)
+
+
+def test_a_draw_stays_the_same_over_versions() -> None:
+    expected = [0.43534463174285043, 0.22776351262143174, 0.5094374719646964, 0.5094374719646964, 0]
+    assert draw(p1_train(), (1, 2, 3, 0), 500, 375) == pytest.approx(expected, abs=1e-12)
+
+
+def test_enough_detail() -> None:
+    assert squashed(448).at_least == 896  # twice the view
+    assert p1_train(448).at_least == 896  # the smallest crop is half a side
+    assert View(100, area=(0.01, 1.0)).at_least == 1000
+    assert imagenet_train(224).at_least == math.ceil(224 / math.sqrt(0.08 * 3 / 4))
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"size": 0}, "size must be at least 1 pixel, not 0"),
+        ({"area": (0.0, 1.0)}, r"area must be a range within 0..1, not \(0.0, 1.0\)"),
+        ({"area": (0.8, 0.5)}, "area must be"),
+        ({"area": (0.5, 1.5)}, "area must be"),
+        ({"area": (0.5, 1.0), "ratio": (2.0, 1.0)}, "ratio must be a range above 0"),
+        ({"flip": 1.5}, "flip must be a probability, not 1.5"),
+        ({"centre": 0.0}, "centre must be above 0"),
+        ({"centre": 0.5, "area": (0.5, 1.0)}, "centre must be 1 where area is below 1, not 0.5"),
+        ({"ratio": (0.5, 2.0)}, r"ratio must be \(1, 1\) where area is"),
+    ],
+)
+def test_wrong_views_are_refused(fields: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        View(**{"size": 8, **fields})
+
+
+# Rendering
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_rendering_is_what_frame_cuts(seed: int, flip: bool) -> None:
+    random = np.random.default_rng(seed)
+    wide, high = random.uniform(0.05, 1, 2)
+    numbers = np.array([random.uniform(0, 1 - wide), random.uniform(0, 1 - high), wide, high, flip])
+    pixels = random.integers(0, 256, (40, 56, 3), dtype=np.uint8)
+    view = render(Image.fromarray(pixels), numbers, 24)
+    grids = torch.from_numpy(pixels).double().permute(2, 0, 1)[None]
+    expected = Frame.of(numbers[None]).cut(grids, (24, 24))[0].numpy()
+    assert np.abs(view - expected).max() < 1.1  # Pillow rounds twice, once for each axis
+
+
+def test_rendering_takes_pixels_as_they_are() -> None:
+    pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    view = render(Image.fromarray(pixels), np.array([1 / 6, 0.25, 0.5, 0.75, 0]), 3)
+    assert view.dtype == np.uint8
+    assert view.flags.c_contiguous
+    assert (view == pixels[1:4, 1:4].transpose(2, 0, 1)).all()
+    mirrored = render(Image.fromarray(pixels), np.array([1 / 6, 0.25, 0.5, 0.75, 1]), 3)
+    assert (mirrored == view[:, :, ::-1]).all()
+
+
+def test_a_rounding_error_beyond_the_edge_is_forgiven() -> None:
+    image = Image.fromarray(smooth(30, 30))
+    over = np.array([-1e-9, -1e-9, 1 + 2e-9, 1 + 2e-9, 0])
+    assert (render(image, over, 8) == render(image, WHOLE, 8)).all()
+
+
+# Loading
+
+
+def colour(path: Path) -> Any:
+    image = load(path)
+    assert image.mode == "RGB"
+    return image.getpixel((0, 0))
+
+
+def test_orientation_is_applied(tmp_path: Path) -> None:
+    pixels = smooth(40, 64)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    assert (np.asarray(load(tmp_path / "turned.png")) == np.rot90(pixels, -1)).all()
+
+
+def test_every_kind_of_picture_becomes_rgb(tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    Image.new("L", (2, 2), 77).save(file)
+    assert colour(file) == (77, 77, 77)
+    Image.new("1", (2, 2), 1).save(file)
+    assert colour(file) == (255, 255, 255)
+    Image.new("LA", (2, 2), (100, 0)).save(file)
+    assert colour(file) == (255, 255, 255)
+    Image.new("RGBA", (2, 2), (200, 100, 0, 51)).save(file)
+    assert colour(file) == (244, 224, 204)  # a fifth of the colour on white
+    Image.new("RGB", (2, 2), (1, 2, 3)).save(file, transparency=(1, 2, 3))
+    assert colour(file) == (255, 255, 255)
+    cmyk = tmp_path / "picture.tif"
+    Image.new("CMYK", (2, 2), (255, 0, 0, 0)).save(cmyk)
+    assert colour(cmyk) == (0, 255, 255)
+
+
+def test_palettes_and_their_transparency(tmp_path: Path) -> None:
+    image = Image.new("P", (2, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    image.save(tmp_path / "plain.png")
+    assert colour(tmp_path / "plain.png") == (10, 20, 30)
+    image.save(tmp_path / "clear.png", transparency=bytes([0, 255]))  # bytes: Pillow would warn
+    assert np.asarray(load(tmp_path / "clear.png")).tolist() == [[[255, 255, 255], [40, 50, 60]]]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_16_bit_grey_keeps_its_range(tmp_path: Path, suffix: str) -> None:
+    grey = np.array([[0, 128, 129, 257, 32768, 65535]], np.uint16)
+    Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
+    assert np.asarray(load(tmp_path / f"grey.{suffix}"))[0, :, 0].tolist() == [0, 0, 1, 1, 128, 255]
+
+
+def test_16_bit_grey_of_other_kinds(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 65535]], ">u2")).save(tmp_path / "big_endian.tif")
+    assert np.asarray(load(tmp_path / "big_endian.tif"))[0, :, 0].tolist() == [0, 255]
+    (tmp_path / "grey.pgm").write_bytes(b"P5 2 1 65535\n\xff\xff\x01\x01")
+    assert np.asarray(load(tmp_path / "grey.pgm"))[0, :, 0].tolist() == [255, 1]
+    Image.fromarray(np.array([[-1, 70000]], np.int32)).save(tmp_path / "deep.tif")
+    with pytest.raises(DataError, match=r"deep.tif cannot be .* from -1 to 70000, beyond 16 bits"):
+        load(tmp_path / "deep.tif")
+    Image.fromarray(np.array([[0.5]], np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(DataError, match=r"float.tif cannot be .*no agreed white"):
+        load(tmp_path / "float.tif")
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    Image.fromarray(smooth(64, 64)).save(whole, "JPEG")
+    contents = {"cut.jpg": whole.getvalue()[:-400], "text.jpg": b"not a picture", "empty.png": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"{name} cannot be read as a picture: "):
+            load(tmp_path / name)
+    with pytest.raises(
+        DataError, match=r"none.jpg is gone \(No such file\): bring it back, or prepare data without it"
+    ):
+        load(tmp_path / "none.jpg")
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        load(tmp_path)
+
+
+def test_a_giant_picture_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (30, 30)).save(tmp_path / "giant.png")
+    for most, said in ((600, 600), (100, 200)):  # Pillow warns above its limit and raises above twice that
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+        with pytest.raises(DataError, match=rf"giant.png .*900 pixels\) exceeds limit of {said} pixels"):
+            load(tmp_path / "giant.png")
+
+
+def test_pillows_remarks_stay_inside_also_in_threads(tmp_path: Path) -> None:
+    file = tmp_path / "odd.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(smooth(16, 20)).save(file, exif=exif.tobytes()[:20])  # ends in the middle of a tag
+    with pytest.warns(UserWarning, match="Corrupt EXIF"), Image.open(file) as image:
+        image.getexif()
+    before = list(warnings.filters)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with ThreadPoolExecutor(4) as pool:
+            sizes = list(pool.map(lambda _: load(file).size, range(64)))
+    assert sizes == [(20, 16)] * 64
+    assert heard == []
+    assert list(warnings.filters) == before
+
+
+def test_a_jpeg_may_be_decoded_small(tmp_path: Path) -> None:
+    file = tmp_path / "large.jpg"
+    Image.fromarray(smooth(600, 900)).save(file, quality=95)
+    assert load(file).size == (900, 600)
+    assert load(file, at_least=600).size == (900, 600)
+    assert load(file, at_least=301).size == (900, 600)
+    assert load(file, at_least=300).size == (450, 300)
+    assert load(file, at_least=100).size == (225, 150)
+    assert load(file, at_least=5).size == (113, 75)
+    frame = draw(p1_train(64), (0, 0, 0, 0), 900, 600)
+    full, small = (render(load(file, at_least), frame, 64).astype(int) for at_least in (None, 150))
+    assert np.abs(full - small).mean() < 1
+    Image.fromarray(smooth(600, 900)).save(tmp_path / "large.png")
+    assert load(tmp_path / "large.png", at_least=100).size == (900, 600)
+
+
+def test_views_do_not_need_torch() -> None:
+    code = "import sys, sparselabel.data.transforms; sys.exit('torch' in sys.modules)"
+    source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **source}, check=False)
+    assert done.returncode == 0
+
+
+def test_the_configuration_chooses_the_presets() -> None:
+    assert views_of(Views(size=448)) == (p1_train(448), squashed(448))
+    assert views_of(Views(size=448, smallest_crop=1.0)) == (p3_train(448), squashed(448))
+    published = Views(size=224, geometry="imagenet", smallest_crop=0.08)
+    assert views_of(published) == (imagenet_train(224), imagenet_test(224))
+    uncropped = Views(size=224, geometry="imagenet", smallest_crop=1.0, flip=0.25)
+    assert views_of(uncropped) == (replace(imagenet_test(224), flip=0.25), imagenet_test(224))

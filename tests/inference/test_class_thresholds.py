@@ -1,0 +1,168 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.errors import ConfigError, RunError
+from sparselabel.inference.class_thresholds import Decisions, choose, decisions_of, undecided, write_decisions
+from sparselabel.inference.saved_scores import keep_scores
+from sparselabel.json_file import read_json, write_json
+from sparselabel.metrics.calibration import logits_of, sigmoid
+from sparselabel.metrics.decided import decided_measures, reliability, wilson
+from sparselabel.metrics.thresholds import NEVER
+from sparselabel.run import RunFolder
+from tests.report.runs import CLASSES, finished, make_data
+
+RANDOM = np.random.default_rng(2)
+PICTURES = 1500
+LOGITS = RANDOM.normal([-2.0, -2, -2, -4, -9], 2, (PICTURES, 5))
+TRUTH = (RANDOM.random(LOGITS.shape) < sigmoid(LOGITS)).astype(np.int8)
+TRUTH[:, 3], TRUTH[:15, 3] = 0, 1
+TRUTH[:, 4] = 0
+SCORES = sigmoid(LOGITS / 2 - 1).astype(np.float32)  # as a model that is too careful says it
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Prepared:
+    """The report's data, with a validation split of labels alone."""
+    made = make_data(tmp_path)
+    ids = np.array([f"{row}" for row in range(PICTURES)])
+    labels = LabelTable(ids, CLASSES, TRUTH)
+    val = replace(made.split("test"), name="val", paths=ids, truth=labels, observed=labels)
+    return replace(made, splits={**made.splits, "val": val})
+
+
+@pytest.fixture
+def run(tmp_path: Path, data: Prepared) -> RunFolder:
+    return finished(tmp_path / "run", data, "an", None)
+
+
+def chosen_from(run: RunFolder, data: Prepared, observed: np.ndarray) -> Decisions:
+    part = data.split("val")
+    part = replace(part, observed=LabelTable(part.truth.ids, CLASSES, observed.astype(np.int8)))
+    return choose(run, data, part, SCORES)
+
+
+def test_full_labels(run: RunFolder, data: Prepared) -> None:
+    decisions = write_decisions(run, data, SCORES)
+    assert decisions.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
+    first = decisions.classes[0]
+    count = int(TRUTH[:, 0].sum())
+    assert (first.trust, first.why) == ("good", f"chosen from 1,500 fully labelled pictures, {count} with it")
+    assert [row.trust for row in decisions.classes] == ["good", "good", "good", "fair", "poor"]
+    assert decisions.classes[4].why.startswith("no validation picture is known to show it")
+    found = decided_measures(SCORES, data.split("val").observed, decisions)
+    assert found["calibration"]["ece"] < 0.02 < found["calibration"]["ece_of_raw_scores"]
+    best = max(_f1(SCORES[:, 0] >= cut, TRUTH[:, 0]) for cut in np.linspace(0.05, 0.95, 50))
+    assert found["classes"][0]["f1"] == pytest.approx(best, abs=0.02)
+    assert found["micro_precision"] == pytest.approx(
+        (TRUTH * _decided(decisions)).sum() / _decided(decisions).sum()
+    )
+    low, high = found["classes"][0]["precision_interval"]
+    assert low < first.expected_precision < high
+
+
+def _decided(decisions: Decisions) -> np.ndarray:
+    scores: np.ndarray = decisions.calibration(logits_of(SCORES)) >= decisions.thresholds()
+    return scores
+
+
+def _f1(predicted: np.ndarray, truth: np.ndarray) -> float:
+    return float(2 * (predicted & (truth == 1)).sum() / (predicted.sum() + truth.sum()))
+
+
+def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: RunFolder, data: Prepared) -> None:
+    full = chosen_from(run, data, TRUTH)
+    single = np.full(TRUTH.shape, UNKNOWN)
+    for row in np.flatnonzero(TRUTH.any(axis=1)):
+        single[row, RANDOM.choice(np.flatnonzero(TRUTH[row]))] = 1
+    unaware = chosen_from(run, data, single)
+    assert {row.trust for row in unaware.classes} == {"poor"}
+    assert "a guess from the labels alone" in unaware.classes[0].why
+    rows = [{"name": n, "expected": e} for n, e in zip(CLASSES, TRUTH.sum(0).tolist(), strict=True)]
+    write_json(run.expected_file, {"classes": rows, "pictures": PICTURES, "trusted": True, "how": "counted"})
+    aware = chosen_from(run, data, single)
+    assert [row.trust for row in aware.classes[:3]] == ["fair"] * 3
+    assert "labels are sparse" in aware.classes[0].why
+    assert "counted in complete labels" in aware.classes[0].why
+    labels = data.split("val").observed
+    f1 = [decided_measures(SCORES, labels, found)["micro_f1"] for found in (full, aware, unaware)]
+    assert f1[1] > f1[0] - 0.02
+    assert f1[2] > f1[0] - 0.06
+
+
+def test_thresholds_for_what_is_asked(run: RunFolder, data: Prepared) -> None:
+    decisions = chosen_from(run, data, TRUTH)
+    strict, scores = decisions.thresholds(precision=0.9), decisions.calibration(logits_of(SCORES))
+    assert (strict[:3] > decisions.thresholds()[:3]).all()
+    assert TRUTH[:, 0][scores[:, 0] >= strict[0]].mean() == pytest.approx(0.9, abs=0.06)
+    assert strict[4] == NEVER
+    assert decisions.thresholds(threshold=0.25).tolist() == [0.25] * 5
+    with pytest.raises(ConfigError, match=r"--threshold must be a score in 0\.\.1, not 1\.5"):
+        decisions.thresholds(threshold=1.5)
+    with pytest.raises(ConfigError, match="give one of the two"):
+        decisions.thresholds(precision=0.9, threshold=0.5)
+
+
+def test_what_is_kept_is_read_again(run: RunFolder, data: Prepared) -> None:
+    written = write_decisions(run, data, SCORES)
+    read = decisions_of(run.path)
+    assert read.classes == written.classes
+    assert read.calibration.offset.tolist() == written.calibration.offset.tolist()
+    content = read_json(run.thresholds_file)
+    content["classes"][0]["name"] = "somebody else"
+    write_json(run.thresholds_file, content)
+    with pytest.raises(RunError, match=r"thresholds\.json is of other classes or another version"):
+        decisions_of(run.path)
+    run.thresholds_file.write_text(json.dumps({"format": 1}))
+    with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
+        decisions_of(run.path)
+
+
+def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
+    about = finished(tmp_path / "older", data, "an", None)
+    with pytest.raises(RunError, match=r"older --split val` chooses them"):
+        decisions_of(about.path)
+    opened = open_prepared(data.folder)  # no validation on the disk: its digest would not be found either
+    keep_scores(about, data.split("val"), SCORES)
+    with pytest.raises(Exception, match="no split 'val'"):
+        decisions_of(about.path)
+    without = finished(tmp_path / "without", opened, "an", None)
+    alone = decisions_of(without.path)
+    assert alone.thresholds().tolist() == [0.5] * 5
+    assert "no validation split" in alone.classes[0].why
+    with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation pictures"):
+        alone.thresholds(precision=0.9)
+
+
+def test_no_positive_in_validation(run: RunFolder, data: Prepared) -> None:
+    part = data.split("val")
+    none = replace(part, observed=LabelTable(part.truth.ids, CLASSES, np.zeros_like(TRUTH)))
+    decisions = write_decisions(run, replace(data, splits={**data.splits, "val": none}), SCORES)
+    assert decisions.labels == "no positive"
+    assert decisions.calibration.slope.tolist() == [1.0] * 5
+
+
+def test_calibration_is_unknown_where_labels_are(data: Prepared) -> None:
+    part = data.split("val")
+    labels = LabelTable(part.truth.ids, CLASSES, np.where(TRUTH == 1, 1, UNKNOWN).astype(np.int8))
+    assert decided_measures(SCORES, labels, undecided(CLASSES, "nothing"))["calibration"] is None
+
+
+def test_reliability_by_hand() -> None:
+    scores, positive = np.array([[0.05, 0.95], [0.05, 0.85]]), np.array([[0, 1], [1, 1]], np.int8)
+    bins = reliability(scores, positive)
+    assert bins[0] == {
+        "from": 0.0,
+        "to": 0.1,
+        "count": 2,
+        "mean_score": pytest.approx(0.05),
+        "share_there": 0.5,
+    }
+    assert bins[3]["share_there"] is None
+    assert reliability(np.array([[1.0]]), np.array([[1]], np.int8))[9]["count"] == 1
+    assert wilson(9, 10) == pytest.approx((0.5958, 0.9821), abs=1e-4)

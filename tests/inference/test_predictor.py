@@ -1,0 +1,90 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sparselabel import load_predictor
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
+from sparselabel.data.dataset import Prepared
+from sparselabel.inference.class_thresholds import decisions_of
+from sparselabel.inference.stream import stream
+from sparselabel.metrics.calibration import logits_of
+from sparselabel.training.train import train_run
+from tests.inference.stub import CLASSES, paint, predictor
+from tests.training.conftest import small, tiny
+
+__all__ = ["small"]
+
+
+def test_labels_by_thresholds_of_calibrated_scores(tmp_path: Path) -> None:
+    red, both = paint(tmp_path / "red.png", 255, 0), paint(tmp_path / "both.png", 255, 255)
+    first, second = predictor(0.5, 0.5, 0.3)([red, both])
+    assert (first.image, first.labels) == (red, (("red", float(first.scores[0])),))
+    assert first.scores == pytest.approx([0.99966, 0.00034, 0.26894], abs=1e-5)
+    assert [name for name, _ in second.labels] == ["red", "green"]
+    (low,) = predictor(0.5, 0.5, 0.26)([red])
+    assert [name for name, _ in low.labels] == ["red", "a/b"]  # the surest first
+    assert first.maps is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_order_and_broken_pictures(tmp_path: Path, workers: int) -> None:
+    paths = [paint(tmp_path / f"{number}.png", 25 * number, 0) for number in range(10)]
+    Path(paths[3]).write_bytes(b"no picture")
+    paths.insert(5, str(tmp_path / "gone.jpg"))
+    found = list(predictor()(paths, batch=3, workers=workers, maps=True))
+    assert [one.image for one in found] == paths
+    assert [number for number, one in enumerate(found) if one.error] == [3, 5]
+    assert "3.png cannot be read as a picture" in (found[3].error or "")
+    assert "No such file" in (found[5].error or "")
+    good = [one for one in found if one.error is None]
+    assert [one.scores[0] for one in good] == sorted(one.scores[0] for one in good)
+    assert good[0].maps is not None
+    assert good[0].maps.shape == (3, 2, 2)
+    assert good[0].maps[0] == pytest.approx(np.full((2, 2), -8.0))
+
+
+def test_all_of_a_batch_broken() -> None:
+    found = list(predictor()(["gone1", "gone2", "gone3"], batch=2))
+    assert [one.labels for one in found] == [()] * 3
+    assert all(one.error for one in found)
+
+
+def test_pictures_are_asked_for_as_they_are_needed() -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield f"{taken}.jpg"
+
+    loaded = stream(endless(), lambda path: np.zeros((3, 2, 2), np.uint8), batch=4, workers=0)
+    assert next(loaded).paths == ("1.jpg", "2.jpg", "3.jpg", "4.jpg")
+    assert next(loaded).views.shape == (4, 3, 2, 2)
+    assert taken <= 12
+
+
+def test_a_run_on_stored_features_predicts_pictures(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
+    result = train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    assert result["test"]["decided"]["chosen_from"] == {"split": "val", "pictures": 15, "labels": "complete"}
+    test = small.split("test")
+    paths = [test.path(row) for row in range(len(test))]
+    found = np.stack([one.scores for one in load_predictor(tmp_path / "run", device="cpu")(paths)])
+    kept = np.load(tmp_path / "run" / "scores-test.npz")["scores"]
+    expected = decisions_of(tmp_path / "run").calibration(logits_of(kept))
+    assert found == pytest.approx(expected, abs=1e-4)
+    everything = next(iter(load_predictor(tmp_path / "run", threshold=0.0)(paths[:1], maps=True)))
+    assert {name for name, _ in everything.labels} == set(small.classes)
+    assert everything.maps is not None
+    mean = torch.from_numpy(everything.maps).mean(dim=(1, 2)).double().numpy()
+    assert decisions_of(tmp_path / "run").calibration(mean[None])[0] == pytest.approx(
+        everything.scores, abs=1e-4
+    )
+
+
+def test_classes_are_those_of_the_decisions() -> None:
+    assert predictor().classes == CLASSES

@@ -1,0 +1,62 @@
+"""Labels of many rows are looked at in pieces: their size is bounded, and what is found does not change."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.losses import layout as module
+from sparselabel.losses.catalog import make_method
+from sparselabel.losses.expected_negatives import ExpectedLabels
+from sparselabel.losses.layout import Layout, in_pieces
+from tests.losses.steps import after_one_epoch, make_step
+
+OBSERVED = torch.tensor([[1, -1, 0], [-1, -1, 1], [1, 1, -1], [-1, 0, -1], [1, -1, -1]], dtype=torch.int8)
+
+
+def layout_of(observed: Tensor) -> Layout:
+    return Layout(torch.arange(len(observed)), observed, len(observed))
+
+
+@pytest.mark.parametrize(("entries", "rows"), [(2, [1] * 5), (7, [2, 2, 1]), (2**19, [5])])
+def test_pieces_are_bounded_by_entries(
+    monkeypatch: pytest.MonkeyPatch, entries: int, rows: list[int]
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
+    layout = layout_of(OBSERVED)
+    assert [len(some) for some in layout.pieces()] == rows
+    assert torch.equal(torch.cat(layout.pieces()), OBSERVED)
+    assert layout.counts(POSITIVE).tolist() == [3, 1, 1]
+    assert layout.counts(NEGATIVE).tolist() == [0, 1, 1]
+    assert layout.counts(UNKNOWN).tolist() == [2, 3, 3]
+    assert layout.has_negatives
+    assert not layout_of(OBSERVED[4:]).has_negatives
+
+
+def test_no_rows_and_no_classes() -> None:
+    assert layout_of(OBSERVED[:0]).counts(POSITIVE).tolist() == [0, 0, 0]
+    assert [some.shape for some in in_pieces(torch.zeros(3, 0))] == [(3, 0)]
+
+
+@pytest.mark.parametrize("entries", [3, 2**19])
+def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    """What they find in one piece, they find in pieces of one row."""
+    monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
+    found = make_method("en", expected_positives=2.0)
+    found.prepare(layout_of(OBSERVED))
+    # K·N = 10 positives by (3, 1, 1) annotated ones: (6, 2, 2), at most 5 pictures; less the annotated ones.
+    wanted = [part.wanted.tolist() for part in found.parts() if isinstance(part, ExpectedLabels)]
+    assert wanted == [[2, 1, 1]]
+    likelihood = make_method("pu", expected_positives=2.0)
+    likelihood.prepare(layout_of(OBSERVED))
+    torch.testing.assert_close(
+        likelihood.element.annotated_share,  # type: ignore[attr-defined]
+        torch.tensor([3 / 5, 1 / 2, 1 / 2]),
+    )
+    maps = make_method("en+scl", expected_positives=2.0, top_maps=2)
+    maps.prepare(layout_of(OBSERVED))
+    logits = torch.arange(15.0).view(5, 3) / 15
+    maps = after_one_epoch(maps, logits, OBSERVED, None)
+    # One unknown label of classes 1 and 2, two of class 0: those of the last rows, which score best.
+    weight = [[1, 1, 1], [0, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 0]]
+    assert maps(make_step(logits, OBSERVED))[1].weight.tolist() == weight

@@ -1,0 +1,198 @@
+import pickle
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from sparselabel.errors import DataWarning, ModelError
+from sparselabel.models.weights import load_weights, read_tensors
+
+
+def small(width: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, width, 1), nn.BatchNorm2d(width))
+
+
+@pytest.fixture
+def trained() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {
+        key: torch.randn_like(value) if value.is_floating_point() else torch.tensor(7)
+        for key, value in small().state_dict().items()
+    }
+
+
+def assert_loaded(network: nn.Module, trained: dict[str, Tensor]) -> None:
+    state = network.state_dict()
+    assert {key for key in state if torch.equal(state[key], trained[key])} == set(state)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth", "weights.pt", "weights.bin"])
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "module.", "model.", "backbone.", "network.", "encoder.", "module.model.", "model.backbone."],
+)
+def test_any_file_and_prefix(name: str, prefix: str, trained: dict[str, Tensor], tmp_path: Path) -> None:
+    content = {prefix + key: value for key, value in trained.items()}
+    content |= {f"{prefix}fc.weight": torch.zeros(10, 4), f"{prefix}fc.bias": torch.zeros(10)}  # ignored
+    if name.endswith("safetensors"):
+        save_file(content, tmp_path / name)
+    else:
+        torch.save(content, tmp_path / name)
+    network = small()
+    load_weights(network, tmp_path / name)
+    assert_loaded(network, trained)
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "model_ema", "state_dict_ema"])
+def test_weights_inside_a_checkpoint(wrapper: str, trained: dict[str, Tensor], tmp_path: Path) -> None:
+    content: dict[str, Any] = {
+        "epoch": 3,
+        "best": 0.5,
+        wrapper: {f"module.{k}": v for k, v in trained.items()},
+    }
+    torch.save(content, tmp_path / "checkpoint.pth")
+    network = small()
+    load_weights(network, tmp_path / "checkpoint.pth")
+    assert_loaded(network, trained)
+
+
+def test_keys_that_are_no_names_and_values_that_are_no_tensors(
+    trained: dict[str, Tensor], tmp_path: Path
+) -> None:
+    content: dict[Any, Any] = {0: torch.zeros(2), "epoch": 3, **trained}
+    torch.save(content, tmp_path / "weights.pth")
+    assert set(read_tensors(tmp_path / "weights.pth")) == set(trained)
+
+
+def test_batch_counters_may_be_missing(trained: dict[str, Tensor], tmp_path: Path) -> None:
+    del trained["1.num_batches_tracked"]
+    save_file(trained, tmp_path / "weights.safetensors")
+    network = small()
+    load_weights(network, tmp_path / "weights.safetensors")
+    assert torch.equal(network.state_dict()["0.weight"], trained["0.weight"])
+
+
+@pytest.fixture
+def misfit(trained: dict[str, Tensor], tmp_path: Path) -> Path:
+    """A file with one tensor missing, one of another shape, and one that nobody knows."""
+    del trained["0.bias"]
+    trained["1.weight"] = torch.ones(9)
+    trained["stem.weight"] = torch.ones(1)
+    save_file(trained, tmp_path / "misfit.safetensors")
+    return tmp_path / "misfit.safetensors"
+
+
+def test_a_file_that_does_not_fit_is_refused(misfit: Path) -> None:
+    network = small()
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    said = (
+        "misfit.safetensors fits 4 of the 6 tensors of this backbone; missing or of another shape: 0.bias, "
+        "1.weight (9,) instead of (4,); in the file but unknown: stem.weight. Is it for another backbone? "
+        "--partial-weights takes what fits"
+    )
+    with pytest.raises(ModelError, match=re.escape(said)):
+        load_weights(network, misfit)
+    assert_loaded(network, before)
+
+
+def test_partial_takes_what_fits_and_says_so(misfit: Path, trained: dict[str, Tensor]) -> None:
+    network = small()
+    nn.init.constant_(network.get_parameter("0.bias"), 5.0)
+    with pytest.warns(DataWarning, match="fits 4 of the 6 tensors"):
+        load_weights(network, misfit, partial=True)
+    assert torch.equal(network.get_parameter("0.weight"), trained["0.weight"])
+    assert network.get_parameter("0.bias").tolist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_file_of_which_nothing_fits_is_always_refused(partial: bool, tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(
+        ModelError, match=r"fits 0 of the 6 tensors of this backbone.*in the file but unknown: a"
+    ):
+        load_weights(small(), tmp_path / "other.safetensors", partial=partial)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers(wrong: float, trained: dict[str, Tensor], tmp_path: Path) -> None:
+    file = tmp_path / "nan.pt"
+    torch.save(trained | {"fc.weight": torch.full((2, 4), wrong)}, file)
+    load_weights(small(), file)  # what is not taken over does no harm
+    trained["0.weight"][1, 2] = wrong
+    torch.save(trained, file)
+    said = r"nan.pt: tensor 0.weight has values that are not finite \(1 of 12\): take another file$"
+    with pytest.raises(ModelError, match=said):
+        load_weights(small(), file)
+    torch.save({"0.weight": trained["0.weight"]}, file)
+    with pytest.warns(DataWarning, match="fits 1 of"), pytest.raises(ModelError, match=said):
+        load_weights(small(), file, partial=True)
+
+
+class Malicious:
+    """Unpickling this makes a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.marker,))
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_file_is_never_executed(by_torch: bool, tmp_path: Path) -> None:
+    marker, file = tmp_path / "marker", tmp_path / "weights.pth"
+    if by_torch:
+        torch.save({"state_dict": Malicious(marker)}, file)
+    else:
+        file.write_bytes(pickle.dumps(Malicious(marker), protocol=2))
+    with pytest.raises(
+        ModelError, match=r"weights.pth cannot be read as weights .*it must be a safetensors"
+    ) as error:
+        load_weights(small(), file)
+    assert not marker.exists()
+    assert "(it holds more than tensors and numbers, as " in str(error.value)
+    assert "and is not run): it must be" in str(error.value)
+    assert "weights_only" not in str(error.value)  # torch's advice to run it after all
+    torch.load(file, weights_only=False) if by_torch else pickle.loads(file.read_bytes())
+    assert marker.exists()  # the file was dangerous indeed
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about TorchScript
+def test_a_file_that_is_not_run_is_said_in_our_words(tmp_path: Path) -> None:
+    """Files of which torch speaks in other words: a newer pickle, an archive of an old torch, TorchScript."""
+    file = tmp_path / "weights.pt"
+    file.write_bytes(pickle.dumps({"a": tmp_path}, protocol=4))
+    with tarfile.open(tmp_path / "weights.tar", "w") as archive:
+        archive.add(file)
+    torch.jit.save(torch.jit.script(small()), tmp_path / "script.pt")
+    for one in (file, tmp_path / "weights.tar", tmp_path / "script.pt"):
+        with pytest.raises(ModelError, match="holds other things than tensors and numbers") as error:
+            read_tensors(one)
+        assert "and is not run): it must be a safetensors file" in str(error.value)
+        assert not {"weights_only", "arbitrary", "torch.load"} & {*re.findall(r"[\w.]+", str(error.value))}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
+@pytest.mark.parametrize("content", [b"", b"not weights at all"])
+def test_a_broken_file(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f"{name} cannot be read as weights"):
+        read_tensors(tmp_path / name)
+
+
+def test_a_file_without_names(tmp_path: Path) -> None:
+    torch.save([torch.ones(1)], tmp_path / "list.pth")
+    with pytest.raises(ModelError, match=r"list.pth holds a list, not tensors by name: save a model's own"):
+        read_tensors(tmp_path / "list.pth")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"none.pth does not exist: give a file, `pretrained` or `none`"):
+        read_tensors(tmp_path / "none.pth")
+    with pytest.raises(ModelError, match=f"{tmp_path.name} is a folder: give a file, `pretrained` or `none`"):
+        read_tensors(tmp_path)

@@ -1,0 +1,114 @@
+"""Budgets of a plan: what the sample gets, and what is refused before anything is trained."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.config import Preparation
+from sparselabel.data.annotation_budget import KINDS, Prices
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import LabelTable
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.plan.candidates import simulate
+from sparselabel.plan.hours import FRACTIONS, budget_of, refuse_data, validation_of
+from tests.training.conftest import small_scenes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """16 training, 4 validation and 6 test scenes of 12 classes."""
+    return small_scenes(tmp_path_factory.mktemp("data"), 20, 6, Preparation())
+
+
+def test_the_sample_gets_the_same_seconds_a_picture(data: Prepared) -> None:
+    budget = budget_of(data, 10, 16_000, Prices(), FRACTIONS)
+    assert budget.seconds == 36.0  # 2.25 s for each of 16 pictures, as for each of 16,000
+    assert budget.everything == pytest.approx(16_000 * 12 / 3600)
+    assert budget.share(0.5) == pytest.approx(18 / (16 * 12))
+    alone = budget_of(data, 0.01, None, Prices(answer=2), (1, 0.5))
+    assert (alone.pictures, alone.seconds, alone.fractions) == (16, 36.0, (0.5, 1))
+    assert alone.share(1) == pytest.approx(36 / (2 * 16 * 12))
+
+
+@pytest.mark.parametrize(
+    ("hours", "pictures", "fractions", "said"),
+    [
+        (0, None, FRACTIONS, "--budget is hours of annotation above 0, not 0: give hours"),
+        (1, 15, FRACTIONS, "--pictures 15 are fewer than the 16 training pictures"),
+        (0.06, None, FRACTIONS, "0.05333 hours answer .* 16 pictures with annotation I, .* --budget 0.0533,"),
+        (0.002, None, FRACTIONS, r"0.125 of it are 0.9 s for the sample .* the least is --budget 0.0023,"),
+        (0.01, None, (0.5, 2, 1), r"--fractions are shares of the budget in \(0, 1\], not 2"),
+        (0.01, None, (0.5,), "--fractions must have 1"),
+        (0.01, None, (1, 1), "--fractions names one more than once"),
+    ],
+)
+def test_refused_budgets(
+    data: Prepared, hours: float, pictures: int | None, fractions: tuple[float, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        budget_of(data, hours, pictures, Prices(), fractions, ["I"])
+
+
+def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
+    assert budget_of(data, 16 * 12 / 3600, None, Prices(), FRACTIONS, ["I"]).share(1) == 1
+    marks, truth = data.train.marks, data.train.truth.values
+    asked, pairs, things = truth.size, int(truth.sum()), len(marks)
+    assert (asked, pairs, things) == (192, 38, 55)
+    costs = {"I": 192, "SP": 192 + 1.4 * 38, "SB": 192 + 6 * 38, "AP": 192 + 1.4 * 55, "AB": 192 + 6 * 55}
+    budget = budget_of(data, costs["AB"] / 3600, None, Prices(), FRACTIONS)
+    assert budget.complete == pytest.approx({kind: cost / 192 for kind, cost in costs.items()})
+    assert budget.spent(1, "I") == 1
+    assert budget.spent(1, "SP") == pytest.approx(costs["SP"] / 192)
+    assert budget.spent(0.5, "AB") == pytest.approx(costs["AB"] / 192 / 2)
+    for kind in KINDS:
+        bought = simulate(data, budget, kind, 1, 0)[1]
+        assert (bought["answers"], bought["seconds"]) == (192, pytest.approx(costs[kind]))
+    assert simulate(data, budget, "AB", 1, 0)[1]["boxes"] == 55
+    said = "0.145 hours answer every question about 16 pictures with annotation AB, the dearest"
+    with pytest.raises(ConfigError, match=f"{said} .* give at most --budget 0.145,"):
+        budget_of(data, 0.16, None, Prices(), FRACTIONS)
+
+
+def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
+    assert refuse_data(data, ["I", "AB"]) == "test"
+    without = replace(data, splits={name: data.splits[name] for name in ("train", "val")})
+    assert refuse_data(without, ["I"]) == "val"
+    with pytest.raises(DataError, match="neither a test nor a validation split"):
+        refuse_data(replace(data, splits={"train": data.train}), ["I"])
+
+
+def test_validation_is_counted(data: Prepared) -> None:
+    assert validation_of(data) == (4, 48)
+    assert validation_of(replace(data, splits={"train": data.train})) == (0, 0)
+
+
+def test_labels_must_be_complete(data: Prepared) -> None:
+    values = np.array(data.train.truth.values)
+    values[3, 2] = -1
+    truth = LabelTable(data.train.truth.ids, data.classes, values)
+    incomplete = replace(data, splits=data.splits | {"train": replace(data.train, truth=truth)})
+    with pytest.raises(DataError, match="split 'train': 1 of 192 labels are unknown"):
+        refuse_data(incomplete, ["I"])
+
+
+def test_kinds_need_their_marks(data: Prepared) -> None:
+    def marked(marks: Marks) -> Prepared:
+        return replace(data, splits=data.splits | {"train": replace(data.train, marks=marks)})
+
+    with pytest.raises(DataError, match=r"kind SP needs points or boxes, and .* x, y, w, h\)$"):
+        refuse_data(marked(Marks.none()), ["I", "SP", "AB"])
+    old = data.train.marks
+    points = marked(Marks(old.rows, old.classes, old.centres, np.zeros_like(old.sizes)))
+    assert refuse_data(points, ["I", "SP", "AP"]) == "test"
+    with pytest.raises(DataError, match=r"kind SB needs boxes, .* or give --kinds I SP$"):
+        refuse_data(points, ["I", "SP", "SB"])
+    with pytest.raises(ConfigError, match="--kinds must name some of I, SP, SB, AP, AB, each once"):
+        refuse_data(data, ["I", "I"])
+
+
+def test_paths_are_named(data: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=str(tmp_path)):
+        refuse_data(replace(data, folder=tmp_path, splits={"train": data.train}), ["I"])

@@ -1,0 +1,82 @@
+"""Runs that nobody trained: prepared pictures, and the files that training and evaluation write."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparselabel.config import Preparation, TrainConfig, Views
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.prepare import prepare
+from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import DataWarning
+from sparselabel.json_file import write_json
+from sparselabel.run import RunFolder
+from tests.data.images import paint
+
+CLASSES = ("ant", "bee", "cow", "dog $x_1$", "a class with a very long name")
+# Rows 0 and 2 show a class that is not annotated (single-positive keeps one); row 1 does not.
+TRAIN = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0]], dtype=np.int8)
+
+
+def make_data(
+    folder: Path, test: np.ndarray | None = None, marks: Marks | None = None, hidden: bool = False
+) -> Prepared:
+    """Four wide, tall or square training pictures, and test pictures with these labels and marks."""
+    sizes = ((60, 30), (30, 60), (40, 40), (60, 40))
+    splits = {"train": _split(folder, "train", TRAIN, sizes, Marks.none())}
+    if test is not None:
+        splits["test"] = _split(folder, "test", test, ((8, 8),) * len(test), marks or Marks.none())
+    if hidden:
+        values = np.where(TRAIN == 0, UNKNOWN, TRAIN).astype(np.int8)
+        splits["train"] = _split(folder, "train", values, sizes, Marks.none())
+    how = Preparation(sparsify="none" if hidden else "single-positive", validation=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # some classes are never annotated
+        return prepare(Source("made up", folder / "pictures", splits), folder / "data", how)
+
+
+def _split(folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], marks: Marks) -> Split:
+    paths = [f"{name}{row}.png" for row in range(len(values))]
+    for row, (path, (width, height)) in enumerate(zip(paths, sizes, strict=True)):
+        paint(folder / "pictures" / path, row, width, height)
+    ids = np.array([f"{name}-{row}" for row in range(len(values))])
+    return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
+
+
+def make_run(
+    path: Path, data: Prepared, views: Views | None = None, config: TrainConfig | None = None
+) -> RunFolder:
+    """A run that has just begun."""
+    run = RunFolder(path)
+    about = {
+        "data": str(data.folder),
+        "data_digest": {name: split.digest for name, split in data.splits.items()},
+        "classes": list(data.classes),
+    }
+    run.begin(config or TrainConfig(views=views or Views()), about, resume=False, force=False)
+    return run
+
+
+def watch(run: RunFolder, epoch: int, rows: list[int], scores: Any, **arrays: Any) -> None:
+    """Write an epoch of watched pictures, as ``training/watch.py`` does."""
+    run.watched.mkdir(exist_ok=True)
+    everything = {"rows": np.array(rows), "scores": np.asarray(scores, np.float32), **arrays}
+    np.savez(run.watched / f"{epoch:04d}.npz", **everything)
+
+
+def constant_maps(levels: Any, cells: int, dtype: Any = np.float16) -> np.ndarray:
+    """(n, L, cells, cells) Maps of one level each, from (n, L)."""
+    return np.broadcast_to(np.asarray(levels)[:, :, None, None], (*np.shape(levels), cells, cells)).astype(
+        dtype
+    )
+
+
+def score(run: RunFolder, data: Prepared, split: str, scores: np.ndarray) -> None:
+    """Write the scores of a split, as ``evaluate_run`` does, and finish the run."""
+    ids = np.asarray(data.split(split).truth.ids)
+    np.savez(run.path / f"scores-{split}.npz", ids=ids, scores=scores.astype(np.float32))
+    write_json(run.result_file, {"recovery": None})

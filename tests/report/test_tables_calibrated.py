@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparselabel.data.labels import LabelTable
+from sparselabel.inference.class_thresholds import undecided
+from sparselabel.json_file import read_json, write_json
+from sparselabel.metrics.decided import decided_measures
+from sparselabel.report.calibrated import calibrated_runs, class_thresholds, reliability_charts
+from sparselabel.report.page import write_report
+from sparselabel.report.run_data import Reported, read_runs
+from sparselabel.report.scored import Scored
+from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
+
+
+def reported(folder: Path, labels: np.ndarray | None) -> Reported:
+    """Two runs, whose results have (but for None) what their thresholds bring against these labels."""
+    data = make_data(folder)
+    paths = []
+    for name, scores in (("an", WEAK), ("en", STRONG)):
+        run = finished(folder / name, data, name, scores)
+        if labels is not None:
+            result = read_json(run.result_file)
+            table = LabelTable(np.array([f"{row}" for row in range(len(TEST))]), CLASSES, labels)
+            result["test"]["decided"] = decided_measures(scores, table, undecided(CLASSES, "nothing"))
+            write_json(run.result_file, result)
+        paths.append(run.path)
+    return read_runs(paths)
+
+
+def test_numbers_charts_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparselabel.report.calibrated.FEWEST", 1)
+    about = reported(tmp_path, TEST)
+    first, second = calibrated_runs(about)
+    predicted = WEAK >= 0.5
+    micro = 200 * (predicted & (TEST == 1)).sum() / (predicted.sum() + TEST.sum())
+    assert first.name == "an"
+    assert first.micro_f1 == pytest.approx(micro)
+    assert second.error is not None
+    assert second.error == pytest.approx(second.error_of_raw)  # nothing was calibrated here
+    ours, raw = reliability_charts(about)
+    assert [line.name for line in ours.chart.lines] == ["perfect", "an", "en"]
+    assert raw.chart.title == "The model's own scores"
+    low = (WEAK >= 0.1) & (WEAK < 0.2)
+    assert ours.chart.lines[1].values[1] == (pytest.approx(100 * TEST[low].mean()) if low.any() else None)
+    assert [row["trust"] for row in class_thresholds(about)] == ["poor"] * 5
+
+    write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
+    found = Tables((tmp_path / "report.html").read_text(encoding="utf-8")).found
+    assert found["Table of calibration"][1][:2] == ["an", f"{micro:.1f}"]
+    assert found["Table of thresholds"][1][0] == "<b>x</b>"
+    assert "no validation split" in found["Table of thresholds"][1][-1]
+
+
+def test_incomplete_labels_say_nothing_of_calibration(tmp_path: Path) -> None:
+    about = reported(tmp_path, hidden_labels(TEST))
+    assert reliability_charts(about) == []
+    assert calibrated_runs(about)[0].error is None
+    write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
+    assert "Calibration is not measured" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_runs_of_older_versions_have_no_such_section(tmp_path: Path) -> None:
+    about = reported(tmp_path, None)
+    assert (calibrated_runs(about), class_thresholds(about), reliability_charts(about)) == ([], [], [])
+    write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
+    assert 'id="calibration"' not in (tmp_path / "report.html").read_text(encoding="utf-8")

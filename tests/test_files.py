@@ -1,0 +1,52 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from sparselabel.files import named, whole
+
+
+def test_a_file_gets_its_name_when_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    with whole(file) as partial:
+        partial.write_text("new")
+        assert not file.exists()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "new"}
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("old")
+
+    def full() -> None:
+        with whole(file) as partial:
+            partial.write_text("ne")
+            raise OSError(28, os.strerror(28))
+
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        full()
+    assert raised.value.filename == str(file)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "old"}
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), OSError("100000 requested and 16368 written")]
+)
+def test_a_full_disk_is_named_by_the_file(error: OSError) -> None:
+    """Also in numpy's words, which have no number."""
+    with pytest.raises(OSError, match=r"No space left|16368 written") as raised, named(Path("a.npy")):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (28, "a.npy")
+
+
+def test_an_error_of_something_else_stays() -> None:
+    error = OSError("cannot identify image file")
+    with pytest.raises(OSError, match="cannot identify") as raised, named(Path("a.npy")):
+        raise error
+    assert raised.value is error
+
+
+def test_an_error_that_names_a_file_keeps_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised, whole(tmp_path / "none" / "a.csv") as partial:
+        partial.write_text("new")
+    assert raised.value.filename == str(tmp_path / "none" / "a.csv.partial")

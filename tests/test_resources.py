@@ -1,0 +1,51 @@
+"""How much room there is."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparselabel import resources as room
+from sparselabel.resources import available_memory, free_disk
+
+
+def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 2**20 < available_memory() < whole
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")  # a thousand processes share it
+    assert available_memory() < whole / 1000
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "")  # no such line: half of all the memory
+    assert available_memory() == whole // 2 // 1000
+    assert free_disk(tmp_path / "not" / "there") > 0
+
+
+def limited(folder: Path, limit: tuple[str, str], usage: tuple[str, int], statistics: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (limit, usage, ("memory.stat", statistics)):
+        (folder / name).write_text(f"{content}\n")
+
+
+@pytest.mark.parametrize("path", ["/job/step", "/", "/of/the/host"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_control_group_may_leave_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, path: str
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    top = tmp_path / "groups" / "memory" if version == 1 else tmp_path / "groups"
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    limit, usage, cache = names if version == 1 else ("memory.max", "memory.current", "inactive_file")
+    own = tmp_path / "own"
+    own.write_text(f"5:cpu,cpuacct:/else\n4:memory:{path}\n" if version == 1 else f"0::{path}\n")
+    monkeypatch.setattr(room, "OWN_GROUPS", own)
+    monkeypatch.setattr(room, "GROUPS", tmp_path / "groups")
+    free = available_memory()
+    limited(top, (limit, "max" if version == 2 else str(2**63 - 4096)), (usage, 2**20), f"{cache} 0")
+    assert available_memory() == pytest.approx(free, rel=0.2)  # no limit
+    limited(top / "job", (limit, str(9 * 2**20)), (usage, 4 * 2**20), f"anon 1\n{cache} {2**20}")
+    inside = path == "/job/step"
+    assert (available_memory() == 6 * 2**20) == inside  # 9 − 4 and the megabyte that can be given back
+    limited(top, (limit, str(5 * 2**20)), (usage, 4 * 2**20), f"{cache} 0")
+    assert available_memory() == 2**20  # the group above leaves less
+    limited(top, (limit, str(2**20)), (usage, 4 * 2**20), f"{cache} 0")
+    assert available_memory() == 0

@@ -1,0 +1,30 @@
+"""A session without a run, for tests of what it is made of."""
+
+from pathlib import Path
+
+from sparselabel.config import Machine, TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.machine import start
+from sparselabel.run import RunFolder
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.logger import Log
+from sparselabel.training.network import Learner
+from sparselabel.training.resolve import method_of
+from sparselabel.training.session import Session
+from sparselabel.training.train import tell_method
+from sparselabel.training.watch import Watch
+
+
+def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
+    """What ``train_run`` makes before it trains."""
+    machine = Machine(accelerator="cpu", workers=0)
+    fabric = start(machine, config.precision)
+    run = RunFolder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = Log(run, speaks=False, quiet=True)
+    learner = Learner(config, len(data.classes))
+    inputs = Inputs(data, config, learner, fabric, 0, log)
+    method = method_of(config)
+    tell_method(method, config, data, run, fabric, machine, inputs)
+    watch = Watch(run.watched, config.watch, inputs)
+    return Session(data, config, run, log, fabric, learner, inputs, method, watch)

@@ -1,0 +1,186 @@
+"""A step in parts has the gradients of the whole batch, for every method."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sparselabel.config import FullPhase, HeadPhase, Settings
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Progress
+from sparselabel.machine import default_precision
+from sparselabel.models.output import Output
+from sparselabel.training.micro_batches import draws_masks, live_norms
+from sparselabel.training.session import Session
+from tests.training.conftest import tiny
+from tests.training.sessions import make_session
+
+
+def full_step(
+    small: Prepared, folder: Path, epoch: int = 3, **changes: Any
+) -> tuple[Session, dict[str, Tensor]]:
+    """One step of the full phase in double precision, and its gradients."""
+    phase: dict[str, Any] = {"epochs": 4, "learning_rate": 1e-3, "batch": 13, "frozen_norm": True}
+    chosen = {key: changes.pop(key) for key in [*changes] if key in FullPhase.__dataclass_fields__}
+    config = tiny(
+        head=HeadPhase(epochs=0), full=FullPhase(**(phase | chosen)), precision="64-true", **changes
+    )
+    with default_precision("64-true"):
+        session = make_session(small, config, folder)
+        stage = session.stage("full", 0, None)
+        session.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
+        stage.wrapped.train()
+        found: dict[str, Tensor] = {}
+
+        def keep() -> None:
+            named = stage.module.named_parameters()
+            found.update({name: value.grad.clone() for name, value in named if value.grad is not None})
+
+        stage.optimiser.step = keep
+        rate, batch = next(stage.batches(epoch, expect=lambda rows: None))
+        torch.manual_seed(5)  # now: the loader draws a number too
+        outputs = session.outputs(stage, batch)
+        seen = session.step(batch, outputs, Progress(epoch, 4, 0, rate))
+        losses, targets = session.method(seen)
+        stage.move(losses.values())
+        session.method.observe(seen, targets)
+    return session, found
+
+
+@pytest.mark.parametrize("method", ["an", "epr", "role", "ll-ct", "en+scl", "asl", "splc+cl"])
+def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: Path, method: str) -> None:
+    settings = Settings(expected_positives=2.0) if method in ("epr", "role", "en+scl") else Settings()
+    _, whole = full_step(small, tmp_path / "whole", method=method, settings=settings)
+    session, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, accumulate=4)
+    assert whole.keys() == parts.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
+    assert not live_norms(session.learner.classifier.train())
+
+
+def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bool]] = []
+    from sparselabel.models.classifier import Classifier
+
+    forward = Classifier.forward
+
+    def spied(self: Classifier, views: Tensor, maps: bool = False) -> Any:
+        seen.append((len(views), torch.is_grad_enabled()))
+        return forward(self, views, maps)
+
+    monkeypatch.setattr(Classifier, "forward", spied)
+    full_step(small, tmp_path, accumulate=3)
+    sizes = [(5, False), (4, False), (4, False), (5, True), (4, True), (4, True)]
+    assert seen[-6:] == sizes
+
+
+def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Path) -> None:
+    """As if the graphs of all parts had been kept: the same masks, statistics counted once."""
+    live: dict[str, Any] = {
+        "classifier": "query2label",
+        "backbone": "test_resnet",
+        "frozen_norm": False,
+        "accumulate": 4,
+    }
+    session, found = full_step(small, tmp_path / "parts", **live)
+    with default_precision("64-true"):
+        other = make_session(small, session.config, tmp_path / "kept")
+        stage = other.stage("full", 0, None)
+        model = stage.module.train()
+        other.method.begin_epoch(Progress(3, 4, 0, 1e-3))
+        _, batch = next(stage.batches(3, expect=lambda rows: None))
+        torch.manual_seed(5)
+        logits = torch.cat([model(part).logits for part in batch.inputs[0].tensor_split(4)])
+        losses, _ = other.method(other.step(batch, (Output(logits),), Progress(3, 4, 0, 1e-3)))
+        losses["labels"].backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad, rtol=1e-6, atol=1e-9, msg=name)
+    buffers = dict(session.learner.backbone.network.named_buffers())
+    for name, value in other.learner.backbone.network.named_buffers():
+        if "running" in name:
+            torch.testing.assert_close(buffers[name], value, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path) -> None:
+    counted = []
+    for number, again in enumerate((False, True)):
+        live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "recompute": again}
+        session, _ = full_step(small, tmp_path / str(number), **live)
+        counted.append(dict(session.learner.backbone.network.named_buffers()))
+    for name, plain in counted[0].items():
+        if "running" in name:
+            torch.testing.assert_close(counted[1][name], plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"classifier": "query2label"}, True),
+        ({}, False),
+        ({"accumulate": 1, "classifier": "query2label"}, False),
+    ],
+)
+def test_dropout_is_said(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: bool
+) -> None:
+    lines: list[str] = []
+    parts = changes.pop("accumulate", 4)
+    full = FullPhase(epochs=1, batch=16, accumulate=parts, frozen_norm=True)
+    session = make_session(small, tiny(full=full, **changes), tmp_path)
+    monkeypatch.setattr(session.log, "say", lines.append)
+    session.stage("full", 2, None)
+    wanted = (
+        "dropout draws its masks for 4 pictures at a time: gradients are those of other masks than with a "
+        "batch of 16 at once, and the same on average"
+    )
+    assert lines == [wanted] * said
+
+
+def test_what_draws_masks() -> None:
+    from timm.layers.drop import DropPath
+
+    for layer, drawing in (
+        (nn.Dropout(0.1), True),
+        (nn.Dropout(0.0), False),
+        (nn.MultiheadAttention(4, 1, dropout=0.2), True),
+        (nn.MultiheadAttention(4, 1), False),
+        (DropPath(0.1), True),
+        (DropPath(0.0), False),
+    ):
+        assert draws_masks(nn.Sequential(nn.Linear(2, 2), layer)) is drawing
+
+
+def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    config = tiny(full=FullPhase(epochs=1, batch=16, accumulate=4))
+    session = make_session(small, config, tmp_path)
+    monkeypatch.setattr(session.log, "say", said.append)
+    session.stage("head", 0, None)
+    assert said == []
+    session.stage("full", 2, None)
+    assert said == [
+        "batch norm sees 4 pictures at a time, so that this is not the same as a batch of 16 at once; with "
+        "--full.frozen-norm it would be"
+    ]
+
+
+@pytest.mark.parametrize("parts", [0, 17])
+def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
+    with pytest.raises(
+        ConfigError, match=f"full.accumulate must be from 1 to the pictures of a batch, 16, not {parts}"
+    ):
+        FullPhase(batch=16, accumulate=parts)
+
+
+def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(
+        small, tiny(full=FullPhase(epochs=1, head_rate=10.0, learning_rate=1e-3)), tmp_path
+    )
+    stage = session.stage("full", 0, None)
+    next(stage.batches(0, expect=lambda rows: None))
+    head = {id(value) for value in session.learner.head.parameters()}
+    rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimiser.param_groups}
+    assert rates == pytest.approx({False: 1e-3, True: 1e-2})

@@ -1,0 +1,52 @@
+"""What cannot work is refused before training, with the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from sparselabel.config import FullPhase, Handling, Machine, Views
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, ModelError
+from sparselabel.training.train import checked, train_run
+from tests.training.conftest import tiny
+
+ALONE = FullPhase(epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("views", "asked"),
+    [
+        (Views(size=32, rand_augment=2), r"--views\.rand-augment 2"),
+        (Views(size=32, cutout=0.5), r"--views\.cutout 0\.5"),
+        (Views(size=32, rand_augment=1, cutout=0.25), r"--views\.rand-augment 1 and --views\.cutout 0\.25"),
+    ],
+)
+def test_changes_of_views_that_nothing_would_see(
+    small: Prepared, tmp_path: Path, views: Views, asked: str
+) -> None:
+    config = tiny(frozen=True, full=ALONE, views=views)
+    said = f"^{asked} would change training views, .* take 0, or train on pictures \\(--full\\.epochs, or"
+    with pytest.raises(ConfigError, match=said):
+        train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_changes_of_views_that_some_phase_sees(small: Prepared) -> None:
+    views = Views(size=32, rand_augment=2, cutout=0.5)
+    for seen in (tiny(frozen=True, views=views), tiny(full=ALONE, views=views)):
+        assert checked(small, seen)[0].views == views
+    # A magnitude alone asks for nothing.
+    checked(small, tiny(frozen=True, full=ALONE, views=Views(size=32, magnitude=5)))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_backbone_without_cells(small: Prepared, tmp_path: Path, frozen: bool) -> None:
+    config = tiny(backbone="coat_tiny", frozen=frozen, full=ALONE)
+    with pytest.raises(ConfigError, match="backbone 'coat_tiny' gives no grid of cells"):
+        train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_in_a_folder(small: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"weights file .*{tmp_path.name} is a folder: give a file, `pretr"):
+        checked(small, tiny(weights=str(tmp_path)))

@@ -1,0 +1,75 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparselabel.config import FullPhase, HeadPhase, Phase
+from sparselabel.data.dataset import Prepared
+from sparselabel.training.schedule import learning_rate, momentum
+from tests.training.conftest import tiny
+from tests.training.sessions import make_session
+
+
+def rates(phase: Phase, steps: int) -> list[float]:
+    return [learning_rate(phase, step, steps) for step in range(steps)]
+
+
+def test_constant() -> None:
+    assert rates(Phase(epochs=1, learning_rate=0.3), 3) == [0.3, 0.3, 0.3]
+
+
+def test_cosine_equals_torch() -> None:
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=20)
+    wanted = []
+    for _ in range(20):
+        wanted.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        schedule.step()
+    assert rates(Phase(epochs=1, learning_rate=0.3, schedule="cosine"), 20) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_one_cycle_equals_torch(kind: Any) -> None:
+    extra = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    optimiser = kind([torch.zeros(1, requires_grad=True)], lr=0.1, **extra)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.3, total_steps=50, pct_start=0.2)
+    wanted = []
+    for step in range(50):
+        (group,) = optimiser.param_groups
+        wanted.append((group["lr"], group["momentum"] if extra else group["betas"][0]))
+        optimiser.step()
+        if step < 49:
+            schedule.step()
+    phase = Phase(epochs=1, learning_rate=0.3, schedule="one-cycle")
+    assert rates(phase, 50) == pytest.approx([rate for rate, _ in wanted], rel=1e-9)
+    moved = [momentum(phase, step, 50) for step in range(50)]
+    assert moved == pytest.approx([value for _, value in wanted], rel=1e-9)
+    assert (moved[0], moved[9], moved[49]) == pytest.approx((0.95, 0.85, 0.95))
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+def test_the_optimiser_is_set_to_it(small: Prepared, tmp_path: Path, optimiser: Any) -> None:
+    head = HeadPhase(epochs=3, learning_rate=0.3, batch=8, schedule="one-cycle", optimiser=optimiser)
+    session = make_session(small, tiny(head=head, full=FullPhase(epochs=0)), tmp_path)
+    stage = session.stage("head", 0, None)
+    (group,) = stage.optimiser.param_groups
+    for step, (rate, _) in enumerate(stage.batches(0, expect=lambda rows: None)):
+        moved = momentum(head, step, 24)
+        assert group["lr"] == rate == learning_rate(head, step, 24)
+        assert (group["momentum"] if optimiser == "sgd" else group["betas"]) == (
+            moved if optimiser == "sgd" else (moved, 0.999)
+        )
+
+
+def test_others_leave_the_momentum_alone() -> None:
+    for schedule in ("constant", "cosine"):
+        assert momentum(Phase(epochs=1, schedule=schedule), 3, 10) is None
+
+
+def test_one_cycle_of_very_few_steps_stays_in_range() -> None:
+    for steps in range(1, 12):
+        assert all(
+            0 < rate <= 0.3 for rate in rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), steps)
+        )

@@ -1,0 +1,373 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from safetensors.torch import load_file
+
+from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE
+from sparselabel.data.prepare import prepare
+from sparselabel.data.scenes import generate as scenes
+from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
+from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.losses.base import Method, Needs, Survey
+from sparselabel.losses.catalog import METHODS
+from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.target_rules import AssumedNegative
+from sparselabel.metrics.ranking import average_precision
+from sparselabel.training.checkpoint import Checkpoint
+from sparselabel.training.train import train_run
+from tests.training.conftest import small_scenes, tiny
+
+HERE = Machine(accelerator="cpu", workers=0)
+QUIET = Handling(quiet=True)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = train_run(small, tiny("role"), run, HERE, QUIET, ["sparselabel", "train"])
+    records = lines(run)
+    assert [r["phase"] for r in records] == ["head", "head", "full", "full"]
+    assert set(records[0]["losses"]) == {"labels", "count", "estimates"}
+    hidden = (small.train.truth.values == POSITIVE) & (small.train.observed.values != POSITIVE)
+    assert [sum(r["hidden_positives"]) for r in records] == [hidden.sum()] * 4
+    values = [r["validation"]["value"] for r in records]
+    assert result["best_epoch"] == 1 + int(np.argmax(values))
+    assert result["validation"]["value"] == pytest.approx(max(values), abs=1e-6)
+    assert result["validation"]["name"] == "mAP"
+    assert 0 < result["recovery"]["estimates"] <= 1
+    assert not list((run / "checkpoints").glob("*.partial"))
+    watched = np.load(run / "watched" / "0004.npz")
+    assert watched["rows"].tolist() == [0, 30, 60]
+    assert watched["scores"].shape == (3, 12)
+    assert watched["maps"].shape == (3, 12, 1, 1)
+    assert json.loads((run / "run.json").read_text())["command"] == ["sparselabel", "train"]
+
+    measured = evaluate_run(run, "test")
+    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(
+        result["test"]["value"], abs=1e-6
+    )
+    kept = np.load(run / "scores-test.npz")
+    assert kept["ids"].tolist() == small.split("test").truth.ids.tolist()
+    with pytest.warns(DataWarning, match="2 of 12 classes have no positive picture"):
+        ap = average_precision(kept["scores"], small.split("test").truth.values)
+    assert [row["average_precision"] for row in measured["classes"]] == pytest.approx(ap.tolist())
+
+
+def test_frozen_training_equals_training_the_head_on_whole_pictures(small: Prepared, tmp_path: Path) -> None:
+    from sparselabel.config import Views
+
+    alone: dict[str, Any] = {
+        "full": FullPhase(epochs=0),
+        "views": Views(size=32, smallest_crop=1.0, flip=0.0),
+    }
+    stored = train_run(small, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
+    fresh = train_run(small, tiny(**alone), tmp_path / "fresh", HERE, QUIET)
+    a, b = lines(tmp_path / "stored"), lines(tmp_path / "fresh")
+    assert [r["losses"]["labels"] for r in a] == pytest.approx([r["losses"]["labels"] for r in b], abs=1e-5)
+    assert stored["test"]["value"] == pytest.approx(fresh["test"]["value"], abs=1e-3)
+    assert len(list((small.folder / "features").glob("*.npy"))) == 3
+    assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0001.npz")
+
+
+def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Path) -> None:
+    def backbone(run: Path) -> dict[str, torch.Tensor]:
+        weights = load_file(run / "model.safetensors")
+        return {k: v for k, v in weights.items() if k.startswith("backbone.")}
+
+    train_run(small, tiny(full=FullPhase(epochs=0)), tmp_path / "a", HERE, QUIET)
+    longer = HeadPhase(epochs=3, learning_rate=1e-1)
+    train_run(small, tiny(full=FullPhase(epochs=0), head=longer), tmp_path / "b", HERE, QUIET)
+    first, second = backbone(tmp_path / "a"), backbone(tmp_path / "b")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.losses.role import LabelEstimates
+
+    carried: list[torch.Tensor] = []
+    original = LabelEstimates.begin_phase
+
+    def spy(self: LabelEstimates) -> None:
+        carried.append(self.estimates())
+        original(self)
+        carried.append(self.estimates())
+
+    monkeypatch.setattr(LabelEstimates, "begin_phase", spy)
+    config = tiny(
+        "role",
+        head=HeadPhase(epochs=4, learning_rate=0.3, batch=16),
+        full=FullPhase(epochs=1, start="best", learning_rate=1e-9),
+        frozen=True,
+    )
+    train_run(small, config, tmp_path / "run", HERE, QUIET)
+    before, after = carried
+    torch.testing.assert_close(before.clamp(1e-5, 1 - 1e-5), after, rtol=1e-3, atol=1e-6)
+    values = [r["validation"]["value"] for r in lines(tmp_path / "run")]
+    # The best head, seen through the same backbone, is what the full phase begins with.
+    assert values[4] == pytest.approx(max(values[:4]), abs=0.06)
+
+
+def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(
+        head=HeadPhase(
+            epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimiser="sgd"
+        ),
+        full=FullPhase(epochs=0),
+        frozen=True,
+    )
+    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert result["epochs"] == 3  # nothing changes after the first epoch, so two more are enough
+    assert result["best_epoch"] == 1
+
+
+def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive", validation=0.0)
+    data = small_scenes(tmp_path / "data", 24, 8, how)
+    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    assert result["best_epoch"] == 2
+    assert result["validation"] is None
+    with pytest.raises(ConfigError, match="no fully labelled validation data to count it in"):
+        train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
+    for config, flag in (
+        (tiny(head=HeadPhase(epochs=2, patience=1)), r"--head\.patience 1"),
+        (tiny(full=FullPhase(epochs=1, patience=4)), r"--full\.patience 4"),
+    ):
+        said = (
+            f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
+            r"never stops early, or prepare data with one \(`sparselabel prepare \.\.\. --validation 0\.2`\)$"
+        )
+        with pytest.raises(ConfigError, match=said):
+            train_run(data, config, tmp_path / "other", HERE, QUIET)
+
+
+def test_sparse_validation_says_which_number_it_is(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive", validation_labels="observed")
+    data = small_scenes(tmp_path / "data", 40, 8, how)
+    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    assert result["validation"]["name"] == "observed-label mAP"
+    assert result["validation"]["by_number_of_labels"] is None
+    assert result["test"]["name"] == "mAP"
+
+
+def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    first = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    with pytest.raises(RunError, match="holds a run already"):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    resume = Handling(resume=True, quiet=True)
+    assert (
+        train_run(small, config, tmp_path / "run", HERE, resume) == first
+    )  # finished: nothing is done again
+    with pytest.raises(RunError, match="another configuration"):
+        train_run(small, tiny("wan", frozen=True), tmp_path / "run", HERE, resume)
+    train_run(
+        small,
+        tiny("wan", frozen=True, full=FullPhase(epochs=0)),
+        tmp_path / "run",
+        HERE,
+        Handling(force=True, quiet=True),
+    )
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "wan"
+
+
+def test_impossible_wishes_are_refused_before_training(small: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="iu leaves unknown labels out"):
+        train_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
+    with pytest.raises(ConfigError, match="'an' has no setting 'smoothing'"):
+        train_run(small, tiny("an", settings=Settings(smoothing=0.1)), tmp_path / "run2", HERE, QUIET)
+    assert not (tmp_path / "run2").exists()
+
+
+def test_double_precision(small: Prepared, tmp_path: Path) -> None:
+    result = train_run(small, tiny("role", precision="64-true"), tmp_path / "run", HERE, QUIET)
+    assert load_file(tmp_path / "run" / "model.safetensors")["head.linear.weight"].dtype == torch.float64
+    assert 0 < result["test"]["value"] < 1
+
+
+def test_a_full_disk_is_explained_and_loses_nothing(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparselabel.training import checkpoint
+
+    config = tiny(frozen=True, full=FullPhase(epochs=0), head=HeadPhase(epochs=3))
+    whole = train_run(small, config, tmp_path / "whole", HERE, QUIET)
+    original, count = safetensors.torch.save_file, [0]
+
+    def save_until_full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        count[0] += 1
+        if count[0] > 4:  # three files a checkpoint: full in the second
+            raise OSError(28, "No space left on device")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", save_until_full)
+    with pytest.raises(ResourceError, match=r"0002 could not be written .*No space left.* --resume"):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    monkeypatch.setattr(checkpoint, "save_file", original)
+    assert train_run(small, config, tmp_path / "run", HERE, Handling(resume=True, quiet=True)) == whole
+
+
+def test_tensorboard_gets_the_numbers(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, tensorboard=True))
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 1
+
+
+class Surveyor(AssumedNegative):
+    """A reading that wants to see the whole training set before every epoch."""
+
+    needs = Needs(survey=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[int]] = []
+
+    def survey(self, steps: Survey) -> None:
+        rows = []
+        for step in steps(None):
+            assert not step.outputs[0].logits.requires_grad
+            rows += step.rows.tolist()
+        self.seen.append(rows)
+
+
+def test_a_part_that_asks_for_it_sees_all_pictures_before_every_epoch(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveyor = Surveyor()
+    monkeypatch.setitem(METHODS, "surveyor", lambda: Method(surveyor, cross_entropy))
+    train_run(small, tiny("surveyor"), tmp_path / "run", HERE, QUIET)
+    assert surveyor.seen == [list(range(len(small.train)))] * 4
+
+
+def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(
+        head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+        full=FullPhase(epochs=4, learning_rate=3e-1, batch=16, patience=4),  # spoils what the head had learnt
+    )
+    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    values = [record["validation"]["value"] for record in lines(tmp_path / "run")]
+    assert result["epochs"] == 7  # patience does not count epochs of the head phase
+    assert result["best_epoch"] == 4 + int(np.argmax(values[3:]))
+    assert result["validation"]["value"] == pytest.approx(max(values[3:]), abs=1e-6)
+    measured = evaluate_run(tmp_path / "run", "val")
+    assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(max(values[3:]), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["an", "role"])
+def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
+    small: Prepared, tmp_path: Path, method: str
+) -> None:
+    config = tiny(method, full=FullPhase(epochs=2, learning_rate=1e30, batch=16, optimiser="sgd"))
+    said = r"diverged in phase full \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
+    way_out = r"Begin anew \(--force\) with a smaller --full.learning-rate, or .*--full.clip"
+    with pytest.raises(RunError, match=said + way_out):
+        train_run(small, config, tmp_path / "run", HERE, QUIET)
+    assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"
+
+
+def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
+    one_step = FullPhase(epochs=2, learning_rate=1e38, batch=64, optimiser="sgd")  # its loss is still finite
+    with pytest.raises(RunError, match=r"1e\+38\): scores of split 'val' are not finite. Begin"):
+        train_run(small, tiny(head=HeadPhase(epochs=0), full=one_step), tmp_path / "run", HERE, QUIET)
+
+
+def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
+    how = Preparation(sparsify="single-positive")
+    data = small_scenes(tmp_path / "data", 40, 8, how)
+    train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    with pytest.warns(DataWarning, match="cannot be learned"):
+        prepare(
+            scenes.make(tmp_path / "data", train=40, test=8, size=32, seed=1),
+            tmp_path / "data",
+            Preparation(sparsify="single-positive", validation=0.5),
+            force=True,
+        )
+    with pytest.raises(RunError, match=r"split 'val' of .* is not what .*run was trained with: prepare it"):
+        evaluate_run(tmp_path / "run", "val")
+    assert evaluate_run(tmp_path / "run", "test")["images"] == 8
+
+
+def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp_path: Path) -> None:
+    train_run(small, tiny("an", full=FullPhase(epochs=0)), tmp_path / "run", HERE, Handling(quiet=True))
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    wrong = tiny("en+scl", full=FullPhase(epochs=1, batch=16, start="best"))
+    with pytest.raises(ConfigError, match="which has the last epoch only"):
+        train_run(
+            small,
+            wrong,
+            tmp_path / "run",
+            replace(HERE, memories="file"),
+            Handling(quiet=True, force=True),
+        )
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) -> None:
+    train_run(
+        small,
+        tiny("en+scl"),
+        tmp_path / "run",
+        replace(HERE, memories="file"),
+        Handling(quiet=True),
+    )
+    assert not (tmp_path / "run" / "memory").exists()
+
+
+def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("an", full=FullPhase(epochs=0))
+    train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "0002" / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged .* remove the folder"):
+        train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, resume=True))
+    with pytest.raises(ConfigError, match="give one"):
+        Handling(resume=True, force=True)
+    newest = tmp_path / "run" / "checkpoints" / "0002"
+    optimiser = (newest / "optimiser.pt").read_bytes()
+    for damaged in (b"", optimiser[: len(optimiser) // 2], b"\x80\x02" + optimiser[2:]):
+        (newest / "optimiser.pt").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"optimiser\.pt is damaged .* remove the folder .*0002, and"):
+            Checkpoint(newest).optimiser()
+    with pytest.MonkeyPatch.context() as patch:  # too little memory does not make a checkpoint damaged
+
+        def full(*_: object, **__: object) -> None:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+        patch.setattr(torch, "load", full)
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            Checkpoint(newest).optimiser()
+    for damaged in (b"", b"\xff\xfe", b"[]", b"{}", b'{"processes": 1, "epoch": 2}'):
+        (newest / "state.json").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"state\.json .*: remove the folder .*0002, and --resume"):
+            Checkpoint(newest)
+
+
+def test_damaged_features_are_named(small: Prepared, tmp_path: Path) -> None:
+    config = tiny("an", frozen=True, full=FullPhase(epochs=0))
+    data = replace(small, folder=tmp_path / "data")
+    train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True))
+    (file,) = (tmp_path / "data" / "features").glob("train-*.npy")
+    good = file.read_bytes()
+    for damaged in (b"", b"nothing of numpy's", good[:-100]):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"{file.name} cannot be read \(.*\): remove it, and it is comp"):
+            train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    file.write_bytes(good[:-4] + b"\xff\xff\xff\x7f")
+    with pytest.raises(DataError, match=rf"{file.name} are damaged, as not all are finite: remove it"):
+        train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    file.unlink()
+    train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
+    assert file.read_bytes() == good

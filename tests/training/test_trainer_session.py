@@ -1,0 +1,137 @@
+"""What a session derives from its configuration and data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from sparselabel.config import FullPhase, HeadPhase, Views
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE
+from sparselabel.data.loaders import Batch
+from sparselabel.data.view_geometry import Frame
+from sparselabel.losses.base import Progress
+from sparselabel.models.output import Output
+from sparselabel.training.checkpoint import TrainingState
+from tests.training.conftest import tiny
+from tests.training.sessions import make_session
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PROGRESS = Progress(0, 4, 2, 1e-3)
+
+
+def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(head=HeadPhase(epochs=2, batch=16), full=FullPhase(epochs=3, batch=30))
+    session = make_session(small, config, tmp_path)
+    assert session.steps() == 2 * 4 + 3 * 3  # 61 pictures
+    assert session.steps(TrainingState(epochs=1)) == 4
+    assert session.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
+
+
+def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path: Path) -> None:
+    rates = {"learning_rate": 1e-3, "batch": 16}
+    config = tiny(head=HeadPhase(epochs=5, **rates), full=FullPhase(epochs=3, **rates))  # type: ignore[arg-type]
+    session = make_session(small, config, tmp_path)
+    assert session.progress(session.stage("head", 0, None), 1) == Progress(1, 8, 5, 1e-3)
+    assert session.progress(session.stage("full", 5, None), 6) == Progress(6, 8, 5, 1e-3)
+    stopped_early = session.stage("full", 2, None)  # after two epochs of the head instead of five
+    assert session.progress(stopped_early, 4) == Progress(4, 5, 2, 1e-3)
+    alone = make_session(small, tiny(full=FullPhase(epochs=0)), tmp_path)
+    assert alone.progress(alone.stage("head", 0, None), 1) == Progress(1, 2, 0, 1e-2)
+
+
+@pytest.mark.parametrize("method", ["an", "bce"])
+def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
+    session = make_session(small, tiny(method), tmp_path)
+    batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (Frame.whole(2),))
+    step = session.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
+    assert step.rows.tolist() == [5, -1]
+    assert step.valid.tolist() == [True, False]
+    assert step.observed[0].tolist() == small.train.observed.values[5].tolist()
+    assert step.frames is batch.frames
+    assert step.marks is None
+    if method == "an":
+        assert step.truth is None
+    else:
+        assert step.truth is not None
+        assert step.truth[0].tolist() == small.train.truth.values[5].tolist()
+
+
+def test_hidden_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    truth, observed = small.train.truth.values, small.train.observed.values
+    hidden = session.hidden_positives(torch.tensor([*range(61), -1])).numpy()
+    assert np.array_equal(hidden[:61], (truth == POSITIVE) & (observed != POSITIVE))
+    assert hidden[:61].any()
+    assert not hidden[61].any()  # padding
+    assert session.truth_known
+
+
+def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    seeds = [session.epoch_seed(epoch) for epoch in range(50)]
+    assert len(set(seeds)) == 50
+    assert seeds[7] == make_session(small, tiny(), tmp_path / "again").epoch_seed(7)
+    assert seeds[7] != make_session(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
+
+
+def test_a_survey_sees_every_picture_whole_in_order(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    stage = session.stage("head", 0, None)
+    steps = [*session.survey(stage, PROGRESS)]
+    assert [len(step.rows) for step in steps] == [16, 16, 16, 13]
+    assert torch.cat([step.rows for step in steps]).tolist() == [*range(61)]
+    assert steps[3].frames[0].box.tolist() == [[0, 0, 1, 1]] * 13
+    assert not steps[0].outputs[0].logits.requires_grad
+    assert not stage.judged.training
+
+
+class OfTwo:
+    """A process of two, whose other one has 0 in every buffer."""
+
+    world_size = 2
+
+    def __init__(self, fabric: Any) -> None:
+        self.fabric = fabric
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.fabric, name)
+
+    def broadcast(self, buffer: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(buffer)
+
+
+def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Path) -> None:
+    session = make_session(small, tiny(), tmp_path)
+    stage = session.stage("full", 0, None)
+    assert any(bool(buffer.any()) for buffer in stage.judged.buffers())
+    session.fabric = cast("Fabric", OfTwo(session.fabric))
+    next(session.survey(stage, PROGRESS))
+    assert not any(bool(buffer.any()) for buffer in stage.judged.buffers())
+
+
+@pytest.mark.parametrize(("method", "colours"), [("an", False), ("an+scl", True)])
+def test_operations_that_move_pixels_are_for_methods_without_places(
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colours: bool
+) -> None:
+    views = Views(size=32, rand_augment=2, cutout=0.5)
+    session = make_session(small, tiny(method, views=views), tmp_path)
+    said: list[str] = []
+    monkeypatch.setattr(session.log, "say", said.append)
+    session.stage("head", 0, None)
+    stage = session.stage("full", 2, None)
+    _, batch = next(stage.batches(2, expect=lambda rows: None))
+    assert said == ["RandAugment only changes colours: an+scl needs to know where things are"] * colours
+    hidden = batch.frames[0].hidden
+    assert hidden is not None
+    # The hole is there: one colour, which operations that move pixels would have moved.
+    if colours:
+        for view, (left, top, width, height) in zip(
+            batch.inputs[0], (32 * hidden).round().int(), strict=True
+        ):
+            hole = view[:, top : top + height, left : left + width][:, 2:-2, 2:-2]
+            assert (hole == hole[:, :1, :1]).all()
