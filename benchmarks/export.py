@@ -17,9 +17,9 @@ import numpy as np
 import onnxruntime
 import torch
 
-from sparselabel.allocator import keep_freed_memory
 from sparselabel.export import export_run
 from sparselabel.inference.predictor import Predictor, load_predictor
+from sparselabel.resources import keep_freed_memory
 
 PICTURES, TURNS = 64, 5
 

@@ -14,15 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparselabel.allocator import keep_freed_memory
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.view_geometry import Frame
-from sparselabel.losses.base import Method, Progress, Step, Targets
+from sparselabel.losses.base import Layout, Method, Progress, Step, Targets
 from sparselabel.losses.catalog import make_method
-from sparselabel.losses.layout import Layout
 from sparselabel.models.backbone import make_backbone
-from sparselabel.models.classifier import Classifier, LinearHead
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Classifier, LinearHead, Output
+from sparselabel.resources import keep_freed_memory
 
 ROWS, BATCH, CLASSES, CELLS = 2000, 8, 80, 14
 PROGRESS = Progress(epoch=6, epochs=30, warm_up=5, learning_rate=1e-5)

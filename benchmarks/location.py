@@ -18,9 +18,8 @@ from sparselabel.data.labels import LabelTable
 from sparselabel.data.masks import MaskColumns
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.data.view_geometry import Frame
-from sparselabel.metrics.localization import enough
-from sparselabel.metrics.located import Located, Places
-from sparselabel.models.output import Output
+from sparselabel.metrics.localization import Located, Places, enough
+from sparselabel.models.classifier import Output
 
 PICTURES, CLASSES, SAMPLE, BATCH = 40_137, 80, 500, 32
 HEIGHT, WIDTH, GRID = 448, 644, (14, 14)

@@ -15,10 +15,9 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.base import Layout, Method, Progress, Step
 from sparselabel.losses.catalog import make_method
-from sparselabel.losses.layout import Layout
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 
 
 def resident() -> int:

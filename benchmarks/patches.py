@@ -15,17 +15,15 @@ import torch
 
 from benchmarks.heatmaps import alternating, random_frame
 from benchmarks.maps_at_full_size import most_resident, resident
-from sparselabel.allocator import keep_freed_memory
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import Marks
-from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.base import Layout, Method, Progress, Step
 from sparselabel.losses.catalog import build_method, make_method
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.patch_cluster import PseudoLabels
 from sparselabel.models.backbone import make_backbone
-from sparselabel.models.classifier import Classifier
+from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.heads import make_head
-from sparselabel.models.output import Output
+from sparselabel.resources import keep_freed_memory
 
 ROWS, CLASSES, BATCH = 2000, 80, 8
 CELLS, WIDTH = 14, 768  # DeiT-base at 224 px

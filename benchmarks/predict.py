@@ -20,7 +20,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sparselabel.allocator import keep_freed_memory
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import undecided
 from sparselabel.inference.predictor import Predictor, load_predictor
@@ -28,7 +27,8 @@ from sparselabel.inference.sources import pictures
 from sparselabel.inference.writer import Output
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
-from sparselabel.models.output import Output as Said
+from sparselabel.models.classifier import Output as Said
+from sparselabel.resources import keep_freed_memory
 
 PICTURES, DRAWN, ENTRIES, CLASSES, SIZE = 20_000, 200, 1_000_000, 80, 64
 PAGE = resource.getpagesize()

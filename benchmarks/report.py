@@ -16,8 +16,8 @@ from sparselabel.cli.report import write
 from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared
 from sparselabel.data.spatial_labels import Marks
+from sparselabel.files import write_json
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.json_file import write_json
 from sparselabel.metrics.evaluation import measures
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead

@@ -9,13 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Method, Progress, Step
-from sparselabel.losses.layout import Layout
+from sparselabel.losses.base import Layout, Method, Progress, Step
 from sparselabel.losses.memory.row_file import RowsInFile
 from sparselabel.losses.memory.row_store import RowsInRam
-from sparselabel.losses.role import LabelEstimates
-from sparselabel.losses.role_part_method_role import EstimatesLoss, RoleReading
-from sparselabel.models.output import Output
+from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleReading
+from sparselabel.models.classifier import Output
 
 BATCH = 16
 

@@ -21,8 +21,7 @@ from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import Decisions, choose
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import logits_of
-from sparselabel.metrics.decided import decided_measures
-from sparselabel.metrics.decisions import precision_recall_f1
+from sparselabel.metrics.decisions import decided_measures, precision_recall_f1
 from sparselabel.metrics.ranking import Scores
 from sparselabel.run import RunFolder
 

@@ -6,13 +6,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from sparselabel.allocator import keep_freed_memory
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
+from sparselabel.resources import keep_freed_memory
 from sparselabel.training import train as run
 from sparselabel.training import trainer as loop
 from sparselabel.training.train import train_run

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparselabel import selection
-from sparselabel.selection import Piece, best_rows, nobody
+from sparselabel import distributed as selection
+from sparselabel.distributed import Piece, best_rows, nobody
 
 
 def by_sorting(scores: Tensor, rows: Tensor, candidate: Tensor, wanted: Tensor) -> Tensor:

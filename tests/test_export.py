@@ -14,8 +14,7 @@ from sparselabel import load_predictor
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError, RunError
-from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported
-from sparselabel.export_check import largest_difference
+from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported, largest_difference
 from sparselabel.inference.class_thresholds import decisions_of
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, command
@@ -243,7 +242,7 @@ def test_the_check_sees_another_model(run: Path, onnx: Path, command: Command, t
     apart = largest_difference(run, onnx)
     assert apart is not None
     assert apart < 1e-4
-    command.monkeypatch.setattr("sparselabel.export_check.largest_difference", lambda *_: 0.5)
+    command.monkeypatch.setattr("sparselabel.export.largest_difference", lambda *_: 0.5)
     command.monkeypatch.setattr("sparselabel.export._write_program", lambda module, about, out: out.touch())
     (tmp_path / "old.pt2").write_text("good")
     done = command("export", run, tmp_path / "old.pt2", "--force")

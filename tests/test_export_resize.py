@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from sparselabel.data.transforms import View, draw, imagenet_test, render, squashed
-from sparselabel.resize import seen
+from sparselabel.export import seen
 
 
 @pytest.mark.parametrize("view", [squashed(100), imagenet_test(100)], ids=["squashed", "central"])

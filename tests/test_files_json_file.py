@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.errors import RunError
-from sparselabel.json_file import read_json, write_json
+from sparselabel.files import read_json, write_json
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparselabel.errors import RunError
-from sparselabel.place import require_file_to_write, require_folder_to_write
+from sparselabel.files import require_file_to_write, require_folder_to_write
 
 
 def test_what_can_be_written_is_left_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ HOMES = {
     "UNKNOWN": "sparselabel.data.labels",
     "Frame": "sparselabel.data.view_geometry",
     "LabelTable": "sparselabel.data.labels",
-    "Output": "sparselabel.models.output",
+    "Output": "sparselabel.models.classifier",
     "Progress": "sparselabel.losses.base",
     "Step": "sparselabel.losses.base",
     "Targets": "sparselabel.losses.base",

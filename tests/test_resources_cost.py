@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel import cost
-from sparselabel.cost import Cost, peak_memory
+from sparselabel import resources as cost
+from sparselabel.resources import Cost, peak_memory
 from sparselabel.run import RunFolder
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import HeadPhase, Settings, TrainConfig
 from sparselabel.errors import RunError
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 from sparselabel.run import RunFolder
 
 CONFIG = TrainConfig(method="role", settings=Settings(expected_positives=2.5))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparselabel.losses.base import Progress, Step, Targets
     from sparselabel.losses.catalog import build_method
     from sparselabel.metrics.ranking import average_precision
-    from sparselabel.models.output import Output
+    from sparselabel.models.classifier import Output
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {
     "sparselabel.metrics.ranking": ("average_precision",),
     "sparselabel.losses.base": ("Progress", "Step", "Targets"),
     "sparselabel.losses.catalog": ("build_method",),
-    "sparselabel.models.output": ("Output",),
+    "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
 }
 

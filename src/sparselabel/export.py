@@ -17,21 +17,57 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from sparselabel.data.transforms import View, views_of
 from sparselabel.errors import ConfigError, ModelError, ResourceError
-from sparselabel.files import named
+from sparselabel.files import named, require_file_to_write
 from sparselabel.inference.class_thresholds import Decisions, decisions_of
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.maps import cells_of
 from sparselabel.metrics.calibration import Floats
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
-from sparselabel.place import require_file_to_write
-from sparselabel.resize import seen
 from sparselabel.run import RunFolder
+
+
+def seen(pictures: Tensor, size: int, centre: float | None) -> Tensor:
+    """(B, 3, size, size) uint8 of whole pictures (B, H, W, 3) uint8.
+
+    The whole picture is squashed into the square, or, if ``centre`` is given, a central square whose side is
+    that share of the short side. Differs from ``data.augment.render`` by a grey level here and there.
+    """
+    height, width = (_positions(pictures, axis) for axis in (1, 2))
+    high, wide = height[-1] + 0.5, width[-1] + 0.5  # as tensors: a size that is a number would be fixed
+    down, across = high, wide
+    if centre is not None:
+        down = across = centre * torch.minimum(high, wide)
+    pixels = pictures.permute(0, 3, 1, 2).float()
+    rows = _rounded(pixels @ _weights(width, (wide - across) / 2, across, size).T)
+    return _rounded(_weights(height, (high - down) / 2, down, size) @ rows).to(torch.uint8)
+
+
+def _positions(pictures: Tensor, axis: int) -> Tensor:
+    """The middles of pixels along an axis."""
+    count = pictures.shape[axis]
+    return torch.arange(count, dtype=torch.float32, device=pictures.device) + 0.5
+
+
+def _weights(pixels: Tensor, start: Tensor, length: Tensor, size: int) -> Tensor:
+    """(size, pixels) How much of each pixel a place of the view has: a triangle as wide as its share."""
+    scale = length / size
+    middles = start + (torch.arange(size, dtype=torch.float32, device=pixels.device) + 0.5) * scale
+    reach = torch.clamp(scale, min=1.0)  # enlarged pictures are interpolated between neighbours
+    weights = torch.clamp(1 - (pixels[None] - middles[:, None]).abs() / reach, min=0.0)
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def _rounded(values: Tensor) -> Tensor:
+    return torch.floor(values + 0.5)
+
 
 KINDS = (".onnx", ".pt2")
 OUTPUTS = ("scores", "maps", "present")
@@ -221,3 +257,36 @@ def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         program.model.metadata_props[PREFIX + key] = text
     program.save(out)
+
+
+SIZES = ((1, 0.75, 1.25), (3, 1.0, 1.0))
+"""Pictures at a time, and their height and width in sizes of the view."""
+
+
+def largest_difference(run: Path, file: Path) -> float | None:
+    """The largest difference of a score, on random pictures; None without onnxruntime."""
+    if file.suffix.lower() == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
+        return None
+    module, _ = exported(run)
+    random = np.random.default_rng(0)
+    apart = 0.0
+    for count, down, across in SIZES:
+        shape = (count, round(down * module.size), round(across * module.size), 3)
+        pictures = random.integers(0, 256, shape, dtype=np.uint8)
+        with torch.inference_mode():
+            ours = module(torch.from_numpy(pictures))[0].numpy()
+        apart = max(apart, float(np.abs(_scores(file, pictures) - ours).max()))
+    return apart
+
+
+def _scores(file: Path, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    if file.suffix.lower() == ".onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        return np.asarray(session.run(["scores"], {"images": pictures})[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own inside
+        program = torch.export.load(file).module()
+    with torch.inference_mode():
+        return np.asarray(program(torch.from_numpy(pictures))[0].numpy())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.cli import app
-from sparselabel.cli.usage import too_many
+from sparselabel.cli.help import too_many
 from tests.cli.conftest import Captured, Command
 
 READERS = (

@@ -8,7 +8,7 @@ import pytest
 from sparselabel.data.labels import LabelTable
 from sparselabel.inference.class_thresholds import Decision, Decisions
 from sparselabel.metrics.calibration import no_calibration
-from sparselabel.metrics.decided import decided_measures
+from sparselabel.metrics.decisions import decided_measures
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures
 from sparselabel.run import RunFolder
@@ -108,7 +108,7 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
         def split(self, name: str) -> str:
             return "four"
 
-    monkeypatch.setattr("sparselabel.inference.published.evaluate_published", published)
+    monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_published", published)
     monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda folder: Opened())
     done = command("evaluate", "--pretrained", "resnet50.tv_in1k", "--data", "imagenet", "--weights", "w.pth")
     assert done == 0

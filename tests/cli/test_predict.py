@@ -19,7 +19,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return predictor(*chosen.tolist())
 
     monkeypatch.setattr("sparselabel.inference.predictor.load_predictor", load)
-    monkeypatch.setattr("sparselabel.allocator.keep_freed_memory", lambda: None)
+    monkeypatch.setattr("sparselabel.resources.keep_freed_memory", lambda: None)
     for number, (red, green) in enumerate([(255, 0), (0, 255), (255, 255)]):
         paint(tmp_path / "photos" / f"{number}.png", red, green)
     (tmp_path / "photos" / "3.png").write_bytes(b"")

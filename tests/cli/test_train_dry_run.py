@@ -1,6 +1,6 @@
 import pytest
 
-from sparselabel.cli.dry_run import duration, show
+from sparselabel.cli.train import duration, show
 from sparselabel.training.run_cost import PhaseCost, RunCost
 
 

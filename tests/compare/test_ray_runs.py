@@ -14,8 +14,7 @@ import pytest
 
 import sparselabel
 from sparselabel.compare.grid import Varied
-from sparselabel.compare.outcome import Outcome
-from sparselabel.compare.planned_runs import Planned, plan
+from sparselabel.compare.planned_runs import Outcome, Planned, plan
 from sparselabel.compare.ray_runs import Cluster, _outcome, _resources, in_turn, train_task
 from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError

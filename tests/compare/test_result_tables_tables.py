@@ -2,9 +2,16 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from sparselabel.compare.result_tables import duration, latex, sheet_of, write_latex, write_markdown
+from sparselabel.compare.result_tables import (
+    duration,
+    latex,
+    sheet_of,
+    write_by_labels,
+    write_latex,
+    write_markdown,
+    write_table,
+)
 from sparselabel.compare.summary import Row, with_share
-from sparselabel.compare.tables import write_by_labels, write_table
 from sparselabel.config import Comparison, Recipe
 from sparselabel.metrics.bootstrap import Difference
 

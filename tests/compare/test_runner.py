@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.outcome import Outcome, Watcher
-from sparselabel.compare.planned_runs import Planned, plan
+from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, plan
 from sparselabel.compare.runner import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, Settings, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
@@ -249,7 +248,7 @@ def test_memories_that_fit_nowhere_are_found_first(
 
 
 def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from sparselabel.losses.memory import keeping
+    from sparselabel.losses.memory import row_file as keeping
 
     monkeypatch.setattr(keeping.make_memory, "__kwdefaults__", {
         **(keeping.make_memory.__kwdefaults__ or {}), "memory": lambda: 0,

@@ -4,11 +4,10 @@ from typing import Any
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.outcome import Outcome
-from sparselabel.compare.planned_runs import plan
+from sparselabel.compare.planned_runs import Outcome, plan
 from sparselabel.compare.summary import Row, rows_of, with_share
 from sparselabel.config import HeadPhase, TrainConfig
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 
 BASE = TrainConfig(head=HeadPhase(epochs=2))
 RATES = choices(["head.learning-rate", "0.1", "0.01"])

@@ -3,10 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.compare.chance import with_differences
-from sparselabel.compare.outcome import Outcome
-from sparselabel.compare.planned_runs import plan
-from sparselabel.compare.summary import Row, rows_of
+from sparselabel.compare.planned_runs import Outcome, plan
+from sparselabel.compare.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.saved_scores import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap

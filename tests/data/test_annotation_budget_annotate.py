@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation, Sparsify
-from sparselabel.data.annotate import SPREAD, annotate, points_on
+from sparselabel.data.annotation_budget import SPREAD, annotate, points_on
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare

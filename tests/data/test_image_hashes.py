@@ -7,11 +7,17 @@ from PIL import Image
 
 from sparselabel.config import Preparation
 from sparselabel.data import image_hashes as duplicates
-from sparselabel.data.checks import Problem
+from sparselabel.data.checks import Problem, file_problems, look_problems, sizes_of
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.image_hashes import BITS, LEVELS, same_files, same_looks
-from sparselabel.data.looks import Looks, difference_hash, look_at
-from sparselabel.data.picture_problems import file_problems, look_problems, sizes_of
+from sparselabel.data.image_hashes import (
+    BITS,
+    LEVELS,
+    Looks,
+    difference_hash,
+    look_at,
+    same_files,
+    same_looks,
+)
 from sparselabel.data.prepare import prepare
 from sparselabel.data.transforms import load
 from tests.data.images import paint, read_table

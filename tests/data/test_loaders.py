@@ -10,12 +10,20 @@ from PIL import Image
 from torch import Tensor
 
 from sparselabel.config import Preparation
-from sparselabel.data.changes import Changes
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import Batch, FeatureFeed, Feed, PictureFeed, in_order
+from sparselabel.data.loaders import (
+    PADDING,
+    Batch,
+    FeatureFeed,
+    Feed,
+    PictureFeed,
+    Rows,
+    epoch_batches,
+    in_order,
+    rows_of,
+)
 from sparselabel.data.prepare import prepare
-from sparselabel.data.sampler import PADDING, Rows, epoch_batches, rows_of
-from sparselabel.data.transforms import draw, load, p1_train, render, squashed
+from sparselabel.data.transforms import Changes, draw, load, p1_train, render, squashed
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import DataError
 from tests.data.images import paint, random_labels, read_table

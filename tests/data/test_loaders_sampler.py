@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.sampler import PADDING, epoch_batches, rows_of
+from sparselabel.data.loaders import PADDING, epoch_batches, rows_of
 from sparselabel.errors import ConfigError
 
 counts, shard_counts, sizes = st.integers(0, 60), st.integers(1, 7), st.integers(1, 9)

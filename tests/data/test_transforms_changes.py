@@ -7,7 +7,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.autoaugment import RandAugment, _apply_op
 
-from sparselabel.data.changes import MOVES, OPERATIONS, SIGNED, Changes, changed
+from sparselabel.data.transforms import MOVES, OPERATIONS, SIGNED, Changes, changed
 
 THEIRS = {
     "nothing": "Identity",

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.changes import COLOURS, changed
-from sparselabel.data.colours import recoloured
+from sparselabel.data.transforms import COLOURS, changed, recoloured
 
 VIEW = np.random.default_rng(0).integers(0, 256, (3, 16, 16)).astype(np.uint8)
 

@@ -11,7 +11,7 @@ from sparselabel.inference.class_thresholds import Decision, Decisions
 from sparselabel.inference.predictor import Predictor
 from sparselabel.metrics.calibration import Calibration
 from sparselabel.metrics.thresholds import PRECISIONS
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 
 CLASSES = ("red", "green", "a/b")
 

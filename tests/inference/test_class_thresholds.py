@@ -8,11 +8,11 @@ import pytest
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.files import read_json, write_json
 from sparselabel.inference.class_thresholds import Decisions, choose, decisions_of, undecided, write_decisions
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.json_file import read_json, write_json
 from sparselabel.metrics.calibration import logits_of, sigmoid
-from sparselabel.metrics.decided import decided_measures, reliability, wilson
+from sparselabel.metrics.decisions import decided_measures, reliability, wilson
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.run import RunFolder
 from tests.report.runs import CLASSES, finished, make_data

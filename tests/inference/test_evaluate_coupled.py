@@ -14,10 +14,9 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.transforms import draw, load, render, views_of
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import ConfigError, ModelError
-from sparselabel.inference.coupled import evaluate_coupled
-from sparselabel.inference.evaluate import load_classifier
-from sparselabel.metrics.located import Located
-from sparselabel.models.output import Output
+from sparselabel.inference.evaluate import evaluate_coupled, load_classifier
+from sparselabel.metrics.localization import Located
+from sparselabel.models.classifier import Output
 from sparselabel.models.tscam import with_attention
 from sparselabel.run import RunFolder
 from tests.training.conftest import small_scenes, tiny

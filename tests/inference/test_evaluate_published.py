@@ -17,7 +17,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataWarning, ModelError
-from sparselabel.inference.published import evaluate_published
+from sparselabel.inference.evaluate import evaluate_published
 from sparselabel.metrics.ranking import average_precision
 from sparselabel.models.pretrained_classifier import imagenet_synsets, make_published
 from tests.data.images import paint

@@ -10,8 +10,7 @@ import pytest
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.inference.together import evaluate_together
+from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
 

@@ -9,7 +9,7 @@ from sparselabel import load_predictor
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.class_thresholds import decisions_of
-from sparselabel.inference.stream import stream
+from sparselabel.inference.sources import stream
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.training.train import train_run
 from tests.inference.stub import CLASSES, paint, predictor

@@ -8,7 +8,7 @@ from torch import Tensor
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.data.view_geometry import Frame
 from sparselabel.losses.base import Method, Progress, Step, Survey
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 
 PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, learning_rate=1e-3)  # consistency has joined
 

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses import layout as module
+from sparselabel.losses import base as module
+from sparselabel.losses.base import Layout, in_pieces
 from sparselabel.losses.catalog import make_method
 from sparselabel.losses.expected_negatives import ExpectedLabels
-from sparselabel.losses.layout import Layout, in_pieces
 from tests.losses.steps import after_one_epoch, make_step
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, -1, 1], [1, 1, -1], [-1, 0, -1], [1, -1, -1]], dtype=torch.int8)

@@ -12,13 +12,11 @@ from torch import Tensor
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses import heatmaps
-from sparselabel.losses.base import Method, Progress, Step
+from sparselabel.losses.base import Layout, Method, Progress, Step
 from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.heatmaps import HeatMaps
-from sparselabel.losses.layout import Layout
-from sparselabel.losses.memory.keeping import make_memory
-from sparselabel.losses.memory.row_file import RowsInFile
-from sparselabel.models.output import Output
+from sparselabel.losses.memory.row_file import RowsInFile, make_memory
+from sparselabel.models.classifier import Output
 from tests.losses import spatial_reference as slow
 
 WHERE: tuple[Literal["ram", "file"], ...] = ("ram", "file")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.losses.base import Progress
+from sparselabel.losses.base import Layout, Progress
 from sparselabel.losses.catalog import build_method, make_method
-from sparselabel.losses.layout import Layout
 from tests.losses.steps import make_step
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)

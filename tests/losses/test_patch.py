@@ -12,7 +12,7 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.patch import PatchLoss
 from sparselabel.losses.selective import Unknown
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 
 # One picture, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
 OBSERVED = torch.tensor([[1, 0, -1]], dtype=torch.int8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.data.view_geometry import Frame
-from sparselabel.losses.cells import cell_labels
+from sparselabel.losses.patch import cell_labels
 
 
 def frame(left: float, top: float, width: float, height: float, flip: bool = False) -> Frame:

@@ -13,7 +13,7 @@ from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import Method, Progress, Step, batch_mean, counted_mean
 from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.patch_cluster import PseudoLabels, nearest_cosine
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from tests.losses.steps import make_step
 
 PROGRESS = Progress(1, 10, 0, 0.1)

@@ -7,8 +7,8 @@ import torch
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
+from sparselabel.losses.base import Layout
 from sparselabel.losses.catalog import build_method, make_method
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.pu import AnnotationLikelihood
 from tests.losses.steps import make_step
 

@@ -13,19 +13,19 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Method, Part, Progress, Step, Targets
-from sparselabel.losses.layout import Layout
-from sparselabel.losses.memory import keeping
+from sparselabel.losses.base import Layout, Method, Part, Progress, Step, Targets
+from sparselabel.losses.memory import row_file as keeping
 from sparselabel.losses.memory.row_file import RowsInFile
 from sparselabel.losses.role import (
+    EstimatesLoss,
     LabelEstimates,
+    RoleReading,
     carried_logits,
     estimates_gradient,
     initial_logits,
     uniform_draws,
 )
-from sparselabel.losses.role_part_method_role import EstimatesLoss, RoleReading
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from tests.conftest import Golden
 
 K = 1.5

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Targets
-from sparselabel.losses.layout import Layout
+from sparselabel.losses.base import Layout, Targets
 from sparselabel.losses.running_scores import RunningScores
 from tests.losses.steps import make_step
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Method, batch_sum
-from sparselabel.losses.layout import Layout
+from sparselabel.losses.base import Layout, Method, batch_sum
 from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference

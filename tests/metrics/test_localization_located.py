@@ -14,10 +14,9 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.metrics.localization import location_precision
-from sparselabel.metrics.located import Located
+from sparselabel.metrics.localization import Located, location_precision
 from sparselabel.metrics.ranking import precision_of_classes
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from sparselabel.training.train import train_run
 from tests.metrics.test_cell_coverage import plain
 from tests.training.conftest import small_scenes, tiny

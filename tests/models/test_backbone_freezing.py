@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from sparselabel.errors import ConfigError
-from sparselabel.models.backbone import make_backbone
+from sparselabel.models.backbone import frozen_parts, make_backbone, norms, recompute
 from sparselabel.models.classifier import Classifier, LinearHead
-from sparselabel.models.freezing import frozen_parts, norms, recompute
 
 
 def classifier(name: str, size: int = 64) -> Classifier:

@@ -9,8 +9,7 @@ from timm.layers.drop import DropPath
 
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.models import cvt
-from sparselabel.models.backbone import make_backbone
-from sparselabel.models.freezing import frozen_parts, recompute
+from sparselabel.models.backbone import frozen_parts, make_backbone, recompute
 
 SMALL: dict[str, Any] = {"embed_dim": [8, 16, 32], "num_heads": [1, 2, 4], "depth": [1, 2, 3]}
 

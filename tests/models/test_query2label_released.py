@@ -19,8 +19,7 @@ from sparselabel.errors import ConfigError, DataWarning, ModelError
 from sparselabel.models.backbone import Backbone, make_backbone
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.query2label import QueryHead, head_like, released_head
-from sparselabel.models.released import is_released, released_backbone
-from sparselabel.models.weights import load_weights
+from sparselabel.models.weights import is_released, load_weights, released_backbone
 from sparselabel.training.network import Learner
 from tests.training.conftest import tiny
 

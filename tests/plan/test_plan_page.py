@@ -7,10 +7,9 @@ from PIL import Image
 
 from sparselabel.config import FullPhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
-from sparselabel.plan.figure import draw_plan
 from sparselabel.plan.hours import Budget
 from sparselabel.plan.outcomes import Reached
-from sparselabel.plan.plan_page import About, write_page
+from sparselabel.plan.plan_page import About, draw_plan, write_page
 
 BOUGHT = {
     "answers": 1234.4,

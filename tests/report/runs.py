@@ -15,8 +15,8 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataWarning
+from sparselabel.files import write_json
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.json_file import write_json
 from sparselabel.metrics.evaluation import measures, name_of_map
 from sparselabel.run import RunFolder
 from tests.data.images import paint

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sparselabel.metrics.evaluation import measures
+from sparselabel.report.examples import look_at_scores
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import read_runs
-from sparselabel.report.scored import look_at_scores
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, finished, make_data
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

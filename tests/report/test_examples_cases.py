@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparselabel.report.cases import Case, bits_of_surprise, choose, highest, spread_out
+from sparselabel.report.examples import Case, bits_of_surprise, choose, highest, spread_out
 
 LABELS = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1], [1, 0, -1]], np.int8)
 SCORES = np.array(

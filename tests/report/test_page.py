@@ -8,12 +8,11 @@ import pytest
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 from sparselabel.metrics.evaluation import measures
-from sparselabel.report.examples import read_missing
+from sparselabel.report.examples import Scored, look_at_scores, read_missing
 from sparselabel.report.page import checked_page, write_report
 from sparselabel.report.run_data import read_runs
-from sparselabel.report.scored import Scored, look_at_scores
 from sparselabel.run import RunFolder
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
 

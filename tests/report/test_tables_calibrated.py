@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
+from sparselabel.files import read_json, write_json
 from sparselabel.inference.class_thresholds import undecided
-from sparselabel.json_file import read_json, write_json
-from sparselabel.metrics.decided import decided_measures
-from sparselabel.report.calibrated import calibrated_runs, class_thresholds, reliability_charts
+from sparselabel.metrics.decisions import decided_measures
+from sparselabel.report.examples import Scored
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import Reported, read_runs
-from sparselabel.report.scored import Scored
+from sparselabel.report.tables import calibrated_runs, class_thresholds, reliability_charts
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
 
 
@@ -30,7 +30,7 @@ def reported(folder: Path, labels: np.ndarray | None) -> Reported:
 
 
 def test_numbers_charts_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparselabel.report.calibrated.FEWEST", 1)
+    monkeypatch.setattr("sparselabel.report.tables.FEWEST", 1)
     about = reported(tmp_path, TEST)
     first, second = calibrated_runs(about)
     predicted = WEAK >= 0.5

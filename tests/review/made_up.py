@@ -20,8 +20,7 @@ from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import WholePictures
-from sparselabel.review.pictures import Pictures
-from sparselabel.review.server import ReviewServer
+from sparselabel.review.server import Pictures, ReviewServer
 from sparselabel.review.session import Review
 from tests.data.images import paint
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparselabel.review.chance import Chance
+from sparselabel.review.question_order import Chance
 
 
 def test_without_answers_a_score_is_a_probability() -> None:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.machine import start
+from sparselabel.distributed import start
 from sparselabel.run import RunFolder
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Learner
 from sparselabel.training.resolve import method_of
-from sparselabel.training.session import Session
 from sparselabel.training.train import tell_method
+from sparselabel.training.trainer import Session
 from sparselabel.training.watch import Watch
 
 

@@ -17,8 +17,8 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.memory.row_store import RowMemory
 from sparselabel.training.checkpoint import Checkpoint, TrainingState
 from sparselabel.training.phases import Stage
-from sparselabel.training.session import Session
 from sparselabel.training.train import train_run
+from sparselabel.training.trainer import Session
 
 CONFIG = TrainConfig(
     method="en+scl",

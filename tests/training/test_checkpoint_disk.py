@@ -8,7 +8,7 @@ import pytest
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ResourceError
-from sparselabel.training import disk
+from sparselabel.training import checkpoint as disk
 from sparselabel.training.dry_run import dry_run
 from sparselabel.training.train import check_run, train_run
 from tests.training.conftest import tiny

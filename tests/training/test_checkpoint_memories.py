@@ -22,7 +22,7 @@ class StopError(Exception):
 
 @pytest.fixture
 def stopped(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    from sparselabel.training.session import Session
+    from sparselabel.training.trainer import Session
 
     original = Session.save
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.training.session import Session
+from sparselabel.training.trainer import Session
 from tests.training import some_processes
 from tests.training.processes import run_processes
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
-from sparselabel.losses import layout
+from sparselabel.losses import base as layout
 from sparselabel.losses.selective import SelectiveUnknown
 from sparselabel.run import RunFolder
 from sparselabel.training import class_prior as prior

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
-from sparselabel.cost import RESET
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
+from sparselabel.resources import RESET
 from sparselabel.training.class_prior import run_before
 from sparselabel.training.dry_run import _gpu_peak, dry_run
 from sparselabel.training.network import Learner
@@ -138,7 +138,7 @@ def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
 def test_a_step_that_does_not_fit_names_the_ways_out(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparselabel.training.session import Session
+    from sparselabel.training.trainer import Session
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 12 GiB")

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from sparselabel.config import FullPhase, HeadPhase, Settings
 from sparselabel.data.dataset import Prepared
+from sparselabel.distributed import default_precision
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
-from sparselabel.machine import default_precision
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from sparselabel.training.micro_batches import draws_masks, live_norms
-from sparselabel.training.session import Session
+from sparselabel.training.trainer import Session
 from tests.training.conftest import tiny
 from tests.training.sessions import make_session
 

@@ -20,11 +20,11 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.loaders import Batch
 from sparselabel.losses.base import Progress, Step
 from sparselabel.models.backbone import Backbone
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState, checkpoints, newest_checkpoint
 from sparselabel.training.phases import Stage
-from sparselabel.training.session import Session
 from sparselabel.training.train import train_run
+from sparselabel.training.trainer import Session
 from tests.training.conftest import tiny
 
 

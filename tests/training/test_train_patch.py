@@ -16,7 +16,7 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses.base import Progress
-from sparselabel.losses.cells import cell_labels
+from sparselabel.losses.patch import cell_labels
 from sparselabel.training import inputs
 from sparselabel.training.checkpoint import newest_checkpoint
 from sparselabel.training.train import train_run

@@ -13,7 +13,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
 from sparselabel.data.view_geometry import Frame
 from sparselabel.losses.base import Progress
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
 from tests.training.conftest import tiny
 from tests.training.sessions import make_session

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.sampler import PADDING, Rows, epoch_batches
+from sparselabel.data.loaders import PADDING, Rows, epoch_batches
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.training import phases

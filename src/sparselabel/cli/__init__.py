@@ -26,15 +26,14 @@ from sparselabel.cli import (
     methods,
     plan,
     predict,
-    prepare_exports,
     recipes,
     report,
     review,
     train,
 )
+from sparselabel.cli import prepare as prepare_exports
 from sparselabel.cli.arguments import note_flags, refuse_fractions, take_file
-from sparselabel.cli.help import HELP_FLAGS, ShortHelp
-from sparselabel.cli.usage import explained
+from sparselabel.cli.help import HELP_FLAGS, ShortHelp, explained
 from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError, is_out_of_memory
 
 app = App(

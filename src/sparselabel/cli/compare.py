@@ -86,12 +86,11 @@ def compare(
     cluster_cores
         Cores of a run on the cluster.
     """
-    from sparselabel.compare.chance import with_differences
     from sparselabel.compare.planned_runs import note_on_preset, plan
     from sparselabel.compare.ray_runs import Cluster
     from sparselabel.compare.result_tables import sheet_of
     from sparselabel.compare.runner import compare as run_all
-    from sparselabel.compare.summary import BASELINE
+    from sparselabel.compare.summary import BASELINE, with_differences
     from sparselabel.data.dataset import open_prepared
 
     told = told_by(given)
@@ -203,8 +202,7 @@ def write_all(
     recipe: Recipe | None = None,
 ) -> None:
     """The tables of a comparison, as files."""
-    from sparselabel.compare.result_tables import write_latex, write_markdown
-    from sparselabel.compare.tables import write_by_labels, write_table
+    from sparselabel.compare.result_tables import write_by_labels, write_latex, write_markdown, write_table
 
     write_table(rows, out / "table.csv", varied, recipe)
     write_by_labels(rows, out / "table-by-labels.csv", varied)

@@ -44,10 +44,10 @@ def demo(
     force
         Begin anew.
     """
-    from sparselabel.compare.chance import with_differences
     from sparselabel.compare.planned_runs import plan
     from sparselabel.compare.result_tables import sheet_of
     from sparselabel.compare.runner import compare
+    from sparselabel.compare.summary import with_differences
     from sparselabel.data.dataset import open_prepared
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
     from sparselabel.report.run_data import read_runs

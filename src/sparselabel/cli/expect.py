@@ -10,7 +10,7 @@ from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Machine, TrainConfig, Views
 from sparselabel.errors import counted
-from sparselabel.place import require_file_to_write
+from sparselabel.files import require_file_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared

@@ -43,8 +43,7 @@ def export(
     from sparselabel.export import check_target
 
     check_target(out, force)
-    from sparselabel.export import export_run
-    from sparselabel.export_check import largest_difference
+    from sparselabel.export import export_run, largest_difference
 
     console = plain_console()
     apart: float | None = None

@@ -71,7 +71,7 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.figures.growth import draw_growth
+    from sparselabel.report.figures.heatmap_figures import draw_growth
     from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_growth(run, row, checked_out(out)))
@@ -98,7 +98,7 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("besid
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.figures.beside import draw_beside
+    from sparselabel.report.figures.heatmap_figures import draw_beside
     from sparselabel.report.figures.style import checked_out
 
     _written(out, draw_beside(run, other, count, checked_out(out)))

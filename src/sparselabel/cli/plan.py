@@ -84,11 +84,16 @@ def plan(
     from sparselabel import __version__
     from sparselabel.data.annotation_budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.plan.begun import keep_budget, refuse_other_budget
-    from sparselabel.plan.candidates import candidates_of
-    from sparselabel.plan.hours import FRACTIONS, budget_of, refuse_data, validation_of
+    from sparselabel.plan.candidates import candidates_of, check_candidates, train_candidates
+    from sparselabel.plan.hours import (
+        FRACTIONS,
+        budget_of,
+        keep_budget,
+        refuse_data,
+        refuse_other_budget,
+        validation_of,
+    )
     from sparselabel.plan.plan_page import About
-    from sparselabel.plan.running import check_candidates, train_candidates
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
     config = with_defaults(config, TOLD_FLAGS)
@@ -145,7 +150,7 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
 
 def _judge(candidates: "Sequence[Candidate]", split: str, pictures: int, workers: int) -> None:
     """Judge where the candidates see things."""
-    from sparselabel.plan.running import judge_maps, passes
+    from sparselabel.plan.candidates import judge_maps, passes
 
     if total := passes(candidates, split) * pictures:
         with progress(total, f"where they see things, {split}") as advance:
@@ -155,9 +160,8 @@ def _judge(candidates: "Sequence[Candidate]", split: str, pictures: int, workers
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:
     """The page, its figure and its numbers."""
     from sparselabel.plan.advice import advise
-    from sparselabel.plan.figure import draw_plan
     from sparselabel.plan.outcomes import gather, write_csv
-    from sparselabel.plan.plan_page import write_page
+    from sparselabel.plan.plan_page import draw_plan, write_page
 
     rows = gather(candidates, budget, about.split)
     out.mkdir(parents=True, exist_ok=True)

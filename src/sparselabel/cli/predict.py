@@ -66,9 +66,9 @@ def predict(
         Replace the file.
     """
     from sparselabel.errors import ConfigError
+    from sparselabel.files import require_folder_to_write
     from sparselabel.inference.sources import check_words
     from sparselabel.inference.writer import Output, check_out
-    from sparselabel.place import require_folder_to_write
 
     if batch < 1:
         raise ConfigError(f"--batch must be at least 1 picture, not {batch}")
@@ -76,8 +76,8 @@ def predict(
     check_out(out, force=force, resume=resume)
     if maps is not None:
         require_folder_to_write(maps, "choose another --maps")
-    from sparselabel.allocator import keep_freed_memory
     from sparselabel.inference.predictor import load_predictor
+    from sparselabel.resources import keep_freed_memory
 
     keep_freed_memory()
     predictor = load_predictor(run, precision=precision, threshold=threshold)
@@ -109,8 +109,8 @@ def _write(
     predictor: "Predictor", words: tuple[str, ...], output: Any, maps: Path | None, batch: int, workers: int
 ) -> dict[str, int]:
     """Predict and write all; how many pictures, labels and pictures that cannot be read there were."""
-    from sparselabel.inference.maps_part_predict_maps import MapFolder
     from sparselabel.inference.sources import count, pictures
+    from sparselabel.inference.writer import MapFolder
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)

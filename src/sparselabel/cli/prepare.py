@@ -1,16 +1,42 @@
 """``sparselabel prepare``: read a data set, check it and write the prepared form."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.help import HELP_FLAGS
-from sparselabel.cli.preparing import DEFAULT, GIVEN, Given, How, write
 from sparselabel.cli.terminal import progress
+from sparselabel.config import Preparation
+from sparselabel.errors import DataError, counted
 
 if TYPE_CHECKING:
     from sparselabel.data.readers.source import Source
+
+
+How = Annotated[Preparation, Parameter(name="*")]
+Given = Annotated[FromFile, Parameter(name="*")]
+DEFAULT, GIVEN = Preparation(), FROM_FILE
+
+
+def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation) -> Any:
+    """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
+    from sparselabel.cli.data import describe
+    from sparselabel.data.prepare import prepare
+    from sparselabel.data.split_writer import refuse_taken
+
+    refuse_taken(out, force)
+    if how.scores is not None and not Path(how.scores).is_file():
+        raise DataError(f"--scores {how.scores} is not a file: give a CSV, TSV, Parquet or .npz file")
+    source = read()
+    everything = sum(len(split.labels) for split in source.splits.values())
+    with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
+        prepared = prepare(source, out, how, force=force, report=advance)
+    describe(prepared)
+    return prepared
+
 
 app = App(
     name="prepare",
@@ -208,3 +234,226 @@ def scenes(
             return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
 
     write(draw, out, force, how)
+
+
+__all__ = ["app", "cub", "imagenet", "nuswide"]
+
+
+@app.command
+def nuswide(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
+
+    Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not Flickr or Images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["nuswide"](source, images=images), out, force, how)
+
+
+@app.command
+def cub(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
+
+    Example: `sparselabel prepare cub CUB_200_2011 --sparsify single-positive --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures, if it is not images inside.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["cub"](source, images=images), out, force, how)
+
+
+@app.command
+def imagenet(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    labels: Path | None = None,
+    synsets: Path | None = None,
+    real: Path | None = None,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
+
+    Example: `sparselabel prepare imagenet imagenet --out prepared`
+
+    Parameters
+    ----------
+    source
+        The folder.
+    out
+        Folder to write.
+    labels
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
+        id a picture, or the devkit's numbers.
+    synsets
+        Synset ids in the devkit's order, for the devkit's numbers.
+    real
+        ReaL's real.json, if it is not in the folder.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
+
+
+__all__ = ["app", "cvat", "fiftyone", "label_studio"]
+
+
+@app.command(name="label-studio")
+def label_studio(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    image: str = "image",
+    negative: str | None = None,
+    complete: bool = False,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """Label Studio: the export "JSON", with choices, boxes, points and other labelled shapes.
+
+    Example: `sparselabel prepare label-studio export.json --images photos --out prepared`
+
+    Parameters
+    ----------
+    source
+        The exported file.
+    out
+        Folder to write.
+    images
+        Folder of the pictures; default: the file's own.
+    image
+        Name of the tasks' data that holds the picture.
+    negative
+        Control (from_name) whose choices say what is not there.
+    complete
+        What annotators did not name is not there; else it is unknown.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    options = {"images": images, "image": image, "negative": negative, "complete": complete}
+    write(lambda: READERS["label-studio"](source, **options), out, force, how)
+
+
+@app.command
+def cvat(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    negative: str | None = None,
+    complete: bool = False,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """CVAT: the export "CVAT for images 1.1", with tags, boxes, points and other shapes.
+
+    Example: `sparselabel prepare cvat annotations.xml --images photos --out prepared`
+
+    Parameters
+    ----------
+    source
+        The file annotations.xml, or its folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures; default: images/ beside the file, or the file's own.
+    negative
+        Checkbox attribute that says that a tag or shape is not there.
+    complete
+        What annotators did not mark is not there; else it is unknown.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    options = {"images": images, "negative": negative, "complete": complete}
+    write(lambda: READERS["cvat"](source, **options), out, force, how)
+
+
+@app.command
+def fiftyone(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    images: Path | None = None,
+    negatives: Path | None = None,
+    complete: bool = False,
+    force: bool = False,
+    how: How = DEFAULT,
+    given: Given = GIVEN,
+) -> None:
+    """FiftyOne: the exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
+
+    Example: `sparselabel prepare fiftyone labels.json --out prepared`
+
+    Parameters
+    ----------
+    source
+        The file labels.json, or its folder.
+    out
+        Folder to write.
+    images
+        Folder of the pictures; default: data/ beside the file, or the file's own.
+    negatives
+        A second export, of classes that are not there.
+    complete
+        What is not named is not there; else it is unknown.
+    force
+        Replace what is in --out.
+    """
+    from sparselabel.data.readers import READERS
+
+    options = {"images": images, "negatives": negatives, "complete": complete}
+    write(lambda: READERS["fiftyone"](source, **options), out, force, how)

@@ -60,9 +60,8 @@ def write(about: "Reported", out: Path, workers: int) -> None:
     from sparselabel import __version__
     from sparselabel.inference.maps import write_maps
     from sparselabel.inference.missing_labels import write_missing
-    from sparselabel.report.examples import entries, read_missing, with_maps
+    from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
     from sparselabel.report.page import write_report
-    from sparselabel.report.scored import Scored, look_at_scores
 
     notes: dict[str, str] = {}
     scored = Scored()

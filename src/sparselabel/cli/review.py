@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, counted
-from sparselabel.place import require_folder_to_write
+from sparselabel.files import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
@@ -56,12 +56,11 @@ def review(
     workers
         Processes that load pictures, when they are scored the first time.
     """
-    from sparselabel.inference.looking import Looking
+    from sparselabel.inference.maps import Looking
     from sparselabel.inference.saved_scores import split_of
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.review.complete_images import WholePictures
-    from sparselabel.review.pictures import Pictures
-    from sparselabel.review.server import ReviewServer
+    from sparselabel.review.server import Pictures, ReviewServer
     from sparselabel.review.session import Review
     from sparselabel.run import RunFolder
 

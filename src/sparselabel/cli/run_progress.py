@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from sparselabel.compare.outcome import Outcome, Watcher
+from sparselabel.compare.planned_runs import Outcome, Watcher
 from sparselabel.progress import Bar, progress_bar
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.outcome import Outcome
-from sparselabel.compare.planned_runs import Planned
+from sparselabel.compare.planned_runs import Outcome, Planned
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError
 

@@ -1,17 +1,19 @@
 """What methods reached: settings chosen by validation, mean and spread over the seeds, share of the gap."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.outcome import Outcome
-from sparselabel.compare.planned_runs import Chosen
+from sparselabel.compare.planned_runs import Chosen, Outcome
+from sparselabel.errors import RunError
 from sparselabel.run import RunFolder, saw_hidden_labels
 
 if TYPE_CHECKING:
     from sparselabel.metrics.bootstrap import Difference
+
 
 BASELINE, ORACLE = "an", "bce"
 
@@ -165,3 +167,39 @@ def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
     """The tested row of a method at a varied value, or its only one if it does not have the setting."""
     found = {row.value: row for row in rows if row.method == method and row.test}
     return found.get(value, found.get(""))
+
+
+SPLIT = "test"
+SAMPLES = 2000
+
+
+def with_differences(
+    rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = SAMPLES
+) -> list[Row]:
+    """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
+    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.metrics.bootstrap import Drawn, difference, drawn
+
+    by_run = {(number, seed): path for number, row in enumerate(rows) for seed, path in row.paths.items()}
+
+    @cache
+    def draws(number: int, seed: int) -> Drawn:
+        saved = saved_scores(by_run[number, seed], SPLIT)
+        return drawn(saved.scores, saved.positive, samples)
+
+    def added(number: int, row: Row) -> Row:
+        base = beside(rows, against, row.value)
+        if base is None or base is row or not row.test:
+            return row
+        seeds = [seed for seed in row.test if seed in base.test]
+        if not seeds:
+            return row
+        place = next(place for place, one in enumerate(rows) if one is base)
+        try:
+            first, second = ([draws(at, seed) for seed in seeds] for at in (place, number))
+        except RunError as error:  # trained by an older version, or files were removed
+            say(f"no bootstrap for {row.method}: {error}")
+            return row
+        return replace(row, difference=difference(first, second))
+
+    return [added(number, row) for number, row in enumerate(rows)]

@@ -4,7 +4,6 @@ The command makes its flags from them (nested fields as ``--head.epochs``), ``--
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
-from sparselabel.config.phase import FullPhase, HeadPhase, Phase
 from sparselabel.config.preparation import (
     ALL,
     PAPER_SEED,
@@ -18,7 +17,17 @@ from sparselabel.config.preparation import (
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.settings import Settings
 from sparselabel.config.toml import from_dict, load, save
-from sparselabel.config.training import WORKERS, Handling, Machine, Query, TrainConfig, Views
+from sparselabel.config.training import (
+    WORKERS,
+    FullPhase,
+    Handling,
+    HeadPhase,
+    Machine,
+    Phase,
+    Query,
+    TrainConfig,
+    Views,
+)
 
 __all__ = [
     "ALL",

@@ -12,13 +12,37 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sparselabel.data.changes import Changes
-from sparselabel.data.colours import recoloured
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.sampler import PADDING, Rows
-from sparselabel.data.transforms import View, draw, load, render
+from sparselabel.data.transforms import Changes, View, draw, load, recoloured, render
 from sparselabel.data.view_geometry import Frame
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError, DataError
+
+PADDING = -1
+
+Rows = npt.NDArray[np.int64]
+
+
+def rows_of(count: int, shard: int, shards: int) -> Rows:
+    """The rows of one process, sorted: every ``shards``-th row of ``count``."""
+    return np.arange(shard, count, shards, dtype=np.int64)
+
+
+def epoch_batches(
+    count: int, batch: int, seed: int, epoch: int, shard: int = 0, shards: int = 1
+) -> list[Rows]:
+    """The batches of an epoch for one process; each row once, the last batch may be smaller.
+
+    ``batch`` is the number of rows over all processes. Every process gets as many batches of the same sizes:
+    where its rows run out it is padded with row -1, which counts for nothing.
+    """
+    if batch % shards:
+        raise ConfigError(f"a batch of {batch} cannot be shared evenly by {shards} processes")
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch, shard))))
+    order = random.permutation(rows_of(count, shard, shards))
+    longest = -(-count // shards)
+    padded = np.concatenate([order, np.full(longest - len(order), PADDING, dtype=np.int64)])
+    size = batch // shards
+    return [padded[start : start + size] for start in range(0, longest, size)]
 
 
 class Batch(NamedTuple):

@@ -16,14 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.annotate import annotate, buys_nothing, refuse_budget, refuse_more_than_all
+from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.external_scores import ScoreReport, apply_scores
-from sparselabel.data.folder import refuse_in_the_way, refuse_taken
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
-from sparselabel.data.split_writer import Part, refuse_absent, seen_marks, write_parts
+from sparselabel.data.split_writer import (
+    Part,
+    refuse_absent,
+    refuse_in_the_way,
+    refuse_taken,
+    seen_marks,
+    write_parts,
+)
 from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 

@@ -41,7 +41,7 @@ def sparsify(
         case "per-class":
             return keep_per_class(truth, how.positives, how.negatives, how.label_seed)
         case "budget":
-            raise ConfigError("a budget buys points and boxes too: use sparselabel.data.annotate")
+            raise ConfigError("a budget buys points and boxes too: use sparselabel.data.annotation_budget")
 
 
 def refuse_incomplete(truth: Labels) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
 from sparselabel.errors import DataError, listing
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

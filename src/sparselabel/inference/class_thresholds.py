@@ -9,8 +9,8 @@ import numpy as np
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, RunError, counted
+from sparselabel.files import read_json, write_json
 from sparselabel.inference.saved_scores import data_of, saved_scores
-from sparselabel.json_file import read_json, write_json
 from sparselabel.metrics.calibration import Calibration, Floats, calibrate, logits_of, no_calibration
 from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.metrics.ranking import Scores

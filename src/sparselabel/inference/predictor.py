@@ -14,12 +14,12 @@ from sparselabel.data.transforms import View, views_of
 from sparselabel.inference.class_thresholds import Decisions, decisions_of
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.maps import cells_of
-from sparselabel.inference.stream import Read, Seen, stream
+from sparselabel.inference.sources import Read, Seen, stream
 from sparselabel.metrics.calibration import Floats
 from sparselabel.run import RunFolder
 
 if TYPE_CHECKING:
-    from sparselabel.models.output import Output
+    from sparselabel.models.classifier import Output
 
 BATCH = 32
 

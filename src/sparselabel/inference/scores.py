@@ -5,10 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sparselabel.data.loaders import Feed, in_order
-from sparselabel.data.sampler import rows_of
+from sparselabel.data.loaders import Feed, in_order, rows_of
 from sparselabel.data.view_geometry import Frame
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Output
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import Batch, Feed, PictureFeed, in_order
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
+from sparselabel.files import read_json, write_json
 from sparselabel.inference.evaluate import load_classifier
-from sparselabel.json_file import read_json, write_json
 from sparselabel.run import RunFolder
 
 BATCH = 32

@@ -3,17 +3,18 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
-from sparselabel.errors import ConfigError, RunError
-from sparselabel.files import named
+from sparselabel.data.transforms import View, load
+from sparselabel.errors import ConfigError, ResourceError, RunError
+from sparselabel.files import named, read_json, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
-from sparselabel.json_file import read_json, write_json
-from sparselabel.place import require_file_to_write
+from sparselabel.report.thumbnails import with_map
 
 STANDARD_OUTPUT = "-"
 SEPARATOR = ";"
@@ -191,3 +192,42 @@ def _partial(out: Path) -> Path:
 
 def _about(out: Path) -> Path:
     return out.with_name(out.name + ".partial.json")
+
+
+SIDE = 640  # pixels of the long side
+LONGEST = 80  # letters of a class in the name of a file
+
+
+class MapFolder:
+    """Writes DIR/<path of the picture>.<class>.png for every predicted class."""
+
+    def __init__(self, folder: Path, classes: Sequence[str], view: View) -> None:
+        self.folder, self.view = folder, view
+        self.places = {name: place for place, name in enumerate(classes)}
+        safe = [re.sub(r"[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
+        if len({name.lower() for name in safe}) < len(safe):  # two would share a file
+            safe = [f"{place}-{name}" for place, name in enumerate(safe)]
+        self.names = dict(zip(classes, safe, strict=True))
+
+    def write(self, prediction: Prediction) -> dict[str, str]:
+        """By class, the file of its map."""
+        if prediction.maps is None or not prediction.labels:
+            return {}
+        image = load(prediction.image, SIDE)
+        image.thumbnail((SIDE, SIDE))
+        written = {}
+        for name, _ in prediction.labels:
+            file = self.folder / f"{inside(prediction.image)}.{self.names[name]}.png"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with_map(image, prediction.maps[self.places[name]], self.view, SIDE).save(file)
+            except OSError as error:
+                raise ResourceError(f"the heat map {file} cannot be written: {error}") from error
+            written[name] = str(file)
+        return written
+
+
+def inside(path: str) -> PurePath:
+    """A path that stays in whatever folder it is put: no root, no way up."""
+    pure = PurePath(path)
+    return PurePath(*(part for part in pure.parts if part not in (pure.anchor, "..", ".")))

@@ -14,20 +14,110 @@ Parts never see the data set, the model, the optimiser or the configuration: a `
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
-from typing import NamedTuple, final
+from pathlib import Path
+from typing import Literal, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.data.view_geometry import Frame
 from sparselabel.distributed import total
-from sparselabel.errors import ConfigError
-from sparselabel.losses.cells import refuse_marks
-from sparselabel.losses.layout import Layout, Memory
-from sparselabel.models.output import Output
+from sparselabel.errors import ConfigError, DataError
+from sparselabel.models.classifier import Output
+
+ENTRIES_AT_ONCE = 2**19
+"""Rows times classes that are looked at: of a million rows a mask of all labels would be gigabytes. The
+choice of rows takes about 200 bytes for each."""
+
+
+def rows_at_once(classes: int) -> int:
+    """Rows with at most ``ENTRIES_AT_ONCE`` numbers, but at least one row."""
+    return max(1, ENTRIES_AT_ONCE // max(1, classes))
+
+
+def in_pieces(values: Tensor) -> tuple[Tensor, ...]:
+    """Rows (n, L) in pieces (c, L) of a bounded size, at least one piece."""
+    return torch.split(values, rows_at_once(values.shape[1]))
+
+
+class Memory:
+    """A large per-row array: in RAM (``rows.py``), or in a file with two slots a row (``rows_file.py``).
+
+    ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
+    another number of processes (``dealing.py``; it knows row memories by itself).
+    """
+
+    by_row: tuple[str, ...] = ()
+
+    def room_to_come(self) -> tuple[int, int]:
+        """Bytes of RAM and of disk that it will take and has not taken yet."""
+        return 0, 0
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold to come back to this moment."""
+        raise TypeError(f"{type(self).__name__} must define state()")
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Come back to the moment of ``state``."""
+        raise TypeError(f"{type(self).__name__} must define restore()")
+
+    def committed(self) -> None:
+        """The checkpoint that holds ``state`` is on the disk: what came before it may be overwritten."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a part is told once, before training.
+
+    ``rows`` (n,) sorted rows that belong to this process, one of ``processes``; ``observed`` (n, L) their
+    labels; ``total`` the number of rows in all processes; ``folder`` where memories too large for RAM may
+    live (None: nowhere), and ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and
+    across, if known yet. ``memories`` are those made for it so far, which share the room there is.
+    """
+
+    rows: Tensor
+    observed: Tensor
+    total: int
+    seed: int = 0
+    processes: int = 1
+    folder: Path | None = None
+    keep: Literal["auto", "ram", "file"] = "auto"
+    grid: tuple[int, int] | None = None
+    memories: list[Memory] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def has_negatives(self) -> bool:
+        """Whether any label of this process is an observed negative."""
+        return any(bool((some == NEGATIVE).any()) for some in self.pieces())
+
+    def pieces(self) -> tuple[Tensor, ...]:
+        """The labels (c, L) in pieces of a bounded size, at least one."""
+        return in_pieces(self.observed)
+
+    def counts(self, label: int) -> Tensor:
+        """(L,) int64 How many labels of every class are ``label``, in this process."""
+        counts = torch.zeros(self.observed.shape[1], dtype=torch.int64)
+        for some in self.pieces():
+            counts += (some == label).sum(dim=0)
+        return counts
+
+    def slots(self, rows: Tensor) -> Tensor:
+        """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
+        # Few numbers: numpy is done before torch has begun.
+        known, wanted = self.rows.numpy(), rows.cpu().numpy()
+        slots = np.minimum(known.searchsorted(wanted), len(known) - 1)
+        strange = (known[slots] != wanted) & (wanted >= 0)
+        if strange.any():
+            raise DataError(
+                f"row {wanted[strange][0]} is none of the {len(known):,} rows that the method was "
+                "prepared for: rows in a Step are rows of the labels it was built with"
+            )
+        return torch.from_numpy(slots)
 
 
 @dataclass(frozen=True)
@@ -74,6 +164,27 @@ class Step:
     def valid(self) -> Tensor:
         """(B,) bool Which rows are not padding, where the outputs are."""
         return (self.rows >= 0).to(self.outputs[0].logits.device)
+
+
+def refuse_marks(marks: Marks, observed: Tensor) -> None:
+    """Raise if a mark is of no row of a batch's labels (B, L), or of a class that is marked absent there."""
+    rows, classes = torch.from_numpy(marks.rows), torch.from_numpy(marks.classes).long()
+    beyond = (rows >= observed.shape[0]) | (classes >= observed.shape[1])
+    if beyond.any():
+        first = int(beyond.int().argmax())
+        raise DataError(
+            f"a mark has row {int(rows[first])} and class {int(classes[first])}, but the labels of the step "
+            f"are {observed.shape[0]} × {observed.shape[1]}: rows of its marks are positions in the batch"
+        )
+    absent = observed[rows.to(observed.device), classes.to(observed.device)] == NEGATIVE
+    if bool(absent.any()):
+        first = int(absent.int().argmax())
+        kind = "point" if marks.is_point[first] else "box"
+        place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+        raise DataError(
+            f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
+            " it is marked absent (0): remove the mark, or mark the class present (1)"
+        )
 
 
 class Targets(NamedTuple):

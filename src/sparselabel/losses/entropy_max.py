@@ -10,15 +10,24 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import Piece, best_rows, total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Progress, Step, Survey, Targets, at_least_float32
-from sparselabel.losses.layout import Layout, Memory, rows_at_once
-from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.base import (
+    Layout,
+    Memory,
+    Needs,
+    Part,
+    Progress,
+    Step,
+    Survey,
+    Targets,
+    at_least_float32,
+    rows_at_once,
+)
+from sparselabel.losses.memory.row_file import make_memory
 from sparselabel.losses.memory.row_store import RowMemory
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets
-from sparselabel.selection import Piece, best_rows
 
 
 class Acknowledged(Part):

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import Piece, Threshold, best_rows, nobody, total
 from sparselabel.errors import ConfigError
 from sparselabel.expected_positives.class_counts import within_bounds
-from sparselabel.losses.base import Part, Progress, Step, not_begun
-from sparselabel.losses.layout import Layout, rows_at_once
+from sparselabel.losses.base import Layout, Part, Progress, Step, not_begun, rows_at_once
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
-from sparselabel.selection import Piece, Threshold, best_rows, nobody
 
 
 def positives_of_classes(

@@ -16,10 +16,20 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Progress, Step, Targets, at_least_float32, not_begun
-from sparselabel.losses.layout import Layout, Memory, rows_at_once
-from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.base import (
+    Layout,
+    Memory,
+    Needs,
+    Part,
+    Progress,
+    Step,
+    Targets,
+    at_least_float32,
+    not_begun,
+    rows_at_once,
+)
 from sparselabel.losses.memory.rounding import Dither
+from sparselabel.losses.memory.row_file import make_memory
 from sparselabel.losses.memory.row_store import RowMemory
 from sparselabel.losses.running_scores import RunningScores, checked_momentum
 

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.distributed import gathered, total
-from sparselabel.losses.base import Part, Step, Targets, at_least_float32
-from sparselabel.losses.layout import Layout, Memory
-from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.base import Layout, Memory, Part, Step, Targets, at_least_float32
+from sparselabel.losses.memory.row_file import make_memory
 from sparselabel.losses.memory.row_store import RowMemory
 from sparselabel.losses.setting_checks import checked_share
 from sparselabel.losses.target_rules import positive_targets

@@ -5,17 +5,73 @@ and 0, 1 and 4, with sums divided by the number of labelled cells.
 """
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.view_geometry import Frame, cell_centres
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Needs, Part, Step, at_least_float32
-from sparselabel.losses.cells import BOX_RULES, BoxRule, cell_labels
 from sparselabel.losses.selective import MODES, SelectiveFocal, Unknown, annotated
 from sparselabel.losses.setting_checks import not_negative
+
+BoxRule = Literal["half", "any"]
+"""Which cells a box makes positive: those it covers by half or more, or all that it meets."""
+
+_LEAST: dict[BoxRule, float] = {"half": 0.5, "any": 0.0}
+BOX_RULES = tuple(_LEAST)
+ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet it by a rounding error
+
+
+def cell_labels(
+    observed: Tensor, marks: Marks, frame: Frame, grid: tuple[int, int], box_rule: BoxRule = "half"
+) -> Tensor:
+    """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
+
+    A box that covers no cell by half still has the cell of its centre, or small things would be lost (ours).
+    Where a view is hidden (cutout) no cell is positive: of a box those cells whose centres are hidden.
+    """
+    batch, classes = observed.shape
+    labels = observed.new_full((batch, classes, *grid), UNKNOWN)
+    labels[observed == NEGATIVE] = NEGATIVE
+    where = _positive_cells(marks, frame, grid, _LEAST[box_rule]).to(observed.device)
+    labels[tuple(where)] = POSITIVE
+    return labels
+
+
+def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: float) -> Tensor:
+    """(4, n) Picture, class, row and column of the cells that marks make positive."""
+    pictures = torch.from_numpy(marks.rows)
+    seen = frame.to("cpu")[pictures]
+    centres, sizes = seen.boxes_to_view(torch.from_numpy(marks.centres), torch.from_numpy(marks.sizes))
+    covered = _covered(centres[:, 1], sizes[:, 1], grid[0])[:, :, None]
+    covered = covered * _covered(centres[:, 0], sizes[:, 0], grid[1])[:, None, :]
+    enough = (covered >= least - ROUNDING) & (covered > ROUNDING)
+    centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
+    centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
+    covers = enough.flatten(1).any(dim=1)[:, None, None]
+    chosen = torch.where(covers, enough, centre > 0)
+    if seen.hidden is not None:  # nobody sees there what the mark is on
+        by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
+        places = torch.where(by_cell[..., None], cell_centres(grid).to(centres), centres[:, None, None])
+        chosen &= ~seen.hides(places)
+    number, down, across = chosen.nonzero(as_tuple=True)
+    return torch.stack([pictures[number], torch.from_numpy(marks.classes).long()[number], down, across])
+
+
+def _covered(centres: Tensor, sizes: Tensor, cells: int) -> Tensor:
+    """(M, cells) The share of each cell that an interval covers; of a point's cell all, of others nothing."""
+    edges = torch.arange(cells + 1, dtype=torch.float64) / cells
+    low, high = (centres - sizes / 2).double()[:, None], (centres + sizes / 2).double()[:, None]
+    share = (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0) * cells
+    place = centres.double()[:, None]
+    inside = (place >= edges[:-1]) & ((place < edges[1:]) | ((place <= 1) & (edges[1:] == 1)))
+    return torch.where((sizes == 0)[:, None], inside.double(), share)
+
 
 LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
 

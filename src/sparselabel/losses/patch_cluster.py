@@ -20,6 +20,8 @@ from sparselabel.distributed import gathered, total
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import (
     Element,
+    Layout,
+    Memory,
     Needs,
     Part,
     Progress,
@@ -30,10 +32,9 @@ from sparselabel.losses.base import (
     at_least_float32,
     not_begun,
 )
-from sparselabel.losses.cells import BoxRule, cell_labels
-from sparselabel.losses.layout import Layout, Memory
-from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.memory.row_file import make_memory
 from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.patch import BoxRule, cell_labels
 from sparselabel.losses.selective import SelectiveUnknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 

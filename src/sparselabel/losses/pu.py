@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Part
+from sparselabel.losses.base import Layout, Part
 from sparselabel.losses.expected_negatives import positives_of_classes
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
 

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Part, Step, Targets
-from sparselabel.losses.layout import Layout, Memory
-from sparselabel.losses.memory.keeping import make_memory
+from sparselabel.losses.base import Layout, Memory, Part, Step, Targets
+from sparselabel.losses.memory.row_file import make_memory
 from sparselabel.losses.memory.row_store import RowMemory
 
 

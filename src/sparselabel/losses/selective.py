@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.base import Layout, Needs, Part, Step, Targets, at_least_float32
 from sparselabel.losses.large_loss import largest
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.setting_checks import checked_share, not_negative
 from sparselabel.losses.target_rules import no_negatives, positive_targets
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.base import Layout, Needs, Part, Step, Targets, at_least_float32
 from sparselabel.losses.expected_negatives import ExpectedLabels
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import checked_share, not_negative
 

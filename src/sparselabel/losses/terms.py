@@ -11,8 +11,7 @@ from torch import Tensor
 
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Part, Step, at_least_float32
-from sparselabel.losses.layout import Layout
+from sparselabel.losses.base import Layout, Part, Step, at_least_float32
 from sparselabel.losses.setting_checks import not_negative
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sparselabel.config import TrainConfig
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 from sparselabel.errors import RunError
-from sparselabel.json_file import read_json
+from sparselabel.files import read_json
 from sparselabel.metrics.calibration import Annotating, Floats, calibrate, likelihood
 
 Situation = Literal["full", "answered", "sparse"]

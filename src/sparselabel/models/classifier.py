@@ -6,7 +6,7 @@ not linear any more: it always goes through the cells.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,22 @@ from torch.nn import functional as F
 
 from sparselabel.errors import ConfigError
 from sparselabel.models.backbone import Backbone
-from sparselabel.models.output import Output
+
+
+class Output(NamedTuple):
+    """Logits (never scores) of one view of every picture in a batch.
+
+    ``logits`` (B, L); ``maps`` (B, L, h, w) cell logits, or None if nobody asked for them: their mean over
+    the cells is ``logits``, but for a model that reads its logits off a class token; ``features`` (B, D, h,
+    w) cell features, or (B, D) if they were pooled; ``attention`` (B, L, h, w), of a model that has it
+    instead of maps: where it looked for each class, which sums to one over the cells.
+    """
+
+    logits: Tensor
+    maps: Tensor | None = None
+    features: Tensor | None = None
+    attention: Tensor | None = None
+
 
 HEAD = "head."  # what the names of a head's weights begin with in a classifier
 

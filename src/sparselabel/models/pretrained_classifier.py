@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from sparselabel.errors import ConfigError
 from sparselabel.models import cvt
 from sparselabel.models.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
-from sparselabel.models.classifier import Classifier
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.query2label import from_released, released_head
 from sparselabel.models.weights import read_tensors
 

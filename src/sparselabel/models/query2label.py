@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.errors import ModelError
-from sparselabel.models.classifier import Head
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Head, Output
 from sparselabel.models.weights import misfits, misfits_said, refuse_not_finite
 
 TEMPERATURE = 10_000.0

@@ -14,8 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from sparselabel.errors import ModelError
 from sparselabel.models.backbone import Backbone
-from sparselabel.models.classifier import Classifier, Head, boosted
-from sparselabel.models.output import Output
+from sparselabel.models.classifier import Classifier, Head, Output, boosted
 
 
 class PatchHead(Head):

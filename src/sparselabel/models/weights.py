@@ -1,6 +1,7 @@
 """Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
 
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,37 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.errors import DataWarning, ModelError, listing
-from sparselabel.models.released import is_released, released_backbone
+
+RELEASED_PREFIXES = ("backbone.0.body.", "backbone.0.")  # ResNets and TResNets are inside a getter of layers
+MARKS = ("query_embed.weight", "fc.W", "fc.b")
+
+
+def is_released(names: Mapping[str, Any]) -> bool:
+    """Whether these are the names of a whole Query2Label model of the authors' program."""
+    return {*MARKS} <= {name.removeprefix("module.") for name in names}
+
+
+def released_backbone(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
+    """The backbone's weights, named as in this network, as far as its family is one of theirs."""
+    own: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        key = name.removeprefix("module.")
+        prefix = next((prefix for prefix in RELEASED_PREFIXES if key.startswith(prefix)), None)
+        if prefix is not None:
+            own[key.removeprefix(prefix)] = value
+    if hasattr(network, "renamed"):
+        renamed: dict[str, Tensor] = network.renamed(own)  # type: ignore[operator]
+        return renamed
+    # timm knows the older names of its networks: TResNets' of the authors' program, and Swin's.
+    of_timm = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    if of_timm is None:
+        return own
+    try:
+        converted: dict[str, Tensor] = of_timm(own, network)
+    except (AttributeError, KeyError):  # names of another family: they will be named as unknown
+        return own
+    return converted
+
 
 WRAPPERS = ("state_dict", "model", "model_ema", "state_dict_ema")  # where training programs keep weights
 _scalar: Any = np.float64(0).__reduce__()[0]  # what makes one of bytes again

@@ -1,24 +1,30 @@
 """The runs of a plan: kinds of annotation × fractions of the budget × draws, each with what it would buy."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparselabel.compare.planned_runs import Planned, settings_known
-from sparselabel.config import Settings, Sparsify, TrainConfig
-from sparselabel.data.annotate import annotate
-from sparselabel.data.annotation_budget import Kind
+from sparselabel.compare.planned_runs import Planned, Watcher, settings_known, without_force
+from sparselabel.compare.runner import keep_error, outcome_of
+from sparselabel.config import Handling, Machine, Settings, Sparsify, TrainConfig
+from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import MARK_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.source import Split
-from sparselabel.errors import ConfigError, listing
+from sparselabel.errors import ConfigError, SparselabelError, counted, listing
+from sparselabel.files import read_json, require_folder_to_write
 from sparselabel.plan.hours import Budget
+from sparselabel.run import RunFolder
 from sparselabel.training.resolve import needs_of
+
+if TYPE_CHECKING:
+    from sparselabel.models.backbone import Backbone
 
 
 @dataclass(frozen=True)
@@ -110,3 +116,102 @@ def simulate(
     bought = replace(train, observed=observed, seen=found.seen, digest=digest.hexdigest())
     unseen = int((~(found.observed == POSITIVE).any(axis=0)).sum())
     return replace(data, splits=data.splits | {"train": bought}), found.bought | {"classes_unseen": unseen}
+
+
+def check_candidates(
+    data: Prepared, budget: Budget, candidates: Sequence[Candidate], machine: Machine
+) -> None:
+    """Refuse now what would be refused when one of the runs begins."""
+    from sparselabel.training.train import check_run
+
+    backbone: Backbone | None = None
+    require_folder_to_write(candidates[0].run.path.parent)
+    for one in candidates:
+        _refuse_nothing(one)
+        own, _ = simulate(data, budget, one.kind, one.fraction, one.draw)
+        try:
+            backbone = check_run(own, one.run.config, one.run.path, machine, backbone)
+        except SparselabelError as error:
+            raise type(error)(f"{one.run}: {without_force(str(error))}") from error
+
+
+def _refuse_nothing(one: Candidate) -> None:
+    """Raise if there is nothing to learn from: no yes, or no point or box of one."""
+    marks = one.bought["points"] + one.bought["boxes"]
+    if one.bought["positive"] and (one.kind == "I" or marks):
+        return
+    lacking = "a yes" if not one.bought["positive"] else "a yes to something whose place is known"
+    raise ConfigError(
+        f"{one.run}: {counted(one.bought['answers'], 'answer')} for the sample, and none is {lacking}, so "
+        "there is nothing to learn from: give a larger --budget, or leave small --fractions out"
+    )
+
+
+def train_candidates(
+    data: Prepared,
+    budget: Budget,
+    candidates: Sequence[Candidate],
+    machine: Machine,
+    watcher: Watcher,
+    command: Sequence[str] = (),
+) -> list[str]:
+    """Train what is not finished; the errors of those that failed."""
+    from sparselabel.training.train import train_run
+
+    left = [one for one in candidates if not RunFolder(one.run.path).finished]
+    watcher.skips(len(candidates) - len(left))
+    failed = []
+    for one in left:
+        run = one.run
+        watcher.begins(run)
+        own, _ = simulate(data, budget, one.kind, one.fraction, one.draw)
+        again = Handling(resume=True)
+        train = partial(train_run, own, run.config, run.path, machine, again, command, run.path.name)
+        outcome = outcome_of(run, train)
+        keep_error(outcome)
+        watcher.ends(outcome)
+        if outcome.error:
+            failed.append(f"{run}: {outcome.error}")
+    return failed
+
+
+def judge_maps(
+    candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
+) -> None:
+    """mAP-loc of the finished runs that have none yet: in one pass where they share a frozen backbone."""
+    from sparselabel.inference.evaluate import evaluate_run, evaluate_together
+
+    left = unjudged(candidates, split)
+    if not left:
+        return
+    if left[0].run.config.full.epochs:
+        for one in left:
+            evaluate_run(one.run.path, split, workers=workers, report=report)
+    else:
+        evaluate_together([one.run.path for one in left], split, workers=workers, report=report)
+
+
+def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
+    """Finished runs whose maps have not been judged."""
+    return [
+        one
+        for one in candidates
+        if RunFolder(one.run.path).finished and not RunFolder(one.run.path).evaluation_file(split).is_file()
+    ]
+
+
+def passes(candidates: Sequence[Candidate], split: str) -> int:
+    """How often the pictures must be looked at to judge the maps."""
+    left = unjudged(candidates, split)
+    return len(left) if left and left[0].run.config.full.epochs else min(1, len(left))
+
+
+def reached(one: Candidate, split: str) -> tuple[float | None, float | None]:
+    """MAP and mAP-loc of a candidate, 0..1; None where it failed or there is nothing to judge by."""
+    run = RunFolder(one.run.path)
+    if not run.finished:
+        return None, None
+    judged = run.result()["test" if split == "test" else "validation"]
+    file = run.evaluation_file(split)
+    located = read_json(file).get("location") if file.is_file() else None
+    return float(judged["value"]), None if not located else float(located["mean"])

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.plan.candidates import Candidate
+from sparselabel.plan.candidates import Candidate, reached
 from sparselabel.plan.hours import HOUR, Budget
-from sparselabel.plan.running import reached
 
 Measure = Literal["mAP", "mAP-loc"]
 NAMES: dict[Kind, str] = {

@@ -11,14 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.files import whole
-from sparselabel.place import require_file_to_write
-from sparselabel.report import calibrated, charts, curves, tables
+from sparselabel.files import require_file_to_write, whole
+from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
+from sparselabel.report import tables as calibrated
 from sparselabel.report import thumbnails as pictures
-from sparselabel.report.examples import Missing
+from sparselabel.report.examples import Missing, Scored
 from sparselabel.report.run_data import Reported, ShownRun
-from sparselabel.report.scored import Scored
 
 
 def checked_page(out: Path) -> Path:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.asking import Asking
-from sparselabel.review.session import rows_of
+from sparselabel.review.session import Asking, rows_of
 
 
 class WholePictures(Asking):

@@ -1,6 +1,7 @@
 """A review: what is known, what was answered, what to ask next. The server's threads share one."""
 
 import math
+import threading
 from collections.abc import Container, Iterable
 from typing import Any
 
@@ -12,9 +13,37 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.asking import Asking
-from sparselabel.review.chance import Chance
-from sparselabel.review.question_order import Pool, known_positives
+from sparselabel.review.question_order import Chance, Pool, known_positives
+
+
+class Asking:
+    """A split's pictures with the model's scores (N, L), and the file that answers go to."""
+
+    def __init__(
+        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
+    ) -> None:
+        self.part, self.scores, self.answers = part, scores, answers
+        self.classes = part.truth.classes
+        self.lock = threading.RLock()
+        self._unreadable: set[int] = set()
+
+    def unreadable(self, row: int) -> None:
+        """Ask no more about a picture that cannot be shown."""
+        with self.lock:
+            self._unreadable.add(row)
+
+    def name_of(self, row: int) -> str:
+        """A picture's name in the file of answers."""
+        return str(self.part.paths[row])
+
+    def refuse_unknown(self, row: int, column: int) -> None:
+        """Raise unless there is such a picture and class."""
+        if not (0 <= row < len(self.part) and 0 <= column < len(self.classes)):
+            raise ConfigError(
+                f"picture {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
+                f"to {len(self.classes) - 1}"
+            )
+
 
 Entry = tuple[int, int]
 FEWEST, MOST = 64, 4096  # questions of a class that are kept ready, at first and at most

@@ -13,7 +13,7 @@ Kept are the newest and the best. Random state is not in it: every epoch seeds i
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,12 +24,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparselabel.errors import MAKE_ROOM, ResourceError, RunError, is_out_of_memory
-from sparselabel.json_file import read_json, write_json
+from sparselabel.config import Machine, TrainConfig
+from sparselabel.errors import MAKE_ROOM, ConfigError, ResourceError, RunError, is_out_of_memory, listing
+from sparselabel.files import read_json, write_json
 from sparselabel.losses.base import Method
 from sparselabel.losses.memory.reshard import Share, restore_dealt
-from sparselabel.losses.memory.row_file import file_name, files_of_others, is_in_file
+from sparselabel.losses.memory.row_file import RowsInFile, file_name, files_of_others, is_in_file
+from sparselabel.losses.memory.row_store import RowsInRam
+from sparselabel.models.backbone import frozen_parts
+from sparselabel.resources import free_disk, in_words
 from sparselabel.run import RunFolder
+from sparselabel.training.logger import Log
+from sparselabel.training.network import Learner
+from sparselabel.training.run_cost import CHECKPOINTS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -245,3 +252,113 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def files_of(method: Method) -> list[RowsInFile]:
+    """The memories that are kept in files, also those that are not written before the warm-up is over."""
+    return [
+        memory
+        for part in method.modules()
+        for memory in vars(part).values()
+        if isinstance(memory, RowsInFile)
+    ]
+
+
+def in_ram(method: Method) -> int:
+    """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
+    kept = {
+        id(memory): memory.rows * memory.row_bytes
+        for part in method.modules()
+        for memory in vars(part).values()
+        if isinstance(memory, RowsInRam)
+    }
+    return sum(kept.values())
+
+
+def say_where(method: Method, machine: Machine, log: Log) -> None:
+    """Name the files and their sizes; and that RAM was asked for in vain, if the run was begun with files."""
+    files = files_of(method)
+    if not files:
+        return
+    log.say(f"kept in files of the run: {listing(map(_in_words, files))}")
+    if machine.memories == "ram":
+        log.say("they stay there, where the run was begun with them: --memories ram is for new runs")
+
+
+def refuse_best_start(method: Method) -> None:
+    """Raise if a phase is to start from the best epoch, which files do not have."""
+    files = files_of(method)
+    if files:
+        raise ConfigError(
+            f"{_name(files[0])} are kept in a file (too large for RAM, or --memories file), which has the "
+            "last epoch only: the full phase can start from there (--full.start last), not from the best"
+        )
+
+
+def _in_words(memory: RowsInFile) -> str:
+    return f"{_name(memory)} ({in_words(memory.bytes)})"
+
+
+def _name(memory: RowsInFile) -> str:
+    """Running scores, heat maps, ...: its file is called so, with the process that it is of after it."""
+    return memory.path.stem.rsplit("-", 3)[0].replace("-", " ")
+
+
+MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1}
+"""Numbers that an optimiser keeps for every weight."""
+
+
+def refuse_full_disk(
+    config: TrainConfig, method: Method, run: RunFolder, learner: Learner, fabric: "Fabric", validated: bool
+) -> None:
+    """Raise if checkpoints and files of the method cannot fit where the run is.
+
+    Counted is what will be there for sure: without a validation the newest is the best, and of the weights of
+    a head alone, which are few, nothing is known yet.
+    """
+    at_once = min(CHECKPOINTS if validated else CHECKPOINTS - 1, config.full.epochs or config.head.epochs)
+    model, trained = _weights(config, learner)
+    model, trained = model // fabric.world_size, trained // fabric.world_size  # one process writes them
+    memories = in_ram(method)
+    one = trained + memories
+    files = sum(memory.room_to_come()[1] for memory in files_of(method))
+    needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
+    there = free_disk(run.path) + _size(run) // fabric.world_size  # what it has written, it will write over
+    if not files:  # beside new files there must be room for the old ones, until a checkpoint is safe
+        there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
+    if needed <= there:
+        return
+    beside = f", and {in_words(files)} of files" if files else ""
+    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every picture)"
+    instead = f", --memories file (once {in_words(2 * memories)} instead)" if memories > trained else ""
+    raise ResourceError(
+        f"the run needs {in_words(needed)} of disk: {at_once} × {in_words(one)} for checkpoints"
+        f"{remembered if memories else ''}{beside}; {in_words(there)} are free in {run.path}: make room, or "
+        f"take an --out on a larger disk{instead}"
+    )
+
+
+def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
+    """Bytes of the backbone, and of what a checkpoint of the full phase has of it."""
+    full = config.full
+    if not full.epochs:
+        return 0, 0
+    backbone = learner.backbone
+    parts = frozen_parts(backbone, norm=full.frozen_norm, stages=full.frozen_stages)
+    frozen = {id(parameter) for part in parts for parameter in part.parameters()}
+    moved = _bytes(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)
+    model = _bytes(backbone.state_dict().values())
+    return model, model * (2 if full.weight_average else 1) + MOMENTS[full.optimiser] * moved
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _size(run: RunFolder) -> int:
+    """Bytes of checkpoints and the model of a run that goes on, or is replaced."""
+    return _size_of([*run.checkpoints.rglob("*"), run.model_file])
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())

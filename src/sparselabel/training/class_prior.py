@@ -20,9 +20,9 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
+from sparselabel.losses.base import in_pieces
 from sparselabel.losses.catalog import parsed, settings_of
-from sparselabel.losses.layout import in_pieces
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.run import RunFolder
 from sparselabel.training.inputs import Inputs

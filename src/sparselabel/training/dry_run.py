@@ -10,8 +10,8 @@ every picture is made as in a run if it belongs in RAM; of what belongs in files
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,37 +22,95 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.cost import forget_peak, peak_memory
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.loaders import Batch, Feed, PictureFeed, in_order
-from sparselabel.data.sampler import Rows, epoch_batches, rows_of
+from sparselabel.data.loaders import Batch, Feed, PictureFeed, Rows, epoch_batches, in_order, rows_of
 from sparselabel.data.view_geometry import Frame
-from sparselabel.losses.base import Method, Progress, Step
-from sparselabel.losses.layout import Layout
-from sparselabel.machine import default_precision
-from sparselabel.models.output import Output
-from sparselabel.place import require_folder_to_write
-from sparselabel.resources import available_memory, free_disk
+from sparselabel.distributed import default_precision
+from sparselabel.files import require_folder_to_write
+from sparselabel.losses.base import Layout, Method, Progress, Step
+from sparselabel.models.classifier import Output
+from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import RunFolder
-from sparselabel.training.about import about
-from sparselabel.training.checkpoint import load_tensors, save_tensors
+from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
 from sparselabel.training.class_prior import run_before, trains_for_prior
-from sparselabel.training.first_inputs import FirstInputs, timed, wait
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.memories import files_of, in_ram
 from sparselabel.training.network import Learner, in_evaluation, weights_of
 from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import chosen, method_of
 from sparselabel.training.resolve_expected import is_estimated, seconds_to_estimate
 from sparselabel.training.run_cost import PhaseCost, RunCost
-from sparselabel.training.session import Session
-from sparselabel.training.train import checked, started, tell_method
-from sparselabel.training.trainer import train_step
+from sparselabel.training.train import about, checked, started, tell_method
+from sparselabel.training.trainer import Session, train_step
 from sparselabel.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+SCORED = 32  # pictures in a batch of evaluation
+
+
+@dataclass
+class FirstInputs(Inputs):
+    """Inputs that compute no more stored features than a batch: the others are made up.
+
+    ``to_come`` counts the bytes of features that a run would compute, in ``time`` seconds, and ``in_ram``
+    those of them that it would hold: pooled ones; those of cells stay in their file.
+    """
+
+    to_come: int = 0
+    in_ram: int = 0
+    time: float = 0.0
+    _made_up: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
+
+    def _features_of(self, split: str, cells: bool) -> Tensor:
+        if self._file(split, cells).exists():
+            return super()._features_of(split, cells)
+        if (split, cells) not in self._made_up:
+            part, backbone = self.data.split(split), self.learner.backbone.to(self.fabric.device).eval()
+            feed = PictureFeed(part, self.test_view)
+            seconds, found = timed(feed, len(part), self.fabric, self.workers, backbone)
+            one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
+            self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
+            self._count(seconds, found)
+        return self._made_up[split, cells]
+
+    def _count(self, seconds: float, found: Tensor) -> None:
+        """What all features that are missing will take: those of --frozen, and others that were asked for."""
+        wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
+        missing = [one for one in wanted | {*self._made_up} if not self._file(*one).exists()]
+        width, grid = found.shape[1], found.shape[2] * found.shape[3]
+        sizes = {(name, cells): len(self.data.split(name)) * width for name, cells in missing}
+        pooled = sum(4 * size for (_, cells), size in sizes.items() if not cells)
+        kept = sum(2 * size * grid for (_, cells), size in sizes.items() if cells)
+        self.to_come, self.in_ram = pooled + kept, pooled
+        self.time = seconds * sum(len(self.data.split(name)) for name, _ in missing) / self.fabric.world_size
+
+
+@torch.no_grad()
+def timed(
+    feed: Feed, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
+) -> tuple[float, Any]:
+    """Seconds a picture, of a batch loaded and seen by the model, and what it said of it.
+
+    Workers load while the model works.
+    """
+    rows = rows_of(count, fabric.global_rank, fabric.world_size)[:SCORED]
+    began = time.monotonic()
+    batch = next(iter(feed(in_order(rows, SCORED), 0)))
+    loaded = time.monotonic()
+    said = model(batch.inputs[0].to(fabric.device))
+    wait(fabric.device)
+    loading, seeing = loaded - began, time.monotonic() - loaded
+    return (max(loading / workers, seeing) if workers else loading + seeing) / len(rows), said
+
+
+def wait(device: torch.device) -> None:
+    """Let a GPU finish what it was asked to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
 
 STEPS = 6  # at most, of a phase
 LONG = 20.0  # seconds after which two steps will do

@@ -19,8 +19,7 @@ import torch
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import PictureFeed, in_order
-from sparselabel.data.sampler import rows_of
+from sparselabel.data.loaders import PictureFeed, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone

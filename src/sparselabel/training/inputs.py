@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import TrainConfig
-from sparselabel.data.changes import Changes
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.loaders import FeatureFeed, Feed, PictureFeed
-from sparselabel.data.transforms import View, views_of
+from sparselabel.data.transforms import Changes, View, views_of
 from sparselabel.errors import counted
-from sparselabel.place import require_folder_to_write
+from sparselabel.files import require_folder_to_write
 from sparselabel.resources import free_disk
 from sparselabel.training.features import compute_features, features_file, no_room, read_features
 from sparselabel.training.logger import Log

@@ -11,11 +11,11 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from sparselabel.cost import Cost
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import whole
 from sparselabel.progress import Bar, progress_bar
+from sparselabel.resources import Cost
 from sparselabel.run import RunFolder
 
 BINS = 20  # of the histogram of scores

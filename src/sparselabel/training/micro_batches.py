@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sparselabel.models.freezing import Norm, norms
-from sparselabel.models.output import Output
+from sparselabel.models.backbone import Norm, norms
+from sparselabel.models.classifier import Output
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -11,14 +11,19 @@ from torch import Tensor, nn
 
 from sparselabel.config import Query, TrainConfig
 from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory
-from sparselabel.models.backbone import NONE, PRETRAINED, Backbone, make_backbone, refuse_without_cells
-from sparselabel.models.classifier import HEAD, Classifier, Head
-from sparselabel.models.freezing import frozen_parts, recompute
+from sparselabel.models.backbone import (
+    NONE,
+    PRETRAINED,
+    Backbone,
+    frozen_parts,
+    make_backbone,
+    recompute,
+    refuse_without_cells,
+)
+from sparselabel.models.classifier import HEAD, Classifier, Head, Output
 from sparselabel.models.heads import check_head, make_head
-from sparselabel.models.output import Output
 from sparselabel.models.query2label import released_head
-from sparselabel.models.released import is_released
-from sparselabel.models.weights import read_tensors
+from sparselabel.models.weights import is_released, read_tensors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

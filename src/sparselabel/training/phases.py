@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.config import FullPhase, Phase
-from sparselabel.data.loaders import Batch, Feed
-from sparselabel.data.sampler import epoch_batches
-from sparselabel.models.classifier import HEAD
-from sparselabel.models.output import Output
+from sparselabel.data.loaders import Batch, Feed, epoch_batches
+from sparselabel.models.classifier import HEAD, Output
 from sparselabel.training.micro_batches import InParts, norms_at_rest
 from sparselabel.training.schedule import learning_rate, momentum
 

@@ -14,12 +14,12 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.data.readers.csv_parquet import open_cells
-from sparselabel.data.readers.table_shapes import label_code
+from sparselabel.data.readers.table import label_code
+from sparselabel.distributed import start
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.expected_positives.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.expected_positives.estimate import MOST_PICTURES, estimate_positives, needs_features
 from sparselabel.losses.catalog import parsed, settings_of
-from sparselabel.machine import start
 from sparselabel.run import RunFolder
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log

@@ -1,7 +1,9 @@
 """A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
 
 import shutil
+import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,42 +12,76 @@ import torch
 from safetensors.torch import save_file
 
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.data.answers import file_of
+from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.sampler import epoch_batches, rows_of
-from sparselabel.distributed import total
+from sparselabel.data.loaders import epoch_batches, rows_of
+from sparselabel.distributed import default_precision, start, total
 from sparselabel.errors import ConfigError, counted
-from sparselabel.files import whole
+from sparselabel.files import require_folder_to_write, whole, write_json
 from sparselabel.inference.class_thresholds import write_decisions
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.json_file import write_json
-from sparselabel.losses.base import Method, Progress
-from sparselabel.losses.layout import Layout
-from sparselabel.machine import default_precision, start
-from sparselabel.metrics.decided import decided_measures
+from sparselabel.losses.base import Layout, Method, Progress
+from sparselabel.metrics.decisions import decided_measures
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures_of
 from sparselabel.models.backbone import Backbone
-from sparselabel.place import require_folder_to_write
 from sparselabel.run import RunFolder
-from sparselabel.training.about import about
-from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, remove_old_files
-from sparselabel.training.class_prior import kept_prior, refuse_prior
-from sparselabel.training.disk import refuse_full_disk
+from sparselabel.training.checkpoint import (
+    Checkpoint,
+    TrainingState,
+    files_of,
+    newest_checkpoint,
+    refuse_best_start,
+    refuse_full_disk,
+    remove_old_files,
+    say_where,
+)
+from sparselabel.training.class_prior import kept_prior, prior_file, refuse_prior
+from sparselabel.training.features import content_digest, weights_identity
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.memories import files_of, refuse_best_start, say_where
 from sparselabel.training.network import Learner
-from sparselabel.training.refuse import refuse_early
-from sparselabel.training.resolve import chosen, method_of, with_boosted_preset, with_chosen_method
-from sparselabel.training.resolve_expected import kept_counts, new_counts, with_expected_positives
-from sparselabel.training.session import Session
-from sparselabel.training.trainer import train
+from sparselabel.training.resolve import (
+    chosen,
+    method_of,
+    refuse_early,
+    with_boosted_preset,
+    with_chosen_method,
+)
+from sparselabel.training.resolve_expected import (
+    expected_file,
+    kept_counts,
+    new_counts,
+    with_expected_positives,
+)
+from sparselabel.training.trainer import Session, train
 from sparselabel.training.validate import judged, scores_of
 from sparselabel.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
+    """What run.json says; with a configuration, of the content of the files that it names too."""
+    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
+    contents = {}
+    if config is not None:
+        contents["weights_identity"] = weights_identity(config)
+        given = expected_file(config)
+        if given is not None:
+            contents["expected_identity"] = content_digest(given)
+        prior = prior_file(config)
+        if prior is not None:
+            contents["prior_identity"] = content_digest(prior)
+    return contents | {
+        "data": str(data.folder.resolve()),
+        "data_digest": {name: split.digest for name, split in data.splits.items()},
+        "answers": len(last_words(data.answers)),
+        "classes": list(data.classes),
+        "command": list(command),
+        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
+    }
 
 
 def train_run(

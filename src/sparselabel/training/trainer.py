@@ -8,20 +8,244 @@ checkpoint and ends with the same bits as one that was not.
 """
 
 import math
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from sparselabel.config import Phase, TrainConfig
-from sparselabel.data.loaders import Batch
-from sparselabel.losses.base import Progress, Step
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE
+from sparselabel.data.loaders import Batch, in_order, rows_of
+from sparselabel.data.spatial_labels import Marks
+from sparselabel.losses.base import Method, Needs, Progress, Step
+from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
-from sparselabel.training.checkpoint import TrainingState, newest_checkpoint
-from sparselabel.training.logger import ScoreHistogram
-from sparselabel.training.phases import Stage
-from sparselabel.training.session import Session
-from sparselabel.training.validate import diverged, too_large
+from sparselabel.run import RunFolder
+from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.logger import Log, ScoreHistogram
+from sparselabel.training.micro_batches import draws_masks, live_norms
+from sparselabel.training.network import Learner, in_evaluation, leave_out_unused, load_into, weights_of
+from sparselabel.training.phases import Stage, make_stage
+from sparselabel.training.validate import diverged, judged, scores_of, too_large
+from sparselabel.training.watch import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class Session:
+    """What the training loop works with."""
+
+    data: Prepared
+    config: TrainConfig
+    run: RunFolder
+    log: Log
+    fabric: "Fabric"
+    learner: Learner
+    inputs: Inputs
+    method: Method
+    watch: Watch
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What the method wants to see in a step."""
+        return self.method.needs
+
+    @cached_property
+    def observed(self) -> Tensor:
+        """(N, L) What training may see of the labels."""
+        return torch.from_numpy(self.data.train.observed.values)
+
+    @cached_property
+    def truth(self) -> Tensor:
+        """(N, L) All that is known of the labels; only oracles and logs look at it."""
+        return torch.from_numpy(self.data.train.truth.values)
+
+    @cached_property
+    def truth_known(self) -> bool:
+        """Whether all labels are known and training does not see them all: then recovery can be measured."""
+        return self.data.train.truth.complete and not self.data.train.observed.complete
+
+    def progress(self, stage: Stage, epoch: int) -> Progress:
+        """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
+        rate = stage.phase.learning_rate
+        if stage.name == "full":
+            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
+        warm_up = self.config.head.epochs if self.config.full.epochs else 0
+        return Progress(epoch, self.config.epochs, warm_up, rate)
+
+    def on_device(self, tensor: Tensor) -> Tensor:
+        """The tensor where the model is."""
+        return tensor.to(self.fabric.device, non_blocking=True)
+
+    def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
+        """What the model under training says of every view of a batch.
+
+        Several views go through it together: batch norm then counts them as one batch, and processes that
+        train together have one pass forward for each backward.
+        """
+        views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
+        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
+        together = stage.output(self.on_device(inputs), maps=maps, features=features)
+        if views == 1:
+            return (together,)
+        parts = [[None] * views if part is None else part.chunk(views) for part in together]
+        return tuple(Output(*output) for output in zip(*parts, strict=True))
+
+    def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+        """What the method may see of a batch."""
+        rows = batch.rows.clamp(min=0)
+        return Step(
+            rows=batch.rows,
+            observed=self.on_device(self.observed.index_select(0, rows)),
+            outputs=outputs,
+            frames=batch.frames,
+            progress=progress,
+            marks=self.marks(batch.rows),
+            truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
+            check=False,
+        )
+
+    @torch.no_grad()
+    def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+        """The training pictures of this process, or some of them, seen whole, in evaluation mode."""
+        self._share_buffers(stage)
+        model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
+        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        rows = rows if some is None else some.numpy()
+        feed = self.inputs.evaluation(stage.name, "train")
+        for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
+            yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+
+    def _share_buffers(self, stage: Stage) -> None:
+        """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
+        if self.fabric.world_size > 1:
+            for buffer in stage.judged.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
+
+    def hidden_positives(self, rows: Tensor) -> Tensor:
+        """(B, L) Where a class is there and nobody has said so."""
+        real = rows.clamp(min=0)
+        hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
+        return hidden & (rows >= 0)[:, None]
+
+    def marks(self, rows: Tensor) -> Marks | None:
+        """Points and boxes of a batch that training may see, if the method wants them."""
+        return self.data.train.seen.take(rows.numpy()) if self.needs.marks else None
+
+    def epoch_seed(self, epoch: int) -> int:
+        """What the random numbers of an epoch start from: another one in every epoch and process."""
+        sequence = np.random.SeedSequence((self.config.seed, epoch, self.fabric.global_rank))
+        return int(sequence.generate_state(1)[0])
+
+    def steps(self, done: TrainingState | None = None) -> int:
+        """Training steps of the whole run, or of the epochs done."""
+        epochs = self.config.epochs if done is None else done.epochs
+        head = min(epochs, self.config.head.epochs)
+        rows = len(self.data.train)
+        return head * -(-rows // self.config.head.batch) + (epochs - head) * -(
+            -rows // self.config.full.batch
+        )
+
+    def begin_phase(self, phase: Phase, state: TrainingState) -> None:
+        """Go over to a new phase, from the last or the best epoch of the one before."""
+        if state.epochs == 0:
+            return
+        if phase.start == "best":
+            best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
+            self.learner.load(best.average() or best.model())
+            best.restore_method(self.method, self.fabric)
+        self.method.begin_phase()
+
+    def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
+        """Make a phase ready, or take it up where a checkpoint left it."""
+        module: nn.Module
+        if self.inputs.stored(name):
+            module = self.learner.head
+        else:
+            module = self.learner.classifier_of(name)
+            leave_out_unused(module, self.config.views.size)
+            self._say_of_parts(module, self.config.phases[name])
+        stage = make_stage(
+            name,
+            self.config.phases[name],
+            first_epoch,
+            module,
+            self.inputs.training(
+                name,
+                self.needs.views,
+                self.needs.strong_views,
+                places=self.needs.maps or self.needs.marks,
+            ),
+            len(self.data.train),
+            self.fabric,
+            self.config.seed,
+            self.config.precision,
+        )
+        if restored is not None:
+            kept = restored.optimiser()
+            stage.optimiser.load_state_dict(kept["optimiser"])
+            self.fabric.strategy.precision.load_state_dict(kept["precision"])
+            average = restored.average()
+            if average is not None:
+                load_into(stage.judged, average)
+        return stage
+
+    def _say_of_parts(self, module: nn.Module, phase: Phase) -> None:
+        """Say what the model itself does otherwise where a batch goes through it in parts."""
+        if phase.accumulate == 1:
+            return
+        few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+        if live_norms(module.train()):
+            self.log.say(
+                f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
+                f"{phase.batch} at once; with --full.frozen-norm it would be"
+            )
+        if draws_masks(module):
+            self.log.say(
+                f"dropout draws its masks for {few} pictures at a time: gradients are those of other masks "
+                f"than with a batch of {phase.batch} at once, and the same on average"
+            )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Bring model and method back to a checkpoint."""
+        self.learner.load(checkpoint.model())
+        before, now = checkpoint.processes, self.fabric.world_size
+        if before != now:
+            said = f"number of processes: {before} before, {now} now"
+            self.log.say(f"{said}; what the method remembers is dealt out anew")
+        checkpoint.restore_method(self.method, self.fabric)
+
+    def save(self, stage: Stage, state: TrainingState) -> None:
+        """Write a checkpoint: the trained part of the model, the optimiser, the method."""
+        head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
+        save_checkpoint(
+            self.run.checkpoints,
+            self.fabric,
+            state,
+            weights_of(stage.module, head_only),
+            None if stage.average is None else weights_of(stage.judged, head_only),
+            {
+                "optimiser": stage.optimiser.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+            },
+            self.method,
+        )
+
+    def validate(self, stage: Stage) -> dict[str, Any] | None:
+        """MAP on the validation split, if there is one."""
+        if "val" not in self.data.splits:
+            return None
+        self._share_buffers(stage)
+        scores = scores_of(stage.judged, self.inputs, stage.name, "val")
+        return judged(scores.numpy(), self.data.split("val").observed)
 
 
 def train(session: Session) -> TrainingState:

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sparselabel.data.loaders import Batch, Feed, PictureFeed
-from sparselabel.data.sampler import rows_of
+from sparselabel.data.loaders import Batch, Feed, PictureFeed, rows_of
 from sparselabel.losses.base import Method
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.network import in_evaluation

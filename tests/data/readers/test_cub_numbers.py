@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.data.readers.numbers import leading_numbers
+from sparselabel.data.readers.cub import leading_numbers
 from sparselabel.errors import DataError
 
 

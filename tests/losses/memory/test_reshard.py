@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparselabel.data.sampler import rows_of
+from sparselabel.data.loaders import rows_of
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
 from sparselabel.losses.memory.reshard import Share, State, restore_dealt

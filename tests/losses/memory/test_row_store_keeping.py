@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.losses.layout import Layout
-from sparselabel.losses.memory.keeping import make_memory
-from sparselabel.losses.memory.row_file import HEADER_BYTES, RowsInFile
+from sparselabel.losses.base import Layout
+from sparselabel.losses.memory.row_file import HEADER_BYTES, RowsInFile, make_memory
 from sparselabel.losses.memory.row_store import RowMemory, RowsInRam
 from tests.losses.memory.test_row_store import ROWS, WIDTH, contents, initial
 

@@ -13,7 +13,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataWarning
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 from sparselabel.run import RunFolder
 from tests.data.images import paint
 

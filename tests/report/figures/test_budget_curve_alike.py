@@ -13,7 +13,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import DataWarning, RunError
-from sparselabel.json_file import write_json
+from sparselabel.files import write_json
 from tests.report.figures.made_up import make_run
 
 BUDGET = Preparation("budget", budget=0.4, validation=0)

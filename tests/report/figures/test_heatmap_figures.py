@@ -10,9 +10,7 @@ from PIL import Image
 from sparselabel.config import Settings, TrainConfig, Views, save
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.report.figures.beside import draw_beside
-from sparselabel.report.figures.growth import draw_growth
-from sparselabel.report.figures.heatmap_figures import draw_heat_maps
+from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
 from sparselabel.report.figures.watched_images import Watched
 from sparselabel.run import RunFolder
 from tests.report.figures.made_up import CLASSES, constant_maps, make_data, make_run, watch

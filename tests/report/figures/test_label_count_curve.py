@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from sparselabel.compare.result_tables import write_table
 from sparselabel.compare.summary import Row
-from sparselabel.compare.tables import write_table
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.report.figures.label_count_curve import draw_label_numbers
 

@@ -15,9 +15,8 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.json_file import write_json
-from sparselabel.metrics.localization import on_things
-from sparselabel.metrics.located import Located
+from sparselabel.files import write_json
+from sparselabel.metrics.localization import Located, on_things
 from sparselabel.report.figures.localization_examples import Examples, choose, draw_localisation, judged
 from sparselabel.report.figures.panels import show_map
 from sparselabel.run import RunFolder

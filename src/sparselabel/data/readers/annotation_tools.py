@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.common import SPLITS, Box, Listing, MarkColumns
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.source import SPLITS, Box, Listing, MarkColumns, Source, Split
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning, listing
 

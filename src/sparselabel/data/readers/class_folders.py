@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.common import SPLITS, require_folder
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.source import SPLITS, Source, Split, require_folder
 from sparselabel.errors import DataError, DataWarning, listing
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")

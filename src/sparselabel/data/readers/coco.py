@@ -14,19 +14,19 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
 from sparselabel.data.masks import Masks
-from sparselabel.data.readers.coco_annotations import Annotations
-from sparselabel.data.readers.coco_images import CategoryCodes, Images, read_categories
-from sparselabel.data.readers.common import (
+from sparselabel.data.readers.coco_annotations import Annotations, CategoryCodes, Images, read_categories
+from sparselabel.data.readers.hill_splc_labels import with_observed
+from sparselabel.data.readers.json_stream import JsonBlocks
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import (
     Listing,
+    Source,
+    Split,
     naming,
     refuse_empty,
     require_folder,
     warn_of_lost_boxes,
 )
-from sparselabel.data.readers.hill_splc_labels import with_observed
-from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataError, DataWarning, listing
 

@@ -16,8 +16,7 @@ from xml.parsers import expat
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.common import Box, require_folder
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.source import Box, Source, require_folder
 from sparselabel.errors import DataError, nearest
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")

@@ -15,8 +15,7 @@ from typing import Any
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.common import Box, load_json, require_folder
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.source import Box, Source, load_json, require_folder
 from sparselabel.errors import DataError, DataWarning, listing
 
 

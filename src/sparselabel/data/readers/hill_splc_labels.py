@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.data.readers.common import lines_of
 from sparselabel.data.readers.published_sizes import Size, warn_of_another_list
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.source import Split, lines_of
 from sparselabel.errors import DataError, DataWarning
 
 

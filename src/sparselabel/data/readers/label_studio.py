@@ -16,8 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.common import Box, load_json, require_folder
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.source import Box, Source, load_json, require_folder
 from sparselabel.errors import DataError, nearest
 
 SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")

@@ -18,8 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, Labels, LabelTable, Texts, as_labels
-from sparselabel.data.readers.common import (
+from sparselabel.data.readers.published_sizes import warn_of_another_size
+from sparselabel.data.readers.source import (
     Listing,
+    Source,
+    Split,
     first_there,
     lines_of,
     naming,
@@ -27,8 +30,6 @@ from sparselabel.data.readers.common import (
     refuse_missing,
     require_folder,
 )
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import Source, Split
 from sparselabel.errors import DataError, DataWarning
 
 CONCEPTS = 81

@@ -1,11 +1,21 @@
 """What every reader gives: pictures, their labels and marks, by split."""
 
+import json
+import os
+import warnings
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import Marks
+from sparselabel.errors import DataError, DataWarning, listing
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,3 +53,153 @@ class Source:
     name: str
     root: Path
     splits: dict[str, Split]
+
+
+SPLITS = ("train", "val", "test")
+
+
+class Listing:
+    """The files below a folder, asked for by relative path with "/" in it: ``"a/b.jpg" in Listing(root)``.
+
+    Each directory is listed once, when it is first asked for: much quicker than looking for one file after
+    the other, above all on network drives.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._names: dict[str, frozenset[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        folder, slash, name = path.rpartition("/")
+        names = self._names.get(folder + slash)
+        if names is None:
+            names = self._names[folder + slash] = _file_names(self.root / (folder + slash))
+        return name in names
+
+
+def _file_names(folder: Path) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+LEAST_SIDE = 1e-30
+"""Of a box, in shares of the picture: what is less becomes 0 in the marks' 32 bits."""
+
+
+class Box(NamedTuple):
+    """A box by its edges; in unit coordinates unless said otherwise."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def clipped(self) -> "Box | None":
+        """The part inside the picture (0..1), or None if it has no area."""
+        left, right = max(self.left, 0.0), min(self.right, 1.0)
+        top, bottom = max(self.top, 0.0), min(self.bottom, 1.0)
+        return Box(left, top, right, bottom) if min(right - left, bottom - top) >= LEAST_SIDE else None
+
+
+class MarkColumns:
+    """Marks while they are being read, in columns of plain numbers: millions of them stay small."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        self._classes = array("i")
+        self._edges = array("d")
+
+    def add(self, row: int, index: int, box: Box) -> None:
+        """Add a box, or a point (a box of no size), of class ``index`` on the picture in ``row``."""
+        self._rows.append(row)
+        self._classes.append(index)
+        self._edges.extend(box)
+
+    def build(self) -> Marks:
+        """All that was added."""
+        edges = np.asarray(self._edges, dtype=np.float64).reshape(-1, 4)
+        low, high = edges[:, :2], edges[:, 2:]
+        rows, classes = np.asarray(self._rows, np.int64), np.asarray(self._classes, np.int32)
+        return Marks(rows, classes, ((low + high) / 2).astype(np.float32), (high - low).astype(np.float32))
+
+
+def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
+    """Say that official data has boxes that are none: with no area, or outside their pictures."""
+    warnings.warn(
+        f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the picture, the first: "
+        f"{first}; such things count as there, without a place",
+        DataWarning,
+        stacklevel=4,
+    )
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Put the file's name in front of a ``DataError`` from code that does not know it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def load_json(file: Path, otherwise: str) -> Any:
+    """The content of a JSON file that fits into memory; ``otherwise``: what to give if there is none."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{file} is not there, or not a file: {otherwise}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno:,}, column {error.colno:,}"
+        raise DataError(f"{file}, {place} is not JSON: {error.msg}") from error
+
+
+def refuse_empty(table: LabelTable, message: str) -> None:
+    """Raise if a table has no rows."""
+    if not len(table):
+        raise DataError(message)
+
+
+def require_folder(folder: Path) -> Path:
+    """The folder, or an error if there is none."""
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is {'not a folder' if folder.exists() else 'not there'}: a folder is needed"
+        )
+    return folder
+
+
+def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None:
+    """Raise if pictures that a file names are not there."""
+    missing = [path for path in paths if path not in files]
+    if missing:
+        raise DataError(
+            f"{named_by} names {len(missing):,} of {len(paths):,} pictures that are not in {files.root}: "
+            f"{listing(missing)}; name the pictures' folder with --images"
+        )
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a text file, without spaces around them and without empty ones at the end."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise DataError(f"{file} is not there, and it is needed") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    stripped = [line.strip() for line in lines]
+    while stripped and not stripped[-1]:
+        stripped.pop()
+    return stripped
+
+
+def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of these files that is in one of these folders."""
+    places = (folder / name for name in names for folder in folders)
+    return next((place for place in places if place.is_file()), None)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparselabel.data.scenes import air, water
+from sparselabel.data.scenes import objects as air
 from sparselabel.data.scenes import objects as land
+from sparselabel.data.scenes import objects as water
 from sparselabel.data.scenes.canvas import Light, Pixels, Place, gradient, mottle, ridge
 from sparselabel.data.scenes.shapes import Colour, Patch, Random, Thing, corners, mixed, oval, pick, shade
 

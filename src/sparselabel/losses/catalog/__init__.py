@@ -12,9 +12,8 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Method
+from sparselabel.losses.base import Layout, Method
 from sparselabel.losses.catalog.reweighted import PRESETS
-from sparselabel.losses.layout import Layout
 from sparselabel.losses.registry import (
     CONSISTENCY,
     ELEMENTS,

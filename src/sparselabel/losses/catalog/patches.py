@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from sparselabel.losses.base import Method, batch_sum, counted_mean
 from sparselabel.losses.catalog.adding import beside_others, with_term
-from sparselabel.losses.cells import BoxRule
 from sparselabel.losses.fixmatch import ConfidentViews
-from sparselabel.losses.patch import PatchLoss
+from sparselabel.losses.patch import BoxRule, PatchLoss
 from sparselabel.losses.patch_cluster import FAR, AnnotatedOnly, PseudoLabels, PseudoLoss, Source
 from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown, Unknown
 from sparselabel.losses.setting_checks import not_negative

@@ -2,8 +2,7 @@
 
 from sparselabel.losses.base import Method
 from sparselabel.losses.entry_losses import cross_entropy
-from sparselabel.losses.role import LabelEstimates
-from sparselabel.losses.role_part_method_role import EstimatesLoss, RoleReading
+from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleReading
 from sparselabel.losses.target_rules import (
     AssumedNegative,
     Ignored,

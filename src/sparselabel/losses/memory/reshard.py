@@ -1,6 +1,6 @@
 """What a checkpoint remembers of every row, dealt out anew to another number of processes.
 
-Of P processes, number r % P has row r of the data, in its slot r // P (``data/sampler.py``). New rows are
+Of P processes, number r % P has row r of the data, in its slot r // P (``data/loaders.py``). New rows are
 asked for in pieces and old files are only read, so that neither memory nor what is safe on the disk suffers.
 """
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparselabel.data.sampler import rows_of
-from sparselabel.losses.layout import Memory
+from sparselabel.data.loaders import rows_of
+from sparselabel.losses.base import Memory
 from sparselabel.losses.memory.row_file import RowsInFile, is_in_file
 from sparselabel.losses.memory.row_store import Initial, RowMemory
 

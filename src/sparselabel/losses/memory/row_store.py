@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import RunError
-from sparselabel.losses.layout import Memory
+from sparselabel.losses.base import Memory
 
 Initial = Callable[[Tensor], Tensor]
 """Slots (c,) -> (c, width): what the rows hold before anybody has written to them."""

@@ -3,19 +3,24 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.panels import (
     COLOUR_OF,
+    MARKS,
     MEANING,
     caption,
     colour_bar,
     colours_of,
     explain,
+    legend,
     mean_and_max,
     show_class,
     show_picture,
 )
-from sparselabel.report.figures.style import Table, blank, new_figure, save, style
-from sparselabel.report.figures.watched_images import KINDS, Watched
+from sparselabel.report.figures.style import Table, blank, names_of, new_figure, save, style
+from sparselabel.report.figures.watched_images import KINDS, Kind, Snapshot, Watched
 
 COLUMNS = ("row", "picture", "kind", "class", "score", "map", "map_mean", "map_max")
 
@@ -54,3 +59,126 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
         title = f"{run.resolve().name} after epoch {watched.last.epoch}"
         explain(figure, title, "the model's score of the whole picture", [source], [watched])
         return save(figure, Table(COLUMNS, numbers), out)
+
+
+MOST = 7  # epochs that fit beside each other
+GROWTH_COLUMNS = (
+    "row",
+    "picture",
+    "epoch",
+    "kind",
+    "class",
+    "score",
+    "running_score",
+    "map",
+    "map_mean",
+    "map_max",
+)
+
+
+def draw_growth(run: Path, row: int | None, out: Path) -> Path:
+    """A line for each kind of class, a column for each epoch (evenly chosen where there are many)."""
+    watched = Watched(run)
+    (source,) = watched.sources()
+    (chosen,) = watched.chosen([] if row is None else [row], 1)
+    place, best = watched.place(chosen), watched.best_of_each_kind(chosen)
+    snapshots = _evenly(watched, source)
+    picture, name = watched.picture(chosen), str(watched.split.truth.ids[chosen])
+    height, width = picture.shape[:2]
+    kinds = [kind for kind in KINDS if kind in best]
+    if not kinds:
+        raise RunError(f"of row {chosen} no label is known: name another --row")
+    numbers: list[list[object]] = []
+    side = 1.25
+    with style():
+        figure = new_figure(
+            side * (len(snapshots) + 1) + 0.9, (side * min(height / width, 1.5) + 0.35) * len(kinds) + 0.9
+        )
+        grid = figure.subplots(len(kinds), 1 + len(snapshots), squeeze=False)
+        for line, kind in zip(grid, kinds, strict=True):
+            index = best[kind]
+            show_picture(line[0], picture)
+            label = f"{MARKS[kind]} {watched.classes[index]}"
+            line[0].set_title(label, color=COLOUR_OF[kind], fontsize=8, pad=3, weight="bold")
+            line[0].set_xlabel(MEANING[kind], color=COLOUR_OF[kind], fontsize=7)
+            for axes, snapshot in zip(line[1:], snapshots, strict=True):
+                values = snapshot.map(source, place, index)
+                score, running = float(snapshot.scores[place, index]), snapshot.running_score(place, index)
+                show_class(axes, picture, values, watched, source)
+                if kind == kinds[0]:
+                    axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
+                axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
+                found = (score, running, source, *mean_and_max(values))
+                numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
+        colour_bar(figure, grid.ravel().tolist(), colours_of([source]))
+        running = "running_scores" in watched.last.arrays
+        below = "running average of the model's score" if running else "the model's score"
+        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the picture", [source], [watched])
+        return save(figure, Table(GROWTH_COLUMNS, numbers), out)
+
+
+def _evenly(watched: Watched, source: str) -> list[Snapshot]:
+    """The epochs that have maps, first and last among them, at most as many as fit."""
+    snapshots = [watched.snapshot(file) for file in watched.files]
+    there = [snapshot for snapshot in snapshots if snapshot.has(source)]
+    places = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(int)
+    return [there[place] for place in places]
+
+
+TOP = 5
+SIDE = 0.95  # inches of a panel: four pictures fit on a page
+SIDE_COLUMNS = ("row", "picture", "run", "rank", "class", "kind", "score", "map", "map_mean", "map_max")
+
+
+def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
+    """Two lines for each of the first watched pictures: the maps of the first run's best classes, in both."""
+    if count < 1:
+        raise ConfigError(f"count must be at least 1, not {count}")
+    both = Watched(run), Watched(other)
+    sources = both[0].sources(both[1])
+    rows = _shared_rows(*both)[:count]
+    names = names_of([run, other])
+    top = min(TOP, len(both[0].classes))
+    kinds: list[Kind] = []
+    numbers: list[list[object]] = []
+    with style():
+        figure = new_figure(SIDE * (top + 1) + 1.0, 2 * (SIDE + 0.16) * len(rows) + 1.1)
+        page = figure.subplots(2 * len(rows), 1 + top, squeeze=False)
+        for number, row in enumerate(rows):
+            grid = page[2 * number : 2 * number + 2]
+            picture = both[0].picture(row)
+            show_picture(grid[0, 0], picture)
+            grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
+            blank(grid[1, 0])
+            order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
+            for line, watched, name, source in zip(grid, both, names, sources, strict=True):
+                place = watched.place(row)
+                line[1].set_ylabel(f"{name}\nepoch {watched.last.epoch}", fontsize=8)
+                for rank, index in enumerate(order):
+                    values = watched.last.map(source, place, index)
+                    score, kind = float(watched.last.scores[place, index]), watched.kind(row, index)
+                    show_class(line[rank + 1], picture, values, watched, source)
+                    caption(line[rank + 1], watched, kind, index, score)
+                    kinds.append(kind)
+                    identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
+                    found = (watched.classes[index], kind, score, source, *mean_and_max(values))
+                    numbers.append([*identity, *found])
+        colour_bar(figure, page.ravel().tolist(), colours_of(sources))
+        explain(figure, " and ".join(names), "the model's score of the whole picture", sources, both)
+        legend(figure, tuple(kind for kind in MEANING if kind in kinds))
+        return save(figure, Table(SIDE_COLUMNS, numbers), out)
+
+
+def _shared_rows(first: Watched, second: Watched) -> list[int]:
+    """The rows that both have watched, in their order; the runs must be of the same pictures."""
+    same_pictures = np.array_equal(first.split.digests, second.split.digests)
+    if first.classes != second.classes or not same_pictures:
+        raise RunError(
+            f"{first.run.path} and {second.run.path} were trained on different pictures or classes "
+            f"({first.run.data_name('train')} and {second.run.data_name('train')}): "
+            "set runs on the same data beside each other"
+        )
+    rows = [row for row in first.last.rows.tolist() if row in second.last.rows]
+    if not rows:
+        raise RunError(f"{first.run.path} and {second.run.path} watched no picture in common")
+    return rows

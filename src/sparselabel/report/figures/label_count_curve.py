@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.report.figures.compared import lines_of_table
 from sparselabel.report.figures.style import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.report.figures.sweep_curve import lines_of_table
 
 NEEDED = ("method", "training_labels", "test", "spread")
 

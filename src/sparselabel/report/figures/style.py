@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import ConfigError
-from sparselabel.files import whole
-from sparselabel.place import require_file_to_write
+from sparselabel.files import require_file_to_write, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
