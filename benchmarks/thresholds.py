@@ -18,10 +18,10 @@ import numpy as np
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
-from sparselabel.inference.class_thresholds import Decisions, choose
+from sparselabel.inference.class_thresholds import Decisions, choose, threshold_metrics
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import logits_of
-from sparselabel.metrics.decisions import decided_measures, precision_recall_f1
+from sparselabel.metrics.decisions import precision_recall_f1
 from sparselabel.metrics.ranking import Scores
 from sparselabel.run import RunFolder
 
@@ -100,7 +100,7 @@ def main() -> None:
             for title, draws, k in situations(truth[some], area[some]):
                 for observed in draws:
                     chosen = decided(folder, data, val.scores[some], observed, k)
-                    found = decided_measures(test.scores, test.labels, chosen)
+                    found = threshold_metrics(test.scores, test.labels, chosen)
                     f1 = np.array([row["f1"] for row in found["classes"]])
                     best = f1 if best is None else best
                     for decision, lost in zip(chosen.classes, best - f1, strict=True):

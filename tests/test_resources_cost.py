@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sparselabel import resources as cost
-from sparselabel.resources import Cost, peak_memory
 from sparselabel.run import RunFolder
+from sparselabel.training.run_cost import Cost, peak_memory
 
 
 def test_a_run_that_goes_on_adds_to_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

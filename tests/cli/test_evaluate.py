@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.inference.class_thresholds import Decision, Decisions
+from sparselabel.inference.class_thresholds import Decision, Decisions, threshold_metrics
 from sparselabel.metrics.calibration import no_calibration
-from sparselabel.metrics.decisions import decided_measures
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures
 from sparselabel.run import RunFolder
@@ -155,7 +154,7 @@ def test_evaluate_shows_calibration_and_thresholds(
 
     def run(path: Path, split: str, **others: Any) -> dict[str, Any]:
         about = {"run": str(path), "split": split, "recovery": None} | measures(SCORES, LABELS)
-        return about | {"decided": decided_measures(SCORES, LABELS, decisions)}
+        return about | {"decided": threshold_metrics(SCORES, LABELS, decisions)}
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     done = command("evaluate", "run", "--split", "test")

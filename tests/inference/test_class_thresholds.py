@@ -9,10 +9,17 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.class_thresholds import Decisions, choose, decisions_of, undecided, write_decisions
+from sparselabel.inference.class_thresholds import (
+    Decisions,
+    choose,
+    decisions_of,
+    threshold_metrics,
+    undecided,
+    write_decisions,
+)
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.metrics.calibration import logits_of, sigmoid
-from sparselabel.metrics.decisions import decided_measures, reliability, wilson
+from sparselabel.metrics.calibration import logits_of, reliability, sigmoid
+from sparselabel.metrics.decisions import wilson
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.run import RunFolder
 from tests.report.runs import CLASSES, finished, make_data
@@ -55,7 +62,7 @@ def test_full_labels(run: RunFolder, data: Prepared) -> None:
     assert (first.trust, first.why) == ("good", f"chosen from 1,500 fully labelled pictures, {count} with it")
     assert [row.trust for row in decisions.classes] == ["good", "good", "good", "fair", "poor"]
     assert decisions.classes[4].why.startswith("no validation picture is known to show it")
-    found = decided_measures(SCORES, data.split("val").observed, decisions)
+    found = threshold_metrics(SCORES, data.split("val").observed, decisions)
     assert found["calibration"]["ece"] < 0.02 < found["calibration"]["ece_of_raw_scores"]
     best = max(_f1(SCORES[:, 0] >= cut, TRUTH[:, 0]) for cut in np.linspace(0.05, 0.95, 50))
     assert found["classes"][0]["f1"] == pytest.approx(best, abs=0.02)
@@ -90,7 +97,7 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: RunFold
     assert "labels are sparse" in aware.classes[0].why
     assert "counted in complete labels" in aware.classes[0].why
     labels = data.split("val").observed
-    f1 = [decided_measures(SCORES, labels, found)["micro_f1"] for found in (full, aware, unaware)]
+    f1 = [threshold_metrics(SCORES, labels, found)["micro_f1"] for found in (full, aware, unaware)]
     assert f1[1] > f1[0] - 0.02
     assert f1[2] > f1[0] - 0.06
 
@@ -150,7 +157,7 @@ def test_no_positive_in_validation(run: RunFolder, data: Prepared) -> None:
 def test_calibration_is_unknown_where_labels_are(data: Prepared) -> None:
     part = data.split("val")
     labels = LabelTable(part.truth.ids, CLASSES, np.where(TRUTH == 1, 1, UNKNOWN).astype(np.int8))
-    assert decided_measures(SCORES, labels, undecided(CLASSES, "nothing"))["calibration"] is None
+    assert threshold_metrics(SCORES, labels, undecided(CLASSES, "nothing"))["calibration"] is None
 
 
 def test_reliability_by_hand() -> None:

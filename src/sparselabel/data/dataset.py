@@ -173,3 +173,8 @@ def hides_labels(truth: Labels, observed: Labels) -> bool:
     step = max(1, BLOCK // max(truth.shape[1], 1))
     blocks = (slice(start, start + step) for start in range(0, len(truth), step))
     return any(bool(((observed[rows] == UNKNOWN) & (truth[rows] != UNKNOWN)).any()) for rows in blocks)
+
+
+def evaluation_labels(part: PreparedSplit) -> LabelTable:
+    """Training labels are judged by all that is known; elsewhere by what validation and test may see."""
+    return part.truth if part.name == "train" else part.observed

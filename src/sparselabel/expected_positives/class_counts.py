@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
 from sparselabel.errors import DataError, listing
 from sparselabel.files import write_json
+from sparselabel.losses.setting_checks import within_label_bounds
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -169,16 +170,10 @@ def _fault_of_class(
     return ""
 
 
-def within_bounds(expected: Floats, annotated: Counts, negatives: Counts, pictures: int) -> Floats:
-    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
-    kept: Floats = np.where(annotated > 0, np.clip(expected, annotated, pictures - negatives), 0.0)
-    return kept
-
-
 def bounded(expected: Floats, observed: Labels) -> Floats:
     """Numbers for each class (..., L) within the bounds that the observed labels set."""
     annotated, negatives = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
-    return within_bounds(expected, annotated, negatives, len(observed))
+    return within_label_bounds(expected, annotated, negatives, len(observed))
 
 
 def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:

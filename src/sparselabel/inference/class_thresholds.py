@@ -7,11 +7,19 @@ from typing import Any, Literal
 import numpy as np
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.errors import ConfigError, RunError, counted
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.saved_scores import data_of, saved_scores
-from sparselabel.metrics.calibration import Calibration, Floats, calibrate, logits_of, no_calibration
+from sparselabel.metrics.calibration import (
+    Calibration,
+    Floats,
+    calibrate,
+    calibration_metrics,
+    logits_of,
+    no_calibration,
+)
+from sparselabel.metrics.decisions import precision_recall_f1, wilson
 from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
@@ -211,3 +219,46 @@ def _read(file: Path, classes: list[str]) -> Decisions:
 
 
 __all__ = ["NEVER", "Decision", "Decisions", "decisions_of", "undecided", "write_decisions"]
+
+
+def threshold_metrics(scores: Scores, labels: LabelTable, decisions: Decisions) -> dict[str, Any]:
+    """Calibration of scores (N, L), and precision, recall and F1 at the thresholds; plain values for JSON.
+
+    ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.
+    """
+    calibrated = decisions.calibration(logits_of(scores))
+    positive = (np.asarray(labels.values) == POSITIVE).astype(np.int8)
+    counts = precision_recall_f1(calibrated - decisions.thresholds(), positive, 0.0)
+    averages = counts.averages()
+    rows = zip(
+        decisions.classes,
+        counts.hits.tolist(),
+        counts.predicted.tolist(),
+        counts.precision.tolist(),
+        counts.recall.tolist(),
+        counts.f1.tolist(),
+        strict=True,
+    )
+    return {
+        "chosen_from": {"split": "val", "pictures": decisions.pictures, "labels": decisions.labels},
+        "macro_f1": float(counts.f1.mean()),
+        "micro_f1": averages["OF1"],
+        "micro_precision": averages["OP"],
+        "micro_recall": averages["OR"],
+        "classes": [
+            {
+                "name": decision.name,
+                "threshold": decision.threshold,
+                "precision": precision,
+                "precision_interval": [*wilson(hits, predicted)] if predicted else None,
+                "recall": recall,
+                "f1": f1,
+                "trust": decision.trust,
+                "why": decision.why,
+            }
+            for decision, hits, predicted, precision, recall, f1 in rows
+        ],
+        "calibration": calibration_metrics(np.asarray(scores, np.float64), calibrated, positive)
+        if labels.complete
+        else None,
+    }

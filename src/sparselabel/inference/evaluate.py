@@ -12,15 +12,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparselabel.data.dataset import PreparedSplit, open_prepared
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
 from sparselabel.data.loaders import PictureFeed, in_order
 from sparselabel.data.transforms import imagenet_test, squashed, views_of
 from sparselabel.errors import ConfigError, DataError, RunError, is_out_of_memory
 from sparselabel.files import write_json
-from sparselabel.inference.class_thresholds import decisions_of, has_decisions
-from sparselabel.inference.saved_scores import judging_labels, keep_scores, split_of
+from sparselabel.inference.class_thresholds import decisions_of, has_decisions, threshold_metrics
+from sparselabel.inference.saved_scores import keep_scores, split_of
 from sparselabel.inference.scores import score
-from sparselabel.metrics.decisions import decided_measures
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.localization import Located, Places
 from sparselabel.metrics.ranking import Scores
@@ -83,13 +82,13 @@ def keep_evaluation(
     """Measure scores and maps of a split's pictures, and write both and the measures into the run."""
     split = part.name
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
-    measured = about | measures(scores, judging_labels(part), threshold)
+    measured = about | measures(scores, evaluation_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
     decisions = decisions_of(run.path, data) if has_decisions(run) else None
-    measured["decided"] = decisions and decided_measures(scores, judging_labels(part), decisions)
+    measured["decided"] = decisions and threshold_metrics(scores, evaluation_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)
     return measured
 
@@ -157,7 +156,7 @@ def evaluate_published(
         feed = PictureFeed(part, squashed(side), workers=workers)
         scores = score(released.to(device), feed, len(part), device, report=report).float().numpy()
         about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
-        return about | measures(scores, judging_labels(part), threshold)
+        return about | measures(scores, evaluation_labels(part), threshold)
     if size is not None:
         raise ConfigError(
             f"size {size} is for a file of a Query2Label model (--weights FILE): {name} has its own"
@@ -169,7 +168,7 @@ def evaluate_published(
     logits = score(model.to(device), feed, len(part), device, report=report, scores_of=Tensor.double)
     scores = logits.softmax(dim=1).numpy()
     measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
-    measured |= measures(scores, judging_labels(part), threshold)
+    measured |= measures(scores, evaluation_labels(part), threshold)
     measured["real"] = real_measures_of(scores, part)
     measured["real_by_logits"] = real_measures_of(logits.numpy(), part)
     return measured

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.answers import read_answers, with_answers
-from sparselabel.data.dataset import Prepared, PreparedSplit, open_prepared
+from sparselabel.data.dataset import Prepared, PreparedSplit, evaluation_labels, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import RunError, numpy_said
 from sparselabel.metrics.ranking import Scores
@@ -28,7 +28,7 @@ class Saved:
     @property
     def labels(self) -> LabelTable:
         """The labels that the scores are judged by."""
-        return judging_labels(self.split)
+        return evaluation_labels(self.split)
 
     @property
     def positive(self) -> Labels:
@@ -91,11 +91,6 @@ def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt
             return found | {name: arrays[name] for name in arrays.files if name not in found}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise RunError(f"{file} cannot be read ({numpy_said(error)}): {way_out}") from error
-
-
-def judging_labels(part: PreparedSplit) -> LabelTable:
-    """Training labels are judged by all that is known; elsewhere by what validation and test may see."""
-    return part.truth if part.name == "train" else part.observed
 
 
 def data_of(run: RunFolder, folder: Path) -> Prepared:

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePath
 from typing import IO, Any
 
+from sparselabel.data.thumbnails import with_map
 from sparselabel.data.transforms import View, load
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.files import named, read_json, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
-from sparselabel.report.thumbnails import with_map
 
 STANDARD_OUTPUT = "-"
 SEPARATOR = ";"

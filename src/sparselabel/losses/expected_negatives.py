@@ -12,9 +12,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import Piece, Threshold, best_rows, nobody, total
 from sparselabel.errors import ConfigError
-from sparselabel.expected_positives.class_counts import within_bounds
 from sparselabel.losses.base import Layout, Part, Progress, Step, not_begun, rows_at_once
 from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.setting_checks import within_label_bounds
 from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
 
 
@@ -39,7 +39,7 @@ def positives_of_classes(
                 f"not {len(wanted)} numbers"
             )
     rounded = (wanted.clamp(max=rows) + 0.5).floor()
-    kept = within_bounds(rounded.numpy(), annotated.numpy(), negatives.numpy(), rows)
+    kept = within_label_bounds(rounded.numpy(), annotated.numpy(), negatives.numpy(), rows)
     return torch.from_numpy(kept).to(torch.int64)
 
 

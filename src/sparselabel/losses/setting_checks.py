@@ -2,6 +2,9 @@
 
 import math
 
+import numpy as np
+import numpy.typing as npt
+
 from sparselabel.errors import ConfigError
 
 
@@ -25,3 +28,16 @@ def finite(name: str, value: float) -> float:
     if not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number, not {value}")
     return value
+
+
+def within_label_bounds(
+    expected: npt.NDArray[np.float64],
+    annotated: npt.NDArray[np.int64],
+    negatives: npt.NDArray[np.int64],
+    pictures: int,
+) -> npt.NDArray[np.float64]:
+    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
+    kept: npt.NDArray[np.float64] = np.where(
+        annotated > 0, np.clip(expected, annotated, pictures - negatives), 0.0
+    )
+    return kept

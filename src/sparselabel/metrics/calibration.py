@@ -14,6 +14,7 @@ as many pictures exceed as are expected to show the class, which makes the class
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -177,3 +178,45 @@ def _step(sums: Floats) -> Floats:
 def _blocks(pictures: int, classes: int) -> list[slice]:
     wide = max(1, BLOCK // max(pictures, 1))
     return [slice(start, min(start + wide, classes)) for start in range(0, classes, wide)]
+
+
+BINS = 10
+
+
+def calibration_metrics(raw: Floats, calibrated: Floats, positive: npt.NDArray[np.int8]) -> dict[str, Any]:
+    """Calibration error and Brier score, before and after calibration, with their reliability bins."""
+    bins = reliability(calibrated, positive)
+    return {
+        "ece": expected_calibration_error(bins),
+        "ece_of_raw_scores": expected_calibration_error(reliability(raw, positive)),
+        "brier": float(np.mean((calibrated - positive) ** 2)),
+        "brier_of_raw_scores": float(np.mean((raw - positive) ** 2)),
+        "bins": bins,
+        "bins_of_raw_scores": reliability(raw, positive),
+    }
+
+
+def reliability(scores: Floats, positive: npt.NDArray[np.int8]) -> list[dict[str, Any]]:
+    """Entries by score, in tenths: how many, their mean score, and the share of them that is really there."""
+    place = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
+    counts = np.bincount(place, minlength=BINS)
+    means = np.bincount(place, scores.ravel(), BINS) / np.maximum(counts, 1)
+    shares = np.bincount(place, positive.ravel(), BINS) / np.maximum(counts, 1)
+    return [
+        {
+            "from": number / BINS,
+            "to": (number + 1) / BINS,
+            "count": int(counts[number]),
+            "mean_score": float(means[number]) if counts[number] else None,
+            "share_there": float(shares[number]) if counts[number] else None,
+        }
+        for number in range(BINS)
+    ]
+
+
+def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
+    """ECE: how far mean score and share are apart, in the mean over all entries."""
+    filled = [row for row in bins if row["count"]]
+    total = sum(row["count"] for row in filled)
+    apart = sum(row["count"] * abs(row["mean_score"] - row["share_there"]) for row in filled)
+    return float(apart / max(total, 1))

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import DataError
-from sparselabel.inference.saved_scores import judging_labels
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
 from sparselabel.metrics.ranking import Scores, precision_of_classes
 from sparselabel.models.classifier import Output
@@ -115,7 +114,7 @@ class Located:
     def __init__(self, part: PreparedSplit, places: Places = "any") -> None:
         self.part = part
         self.masks = part.masks if part.masks is not None else Masks.none(len(part.marks))
-        self._labels = judging_labels(part)
+        self._labels = evaluation_labels(part)
         self._find_pairs(places)
         could_be_right = self._labels.per_picture(POSITIVE) == 0
         could_be_right[part.marks.rows[self.masks.there]] = True

@@ -11,6 +11,7 @@ from PIL import Image
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.thumbnails import MAP_QUALITY, as_uri, small, with_map
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.saved_scores import read_arrays, saved_scores
@@ -18,7 +19,6 @@ from sparselabel.metrics.ranking import Scores, Values
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
 from sparselabel.report.run_data import Reported, ShownRun
-from sparselabel.report.thumbnails import MAP_QUALITY, as_uri, small, with_map
 
 EACH = 6  # cases of a group
 LOOKED_AT = 20_000  # highest entries among which cases are sought

@@ -10,12 +10,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from sparselabel.data import thumbnails as pictures
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import require_file_to_write, whole
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
 from sparselabel.report import tables as calibrated
-from sparselabel.report import thumbnails as pictures
 from sparselabel.report.examples import Missing, Scored
 from sparselabel.report.run_data import Reported, ShownRun
 

@@ -29,9 +29,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.thumbnails import palette, stretched
 from sparselabel.data.transforms import View, draw, load
 from sparselabel.errors import SparselabelError
-from sparselabel.report.thumbnails import palette, stretched
 from sparselabel.review.complete_images import WholePictures
 from sparselabel.review.session import Review
 

@@ -29,7 +29,7 @@ from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
 from sparselabel.losses.base import Layout, Method, Progress, Step
 from sparselabel.models.classifier import Output
-from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
+from sparselabel.resources import available_memory, free_disk
 from sparselabel.run import RunFolder
 from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
 from sparselabel.training.class_prior import run_before, trains_for_prior
@@ -39,7 +39,7 @@ from sparselabel.training.network import Learner, in_evaluation, weights_of
 from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import chosen, method_of
 from sparselabel.training.resolve_expected import is_estimated, seconds_to_estimate
-from sparselabel.training.run_cost import PhaseCost, RunCost
+from sparselabel.training.run_cost import PhaseCost, RunCost, forget_peak, peak_memory
 from sparselabel.training.train import about, checked, started, tell_method
 from sparselabel.training.trainer import Session, train_step
 from sparselabel.training.watch import Watch

@@ -15,8 +15,8 @@ from sparselabel.distributed import total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import whole
 from sparselabel.progress import Bar, progress_bar
-from sparselabel.resources import Cost
 from sparselabel.run import RunFolder
+from sparselabel.training.run_cost import Cost
 
 BINS = 20  # of the histogram of scores
 

@@ -18,10 +18,9 @@ from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import default_precision, start, total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import require_folder_to_write, whole, write_json
-from sparselabel.inference.class_thresholds import write_decisions
+from sparselabel.inference.class_thresholds import threshold_metrics, write_decisions
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.losses.base import Layout, Method, Progress
-from sparselabel.metrics.decisions import decided_measures
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures_of
 from sparselabel.models.backbone import Backbone
@@ -235,7 +234,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
             if part.real is not None:
                 result[key]["real"] = real_measures_of(scores, part)
             if decisions is not None:  # so that figures and reports need not score the pictures again
-                result[key]["decided"] = decided_measures(scores, part.observed, decisions)
+                result[key]["decided"] = threshold_metrics(scores, part.observed, decisions)
                 keep_scores(run, part, scores.astype(np.float32))
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)

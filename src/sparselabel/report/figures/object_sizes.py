@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.saved_scores import judging_labels, refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
 from sparselabel.report.figures.style import COLOURS, GREY, Table, names_of, new_figure, save, style
 
@@ -41,7 +41,7 @@ def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     if not 1 <= count <= MOST_BINS:
         raise ConfigError(f"--bins must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
     areas = largest_areas(split)
-    rows, classes = np.nonzero((judging_labels(split).values == POSITIVE) & (areas > 0))
+    rows, classes = np.nonzero((evaluation_labels(split).values == POSITIVE) & (areas > 0))
     if not len(rows):
         raise DataError(
             f"split {split.name!r} has no positive with a box: prepare data whose boxes are known (voc, "
@@ -63,7 +63,7 @@ def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
     The class's other positives are left out, and so are classes that have no positive in the bin. A label
     that nobody gave counts as absent, as in every other mAP.
     """
-    labels = np.where(judging_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
+    labels = np.where(evaluation_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
     labels[part.rows, part.classes] = POSITIVE
     present = np.unique(part.classes)
     return float(average_precision(scores[:, present], labels[:, present], unknown="ignore").mean())

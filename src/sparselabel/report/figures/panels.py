@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.thumbnails import COLOUR_MAP, OPACITY
 from sparselabel.report.figures.style import GREY
 from sparselabel.report.figures.watched_images import Kind, Maps, Watched
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOUR_MAP = "inferno"  # light means a high score: readable in grey and by colour-blind people
-OPACITY = 0.62
 MARKS: dict[Kind, str] = {"annotated": "●", "present": "○", "absent": "×", "unknown": "?"}
 COLOUR_OF: dict[Kind, str] = {
     "annotated": "#0072B2",

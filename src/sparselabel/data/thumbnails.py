@@ -10,8 +10,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.data.transforms import View, draw, load
-from sparselabel.report.figures.panels import COLOUR_MAP, OPACITY
 
+COLOUR_MAP = "inferno"  # light means a high score: readable in grey and by colour-blind people
+OPACITY = 0.62
 SIDE, MAP_SIDE = 400, 280  # pixels of the long side of a picture, and of one under a map
 QUALITY, MAP_QUALITY = 72, 62
 EVEN = 2.0  # range of logits that is the smallest to take all colours
