@@ -242,8 +242,7 @@ def test_readers_get_their_flags(
         read()
         calls.append((out, force, how))
 
-    for module in ("prepare", "prepare_published"):
-        monkeypatch.setattr(f"sparselabel.cli.{module}.write", write)
+    monkeypatch.setattr("sparselabel.cli.prepare.write", write)
     assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
     paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
     assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]

@@ -317,17 +317,17 @@ def read(
         Leave out pictures whose file is not there, with a warning, instead of stopping.
     """
     with open_cells(source, image) as cells:
-        pictures = Pictures(cells, image, split)
+        listed = Pictures(cells, image, split)
         wide = label not in cells.header
-        content = read_wide(cells, pictures) if wide else read_long(cells, pictures, label, value, separator)
+        content = read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
     classes = content.classes if names is None else read_names(names, content.classes)
     _warn_of_alike(source, classes)
     if not wide:
         _warn_of_several_in_one(source, classes)
     root = require_folder(images or source.parent)
-    paths, there = _paths(pictures, root, suffix, skip_missing)
+    paths, there = _paths(listed, root, suffix, skip_missing)
     table = LabelTable(paths, classes, content.values)
-    codes = np.where(there, np.asarray(pictures.splits, dtype=np.int8), -1)
+    codes = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
     splits: dict[str, Split] = {}
     for code, name in enumerate(SPLITS):
         rows = np.flatnonzero(codes == code)

@@ -186,9 +186,9 @@ def _show(
     """Draw an example; returns a row of numbers for each run."""
     number, row, index = (int(of[place]) for of in (examples.numbers, examples.rows, examples.classes))
     split = runs[0].saved.split
-    image = load(split.path(row), LARGEST)
-    image.thumbnail((LARGEST, LARGEST))
-    picture = np.asarray(image)
+    small = load(split.path(row), LARGEST)
+    small.thumbnail((LARGEST, LARGEST))
+    picture = np.asarray(small)
     masked = bool(runs[0].pairs["masked"][number])
     name = split.truth.classes[index]
     show_picture(line[0], picture)
@@ -198,7 +198,7 @@ def _show(
     found: list[list[object]] = []
     for axes, one, shown in zip(line[1:], runs, maps, strict=True):
         view = views_of(one.saved.run.config().views)[1]
-        left, top, wide, high = draw(view, (0, 0, 0, 0), image.width, image.height)[:4].tolist()
+        left, top, wide, high = draw(view, (0, 0, 0, 0), small.width, small.height)[:4].tolist()
         axes.set_axis_on()
         show_map(axes, picture, shown[place], (left, top, wide, high))
         _outline(axes, split, row, index, masked)

@@ -127,9 +127,9 @@ class Watched:
 
     def picture(self, row: int) -> npt.NDArray[np.uint8]:
         """(H, W, 3) The picture in its own aspect, made small enough for a figure."""
-        image = load(self.split.path(row), LARGEST)
-        image.thumbnail((LARGEST, LARGEST))
-        return np.asarray(image)
+        small = load(self.split.path(row), LARGEST)
+        small.thumbnail((LARGEST, LARGEST))
+        return np.asarray(small)
 
     def seen(self, source: str, width: int, height: int) -> tuple[float, float, float, float]:
         """Left, top, width and height of what maps cover of a picture, in shares of it.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel import resources as cost
 from sparselabel.run import RunFolder
+from sparselabel.training import run_cost as cost
 from sparselabel.training.run_cost import Cost, peak_memory
 
 
