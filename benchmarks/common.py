@@ -1,4 +1,4 @@
-"""What benchmarks share: data without pictures, and a table of figures."""
+"""What benchmarks share: data without images, and a table of figures."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def show(name: str, figures: dict[str, float]) -> None:
 
 
 def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) -> Prepared:
-    """Prepared data of random labels whose pictures do not exist: for benchmarks on stored features."""
+    """Prepared data of random labels whose images do not exist: for benchmarks on stored features."""
     random = np.random.default_rng(seed)
     splits = {}
     for name, count in counts.items():

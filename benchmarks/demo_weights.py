@@ -2,7 +2,7 @@
 
     python -m benchmarks.demo_weights FOLDER
 
-draws pictures of one large thing each (of the scenes' classes, all as often, with a seed of their own) into
+draws images of one large thing each (of the scenes' classes, all as often, with a seed of their own) into
 FOLDER, trains the demo's network on them with all labels, and writes its backbone, in half precision, where
 the demo looks for it. About five minutes on two cores.
 """
@@ -20,16 +20,16 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.files import whole
 from sparselabel.training.train import train_run
 
-PICTURES, TESTED, SEED = 5000, 500, 77
+IMAGES, TESTED, SEED = 5000, 500, 77
 LEARNING = FullPhase(
-    epochs=10, learning_rate=1e-2, batch=32, optimiser="adamw", weight_decay=0.02, schedule="one-cycle"
+    epochs=10, learning_rate=1e-2, batch=32, optimizer="adamw", weight_decay=0.02, schedule="one-cycle"
 )
 PREFIX = "backbone."
 
 
 def teach(folder: Path) -> float:
     """Draw, train, and write the weights; returns the test mAP."""
-    source = scenes.make(folder / "data", train=PICTURES, test=TESTED, seed=SEED, alone=True)
+    source = scenes.make(folder / "data", train=IMAGES, test=TESTED, seed=SEED, alone=True)
     data = prepare(source, folder / "data", Preparation())
     config = replace(CONFIG, method="bce", weights="none", head=HeadPhase(epochs=0), full=LEARNING)
     result = train_run(data, config, folder / "run", Machine(), Handling(resume=True))

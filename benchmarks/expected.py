@@ -64,7 +64,7 @@ def main() -> None:
     print("| annotated | K, raw | K | interval | truth | error | classes: mean, worst | inside | trusted |")
     print("|---|---|---|---|---|---|---|---|---|")
     rows = [(name, observed, slice(None)) for name, observed in draws(data)]
-    rows.insert(5, ("any of them, half the pictures", rows[0][1], half))  # type: ignore[arg-type]
+    rows.insert(5, ("any of them, half the images", rows[0][1], half))  # type: ignore[arg-type]
     for name, observed, which in rows:
         some, real = observed[which], truth[which].sum(0)
         found = estimate_positives(features[which], some, data.classes)
@@ -73,8 +73,8 @@ def main() -> None:
         k = real.sum() / len(some)
         print(
             f"| {name} | {' / '.join(f'{value:.2f}' for value in raw(features[which], some))} "
-            f"| {found.per_picture:.2f} | {found.interval[0]:.2f} – {found.interval[1]:.2f} | {k:.2f} "
-            f"| {100 * (found.per_picture / k - 1):+.0f} % "
+            f"| {found.per_image:.2f} | {found.interval[0]:.2f} – {found.interval[1]:.2f} | {k:.2f} "
+            f"| {100 * (found.per_image / k - 1):+.0f} % "
             f"| {100 * np.abs(error).mean():.0f} %, {100 * error[np.abs(error).argmax()]:+.0f} % "
             f"| {inside:.0%} | {'yes' if found.trusted else found.why} |",
             flush=True,

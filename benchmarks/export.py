@@ -1,8 +1,8 @@
-"""onnxruntime against our own predict on the CPU, in one run: pictures a second, by the size of the batch.
+"""onnxruntime against our own predict on the CPU, in one run: images a second, by the size of the batch.
 
     python -m benchmarks.export RUN
 
-Pictures are in memory at the size of the model's view, so that networks are compared and not JPEG decoders.
+Images are in memory at the size of the model's view, so that networks are compared and not JPEG decoders.
 Both make maps and have the same number of threads; turns alternate, and the best of each counts.
 """
 
@@ -21,7 +21,7 @@ from sparselabel.export import export_run
 from sparselabel.inference.predictor import Predictor, load_predictor
 from sparselabel.resources import keep_freed_memory
 
-PICTURES, TURNS = 64, 5
+IMAGES, TURNS = 64, 5
 
 
 def main(run: Path) -> dict[str, float]:
@@ -36,7 +36,7 @@ def main(run: Path) -> dict[str, float]:
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         ours = load_predictor(run, device="cpu")
         size = ours.view.size
-        pixels = np.random.default_rng(0).integers(0, 256, (PICTURES, size, size, 3), dtype=np.uint8)
+        pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, size, size, 3), dtype=np.uint8)
         predictor = Predictor(ours.model, ours.view, ours.decisions, read=_reader(pixels))
         for batch in (1, 32):
             seconds = {"predict": np.inf, "onnxruntime": np.inf}
@@ -50,7 +50,7 @@ def main(run: Path) -> dict[str, float]:
                     turn()
                     seconds[who] = min(seconds[who], time.perf_counter() - begin)
             for who, value in seconds.items():
-                figures[f"{who}, batches of {batch}: pictures a second"] = PICTURES / value
+                figures[f"{who}, batches of {batch}: images a second"] = IMAGES / value
             figures[f"batches of {batch}: onnxruntime is faster by"] = (
                 seconds["predict"] / seconds["onnxruntime"]
             )
@@ -63,12 +63,12 @@ def _reader(pixels: np.ndarray) -> Callable[[str], np.ndarray]:
 
 
 def _ours(predictor: Predictor, batch: int) -> None:
-    for _ in predictor((str(number) for number in range(PICTURES)), batch=batch, maps=True):
+    for _ in predictor((str(number) for number in range(IMAGES)), batch=batch, maps=True):
         pass
 
 
 def _theirs(session: onnxruntime.InferenceSession, pixels: np.ndarray, batch: int) -> None:
-    for start in range(0, PICTURES, batch):
+    for start in range(0, IMAGES, batch):
         session.run(None, {"images": pixels[start : start + batch]})
 
 

@@ -28,7 +28,7 @@ def bare(method: str, data: Prepared, features: dict[str, torch.Tensor]) -> floa
     estimates = torch.nn.Parameter(torch.empty(ROWS, CLASSES).uniform_(-0.4, 0.4))
     if method == "role":
         groups.append({"params": [estimates], "lr": 1e-2})
-    optimiser = torch.optim.Adam(groups)
+    optimizer = torch.optim.Adam(groups)
     begin = time.perf_counter()
     for _ in range(EPOCHS):
         for rows in torch.randperm(ROWS).split(BATCH):  # type: ignore[no-untyped-call]
@@ -38,9 +38,9 @@ def bare(method: str, data: Prepared, features: dict[str, torch.Tensor]) -> floa
                 loss = role_loss(logits, estimates[rows], positive)
             else:
                 loss = F.binary_cross_entropy_with_logits(logits, positive)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
         with torch.no_grad():
             average_precision(torch.sigmoid(head(features["val"])).numpy(), data.split("val").truth.values)
     return time.perf_counter() - begin

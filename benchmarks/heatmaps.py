@@ -69,10 +69,10 @@ class Plain:
             raise TypeError("the step has no maps")
         stored = self.maps[step.rows].float() / 255
         sign = 1 - 2 * frame.flip.float()
-        centre = frame.box[:, :2] + frame.box[:, 2:] / 2
+        center = frame.box[:, :2] + frame.box[:, 2:] / 2
         to_image = torch.zeros(BATCH, 2, 3)
         to_image[:, 0, 0], to_image[:, 1, 1] = frame.box[:, 2] * sign, frame.box[:, 3]
-        to_image[:, :, 2] = 2 * centre - 1
+        to_image[:, :, 2] = 2 * center - 1
         grid = F.affine_grid(to_image, [BATCH, CLASSES, CELLS, CELLS], align_corners=False)
         loss = (F.grid_sample(stored, grid, align_corners=False) - torch.sigmoid(maps)).abs().mean()
         back = torch.zeros(BATCH, 2, 3)
@@ -132,7 +132,7 @@ def of_training() -> dict[str, float]:
     observed = labels(ROWS, CLASSES)
     backbone = make_backbone("resnet50", "none", size=224)
     model = Classifier(backbone, LinearHead(backbone.width, CLASSES)).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
     views = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
     with TemporaryDirectory() as folder:
         methods = {
@@ -148,8 +148,8 @@ def of_training() -> dict[str, float]:
             step = Step(rows, observed[rows], (output,), (random_frame(BATCH),), PROGRESS)
             losses, targets = method(step)
             torch.stack([*losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             method.observe(step, targets)
 
         times = alternating({name: lambda m=method: one(m) for name, method in methods.items()}, 5)  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""mAP-loc at the size of COCO's val2014 (40,137 pictures, 292,000 masks, 14 × 14 cells), beside a plain way.
+"""mAP-loc at the size of COCO's val2014 (40,137 images, 292,000 masks, 14 × 14 cells), beside a plain way.
 
-The plain way looks at one picture after the other: it decodes every mask, joins those of a class and averages
-the pixels of each cell. It is timed on 500 pictures, and the ratio is that of a picture's time. As many boxes
+The plain way looks at one image after the other: it decodes every mask, joins those of a class and averages
+the pixels of each cell. It is timed on 500 images, and the ratio is that of an image's time. As many boxes
 as masks are judged beside them.
 """
 
@@ -21,12 +21,12 @@ from sparselabel.data.view_geometry import Frame
 from sparselabel.metrics.localization import Located, Places, enough
 from sparselabel.models.classifier import Output
 
-PICTURES, CLASSES, SAMPLE, BATCH = 40_137, 80, 500, 32
+IMAGES, CLASSES, SAMPLE, BATCH = 40_137, 80, 500, 32
 HEIGHT, WIDTH, GRID = 448, 644, (14, 14)
 
 
 def made_up(random: np.random.Generator) -> PreparedSplit:
-    truth = (random.random((PICTURES, CLASSES)) < 2.9 / CLASSES).astype(np.int8)
+    truth = (random.random((IMAGES, CLASSES)) < 2.9 / CLASSES).astype(np.int8)
     rows, classes = np.nonzero(truth)
     times = random.geometric(1 / 2.51, len(rows))
     rows, things = np.repeat(rows, times), np.repeat(classes, times).astype(np.int32)
@@ -37,9 +37,9 @@ def made_up(random: np.random.Generator) -> PreparedSplit:
     places = random.uniform(0.2, 0.8, (len(rows), 2)).astype(np.float32)
     sizes = random.uniform(0.01, 0.4, (len(rows), 2)).astype(np.float32)
     marks = Marks(rows, things, places, sizes, check=False)
-    names = np.arange(PICTURES).astype(np.str_)
+    names = np.arange(IMAGES).astype(np.str_)
     labels = LabelTable(names, tuple(map(str, range(CLASSES))), truth, check=False)
-    digests = np.zeros(PICTURES, np.uint64)
+    digests = np.zeros(IMAGES, np.uint64)
     return PreparedSplit("test", Path(), names, labels, labels, marks, digests, "", masks=columns.build())
 
 
@@ -47,13 +47,13 @@ def _outline(random: np.random.Generator) -> list[float]:
     """Forty corners around a random place; sizes as varied as COCO's."""
     angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
     radius = np.exp(random.normal(3.4, 0.9)) * random.uniform(0.7, 1.3, 40)
-    centre = random.uniform(0, (WIDTH, HEIGHT))
-    corners = centre + radius[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+    center = random.uniform(0, (WIDTH, HEIGHT))
+    corners = center + radius[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
     return [float(number) for number in np.clip(corners, 0, (WIDTH, HEIGHT)).ravel()]
 
 
 def plainly(part: PreparedSplit, maps: torch.Tensor) -> np.ndarray:
-    """Whether each class of the first pictures is shown well."""
+    """Whether each class of the first images is shown well."""
     right = []
     for row in range(SAMPLE):
         things = part.marks.of_rows([row])[0]
@@ -70,11 +70,11 @@ def plainly(part: PreparedSplit, maps: torch.Tensor) -> np.ndarray:
 
 
 def judged(part: PreparedSplit, places: Places, maps: torch.Tensor) -> tuple[Located, float]:
-    """All pictures, and how many seconds that took."""
+    """All images, and how many seconds that took."""
     begin = time.perf_counter()
     located = Located(part, places)
-    for start in range(0, PICTURES, BATCH):
-        rows = torch.arange(start, min(start + BATCH, PICTURES))
+    for start in range(0, IMAGES, BATCH):
+        rows = torch.arange(start, min(start + BATCH, IMAGES))
         located.see(rows, Output(maps[: len(rows), :, 0, 0], maps[: len(rows)]), Frame.whole(len(rows)))
     return located, time.perf_counter() - begin
 
@@ -83,7 +83,7 @@ def main() -> dict[str, float]:
     random = np.random.default_rng(0)
     part = made_up(random)
     maps = torch.from_numpy(random.random((BATCH, CLASSES, *GRID)).astype(np.float32))
-    scores = random.random((PICTURES, CLASSES)).astype(np.float32)
+    scores = random.random((IMAGES, CLASSES)).astype(np.float32)
     located, judging = judged(part, "any", maps)
     _, by_boxes = judged(part, "boxes", maps)
     begin = time.perf_counter()
@@ -100,6 +100,6 @@ def main() -> dict[str, float]:
         "judging all maps, s": judging,
         "judging all maps by boxes, s": by_boxes,
         "ranking, s": ranking,
-        "time a picture, of the plain way's": judging / PICTURES / plain,
+        "time an image, of the plain way's": judging / IMAGES / plain,
         "judged otherwise, of the sample": float(np.mean(ours != expected)),
     }

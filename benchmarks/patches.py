@@ -1,9 +1,9 @@
 """Points and boxes in a training step, and pseudo labels by prototypes at COCO's size.
 
-Targets: the patch loss with marks adds at most 5 % to a step; prototypes and pseudo labels of 65,000 pictures
-of 196 cells for 80 classes are products of matrices whose memory does not grow with the pictures. Memory is
-measured, on some pictures and on twice as many, each with features of its own, made when they are asked for;
-the time for all of COCO is extrapolated from the time a picture takes.
+Targets: the patch loss with marks adds at most 5 % to a step; prototypes and pseudo labels of 65,000 images
+of 196 cells for 80 classes are products of matrices whose memory does not grow with the images. Memory is
+measured, on some images and on twice as many, each with features of its own, made when they are asked for;
+the time for all of COCO is extrapolated from the time an image takes.
 """
 
 import time
@@ -39,8 +39,8 @@ def annotated() -> tuple[torch.Tensor, Marks]:
     observed = np.where(known, np.where(truth, POSITIVE, NEGATIVE), UNKNOWN).astype(np.int8)
     rows, classes = np.nonzero(observed == POSITIVE)
     sizes = np.concatenate([np.full((len(rows), 2), size, np.float32) for size in (0, 0.1, 0.5)])
-    centres = 0.25 + 0.5 * random.random((len(sizes), 2)).astype(np.float32)
-    marks = Marks(np.tile(rows, 3), np.tile(classes, 3).astype(np.int32), centres, sizes)
+    centers = 0.25 + 0.5 * random.random((len(sizes), 2)).astype(np.float32)
+    marks = Marks(np.tile(rows, 3), np.tile(classes, 3).astype(np.int32), centers, sizes)
     return torch.from_numpy(observed), marks
 
 
@@ -51,18 +51,18 @@ def of_training() -> dict[str, float]:
     for name, head in (("mobilenetv2_100", "linear"), ("deit_tiny_patch16_224", "tscam")):
         backbone = make_backbone(name, "none", size=224)
         model = Classifier(backbone, make_head(head, backbone.width, CLASSES)).train()
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
         views = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
 
-        def one(method: Method, model: Classifier, views: torch.Tensor, optimiser: torch.optim.Adam) -> None:
+        def one(method: Method, model: Classifier, views: torch.Tensor, optimizer: torch.optim.Adam) -> None:
             rows = torch.randperm(ROWS)[:BATCH]
             output = model(views, maps=method.needs.maps)
             seen = marks.take(rows.numpy()) if method.needs.marks else None
             step = Step(rows, observed[rows], (output,), (random_frame(BATCH),), PROGRESS, seen)
             losses, _ = method(step)
             torch.stack([*losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
 
         methods = {
             "image": build_method("csl-i", observed, unknown="ignore"),
@@ -70,7 +70,7 @@ def of_training() -> dict[str, float]:
             "csl-p": build_method("csl-p", observed),
         }
         times = alternating(
-            {key: partial(one, method, model, views, optimiser) for key, method in methods.items()}, 7
+            {key: partial(one, method, model, views, optimizer) for key, method in methods.items()}, 7
         )
         figures[f"{name}, {head}, at 224 px, image level alone, ms a step"] = times["image"]
         for key in ("patchml", "csl-p"):
@@ -78,8 +78,8 @@ def of_training() -> dict[str, float]:
     return figures
 
 
-class Pictures:
-    """So many annotated pictures and as many without a label, whose features are made when asked for."""
+class Images:
+    """So many annotated images and as many without a label, whose features are made when asked for."""
 
     def __init__(self, count: int) -> None:
         self.observed = torch.full((2 * count, CLASSES), UNKNOWN, dtype=torch.int8)
@@ -91,7 +91,7 @@ class Pictures:
         self.making = 0.0  # seconds
 
     def __call__(self, wanted: torch.Tensor | None) -> Iterator[Step]:
-        """Steps of some pictures, or of all."""
+        """Steps of some images, or of all."""
         rows = torch.arange(len(self.observed)) if wanted is None else wanted
         for batch in rows.split(16):  # type: ignore[no-untyped-call]
             begin = time.perf_counter()
@@ -104,20 +104,20 @@ class Pictures:
 
 
 def surveyed(count: int) -> dict[str, float]:
-    """Seconds a picture for prototypes and for pseudo labels, and the most RAM meanwhile, in MB."""
-    pictures = Pictures(count)
+    """Seconds an image for prototypes and for pseudo labels, and the most RAM meanwhile, in MB."""
+    images = Images(count)
     method = make_method("patchml+cluster")
-    method.prepare(Layout(torch.arange(2 * count), pictures.observed, 2 * count, grid=(CELLS, CELLS)))
+    method.prepare(Layout(torch.arange(2 * count), images.observed, 2 * count, grid=(CELLS, CELLS)))
     labels = next(part for part in method.parts() if isinstance(part, PseudoLabels))
     method.begin_epoch(PROGRESS)
     resident()
     begin = time.perf_counter()
-    prototypes = labels.prototypes(pictures)
-    first = time.perf_counter() - begin - pictures.making
+    prototypes = labels.prototypes(images)
+    first = time.perf_counter() - begin - images.making
     labels.prototypes = lambda steps: prototypes  # type: ignore[method-assign]
-    pictures.making, begin = 0.0, time.perf_counter()
-    labels.survey(pictures)
-    second = time.perf_counter() - begin - pictures.making
+    images.making, begin = 0.0, time.perf_counter()
+    labels.survey(images)
+    second = time.perf_counter() - begin - images.making
     most = most_resident() / 1e6
     features = torch.randn(16, WIDTH, CELLS * CELLS)
     begin = time.perf_counter()
@@ -128,15 +128,15 @@ def surveyed(count: int) -> dict[str, float]:
 
 
 def of_prototypes() -> dict[str, float]:
-    """Memory on some pictures and on twice as many, and the time of all of COCO from that of the latter."""
+    """Memory on some images and on twice as many, and the time of all of COCO from that of the latter."""
     surveyed(64)  # what libraries set up once
     once, twice = surveyed(SOME), surveyed(2 * SOME)
     kept = SOME * WIDTH * CELLS**2 * 4 / 1e6
     return {
-        f"prototypes and pseudo labels, {SOME:,} pictures each: most RAM, MB": once["MB"],
-        f"{2 * SOME:,} pictures each: most RAM, MB (as much)": twice["MB"],
-        f"features that {SOME:,} more pictures have, MB": kept,
-        "65,000 pictures of 196 cells, 80 classes: prototypes, s (extrapolated)": twice["prototypes"] * COCO,
+        f"prototypes and pseudo labels, {SOME:,} images each: most RAM, MB": once["MB"],
+        f"{2 * SOME:,} images each: most RAM, MB (as much)": twice["MB"],
+        f"features that {SOME:,} more images have, MB": kept,
+        "65,000 images of 196 cells, 80 classes: prototypes, s (extrapolated)": twice["prototypes"] * COCO,
         "their pseudo labels, s (extrapolated)": twice["labels"] * COCO,
         "pseudo labels against the bare product": twice["labels"] / twice["bare"],
     }

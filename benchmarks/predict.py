@@ -1,8 +1,8 @@
-"""Predicting many pictures: how fast, and whether memory grows with their number.
+"""Predicting many images: how fast, and whether memory grows with their number.
 
     python -m benchmarks.predict [RUN]
 
-20,000 pictures are links to 200 drawn ones; with RUN its model labels them, else a small network with random
+20,000 images are links to 200 drawn ones; with RUN its model labels them, else a small network with random
 weights. The million entries have a model and a reader that do nothing: what is left is our own work.
 """
 
@@ -23,14 +23,14 @@ from torch import Tensor
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import undecided
 from sparselabel.inference.predictor import Predictor, load_predictor
-from sparselabel.inference.sources import pictures
+from sparselabel.inference.sources import images
 from sparselabel.inference.writer import Output
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.models.classifier import Output as Said
 from sparselabel.resources import keep_freed_memory
 
-PICTURES, DRAWN, ENTRIES, CLASSES, SIZE = 20_000, 200, 1_000_000, 80, 64
+IMAGES, DRAWN, ENTRIES, CLASSES, SIZE = 20_000, 200, 1_000_000, 80, 64
 PAGE = resource.getpagesize()
 
 
@@ -68,20 +68,20 @@ def _real(folder: Path, run: Path | None) -> dict[str, float]:
     for number in range(DRAWN):
         blocks = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
         Image.fromarray(blocks).resize((320, 240), Image.Resampling.BICUBIC).save(photos / f"{number:06}.jpg")
-    for number in range(DRAWN, PICTURES):
+    for number in range(DRAWN, IMAGES):
         os.link(photos / f"{number % DRAWN:06}.jpg", photos / f"{number:06}.jpg")
     predictor = _small() if run is None else load_predictor(run)
     _predict(predictor, iter([str(photos / "000000.jpg")] * 320), folder / "warm.csv")
     figures = {}
-    for count in (PICTURES // 10, PICTURES):
-        names = (path for _, path in zip(range(count), pictures([str(photos)]), strict=False))
+    for count in (IMAGES // 10, IMAGES):
+        names = (path for _, path in zip(range(count), images([str(photos)]), strict=False))
         with Memory() as memory:
             begin = time.perf_counter()
             _predict(predictor, names, folder / f"{count}.csv")
-            figures[f"{count:,} pictures: pictures a second"] = count / (time.perf_counter() - begin)
-        figures[f"{count:,} pictures: peak MB"] = memory.largest
+            figures[f"{count:,} images: images a second"] = count / (time.perf_counter() - begin)
+        figures[f"{count:,} images: peak MB"] = memory.largest
     figures["ratio of peaks, 10 times as many (1.0)"] = (
-        figures[f"{PICTURES:,} pictures: peak MB"] / figures[f"{PICTURES // 10:,} pictures: peak MB"]
+        figures[f"{IMAGES:,} images: peak MB"] / figures[f"{IMAGES // 10:,} images: peak MB"]
     )
     return figures
 

@@ -1,4 +1,4 @@
-"""A report at COCO's size: 80 classes, 40,000 test pictures. Targets: under 30 s, under 10 MB."""
+"""A report at COCO's size: 80 classes, 40,000 test images. Targets: under 30 s, under 10 MB."""
 
 import json
 import resource
@@ -24,7 +24,7 @@ from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.report.run_data import read_runs
 from sparselabel.run import RunFolder
 
-CLASSES, TEST, TRAIN, PICTURES, EPOCHS = 80, 40_000, 2000, 100, 30
+CLASSES, TEST, TRAIN, IMAGES, EPOCHS = 80, 40_000, 2000, 100, 30
 
 
 def main() -> dict[str, float]:
@@ -59,13 +59,13 @@ def _largest_memory() -> float:
 
 
 def _save(data: Prepared, folder: Path) -> None:
-    """Write the data as ``prepare`` does; its pictures are a hundred noisy ones, over and over."""
+    """Write the data as ``prepare`` does; its images are a hundred noisy ones, over and over."""
     random = np.random.default_rng(1)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         blocks = random.integers(0, 256, (30, 40, 3), dtype=np.uint8)
         Image.fromarray(blocks).resize((640, 480), Image.Resampling.BICUBIC).save(folder / f"{number}.jpg")
     for name, split in data.splits.items():
-        paths = np.array([f"{row % PICTURES}.jpg" for row in range(len(split))])
+        paths = np.array([f"{row % IMAGES}.jpg" for row in range(len(split))])
         rows, classes = np.nonzero(split.truth.values == 1)
         size = random.random((len(rows), 2)).astype(np.float32)
         marks = Marks(rows, classes.astype(np.int32), np.full_like(size, 0.5), size)

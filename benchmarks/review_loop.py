@@ -1,9 +1,9 @@
-"""What the answers of a reviewer bring: train on one label a picture, ask, train again (docs/results.md).
+"""What the answers of a reviewer bring: train on one label per image, ask, train again (docs/results.md).
 
     python -m benchmarks.review_loop PREPARED --backbone mobilenetv2_100 --weights FILE [--size 224]
 
 PREPARED must know all training labels: the simulated reviewer answers from them. Its own observed labels are
-not used: every seed draws one positive label a picture anew, and is the seed of training as well. `useful` is
+not used: every seed draws one positive label per image anew, and is the seed of training as well. `useful` is
 asked through a real review, in which answers correct what is asked next; the other orders ask all at once.
 """
 
@@ -22,7 +22,7 @@ from sparselabel.config import Handling, HeadPhase, Machine, Settings, TrainConf
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
-from sparselabel.data.sparsify import keep_per_picture, refuse_incomplete
+from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.data.transforms import views_of
 from sparselabel.inference.training_scores import write_training_scores
 from sparselabel.review.answer_log import AnswerFile
@@ -37,10 +37,10 @@ BEFORE, ALL = "before", "all labels"
 
 
 def sparse(data: Prepared, seed: int) -> Prepared:
-    """The data with one random positive label a picture observed."""
+    """The data with one random positive label per image observed."""
     train = data.train
     refuse_incomplete(np.asarray(train.truth.values))
-    values = keep_per_picture(np.asarray(train.truth.values), 1, 0, seed)
+    values = keep_per_image(np.asarray(train.truth.values), 1, 0, seed)
     seen = replace(
         train, observed=replace(train.observed, values=values), digest=f"{train.digest}, seed {seed}"
     )

@@ -1,4 +1,4 @@
-"""What ROLE's label estimates cost a step: independent of the number of pictures, in RAM and in a file."""
+"""What ROLE's label estimates cost a step: independent of the number of images, in RAM and in a file."""
 
 import time
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ from sparselabel.models.classifier import Output
 BATCH = 16
 
 
-def trained(pictures: int, classes: int, folder: Path | None = None) -> Method:
+def trained(images: int, classes: int, folder: Path | None = None) -> Method:
     """A method in the middle of training: every row has been touched, at different times."""
-    observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(pictures, classes)
+    observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(images, classes)
     beliefs = LabelEstimates(1.5)
     method = Method(RoleReading(beliefs), cross_entropy, {"estimates": EstimatesLoss(beliefs)})
-    method.prepare(Layout(torch.arange(pictures), observed, pictures))
+    method.prepare(Layout(torch.arange(images), observed, images))
     if folder is not None:
         lines = beliefs.lines
-        beliefs.lines = RowsInFile(folder / "role.rows", pictures, lines.width, lines.initial, lines.dtype)
+        beliefs.lines = RowsInFile(folder / "role.rows", images, lines.width, lines.initial, lines.dtype)
     for _ in range(2000):
         beliefs.clock.tick(0.01)
     beliefs.clock.touched.random_(1, 1500)
@@ -41,17 +41,17 @@ def cross_entropy(logits: torch.Tensor, target: torch.Tensor, observed: torch.Te
     return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
 
-def some_steps(pictures: int, classes: int, count: int) -> Iterator[Step]:
+def some_steps(images: int, classes: int, count: int) -> Iterator[Step]:
     for _ in range(count):
-        rows = torch.randint(pictures // BATCH, (BATCH,)) * BATCH + torch.arange(BATCH)  # no row twice
+        rows = torch.randint(images // BATCH, (BATCH,)) * BATCH + torch.arange(BATCH)  # no row twice
         observed = torch.full((BATCH, classes), UNKNOWN, dtype=torch.int8)
         yield Step(rows, observed, (Output(torch.randn(BATCH, classes)),), (), Progress(0, 1, 0, 0.001))
 
 
-def microseconds(method: Method, pictures: int, classes: int, count: int = 400) -> dict[str, float]:
+def microseconds(method: Method, images: int, classes: int, count: int = 400) -> dict[str, float]:
     """Times of computing the losses (with the look-up) and of observing, undisturbed ones (lowest tenth)."""
     times = []
-    for step in some_steps(pictures, classes, count):
+    for step in some_steps(images, classes, count):
         begin = time.perf_counter()
         with torch.no_grad():
             _, targets = method(step)
@@ -76,15 +76,15 @@ def main() -> dict[str, float]:
     # The two take turns, so that a busy machine slows both.
     turns = [(microseconds(small, 5_000, 20), microseconds(large, 500_000, 20)) for _ in range(5)]
     few, many = (min(turn[which]["both"] for turn in turns) for which in (0, 1))
-    figures["5,000 pictures, µs"] = round(few, 1)
-    figures["500,000 pictures, µs"] = round(many, 1)
+    figures["5,000 images, µs"] = round(few, 1)
+    figures["500,000 images, µs"] = round(many, 1)
     figures["ratio (at most 1.1)"] = round(many / few, 3)
     lines = next(memory for memory in large.memories().values() if isinstance(memory, RowsInRam))
     held = sum(value.nbytes for memory in large.memories().values() for value in memory.state().values())
-    figures["RAM for 500,000 pictures, MB"] = round(held / 1e6, 1)
+    figures["RAM for 500,000 images, MB"] = round(held / 1e6, 1)
     figures["of these φ and its moments, MB"] = round(lines.rows * lines.row_bytes / 1e6, 1)
     with TemporaryDirectory() as folder:
         in_file = microseconds(trained(5_000, 20, Path(folder)), 5_000, 20)["both"]
-    figures["5,000 pictures in a file, µs"] = round(in_file, 1)
+    figures["5,000 images in a file, µs"] = round(in_file, 1)
     figures["file to RAM"] = round(in_file / few, 2)
     return figures

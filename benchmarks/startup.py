@@ -52,11 +52,11 @@ def main() -> dict[str, float]:
         flags += ["--out", str(folder / "run"), "--force", "--quiet"]
         subprocess.run([python, "-m", "sparselabel", *flags, "--frozen", "--head.epochs", "1"], check=True)
         torch_alone = seconds([python, "-c", "import torch"])
-        pictures = seconds([python, "-c", FIRST_STEP, *flags])
+        images = seconds([python, "-c", FIRST_STEP, *flags])
         stored = seconds([python, "-c", FIRST_STEP, *flags, "--frozen"])
         return {
             "help, s (under 0.5)": seconds([python, "-m", "sparselabel", "--help"]),
             "import torch, s": torch_alone,
-            "first step on pictures, s beyond torch (under 3)": pictures - torch_alone,
+            "first step on images, s beyond torch (under 3)": images - torch_alone,
             "first step on stored features, s beyond torch (under 3)": stored - torch_alone,
         }

@@ -1,9 +1,9 @@
 """How near thresholds from sparse validation labels come to those from full ones (docs/predict.md).
 
-    python -m benchmarks.thresholds RUN ... [--pictures 300]
+    python -m benchmarks.thresholds RUN ... [--images 300]
 
 RUN are finished runs whose validation and test labels are complete. Validation labels are hidden anew, the
-thresholds chosen from what is left, and measured on the test pictures.
+thresholds chosen from what is left, and measured on the test images.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def decided(folder: Path, data: Prepared, scores: Scores, observed: Labels, k: f
         truth = np.count_nonzero(np.asarray(part.truth.values) == POSITIVE)
         expected = np.clip(annotated * k * truth / annotated.sum(), annotated, len(observed))
         rows = [{"name": n, "expected": e} for n, e in zip(data.classes, expected.tolist(), strict=True)]
-        content = {"classes": rows, "pictures": len(observed), "trusted": True, "how": "auto"}
+        content = {"classes": rows, "images": len(observed), "trusted": True, "how": "auto"}
         file.write_text(json.dumps(content))
     return choose(RunFolder(folder), data, part, scores)
 
@@ -71,7 +71,7 @@ def highest_f1(scores: Scores, positive: np.ndarray) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--pictures", type=int, help="use only so many validation pictures")
+    parser.add_argument("--images", type=int, help="use only so many validation images")
     given = parser.parse_args()
     sums: dict[str, list[list[float]]] = {}
     trusts: dict[str, list[float]] = {}
@@ -79,7 +79,7 @@ def main() -> None:
         run = RunFolder(path)
         data = open_prepared(Path(run.about()["data"]))
         val, test = saved_scores(path, "val"), saved_scores(path, "test")
-        some = np.random.default_rng(0).permutation(len(val.scores))[: given.pictures]
+        some = np.random.default_rng(0).permutation(len(val.scores))[: given.images]
         truth = np.asarray(val.split.truth.values)
         area = largest_boxes(val.split.marks, truth.shape) + 1e-6
         part = replace(val.split, truth=val.split.truth.take(some.tolist()))

@@ -17,27 +17,27 @@ from sparselabel.training import train as run
 from sparselabel.training import trainer as loop
 from sparselabel.training.train import train_run
 
-SIZE, BATCH, PICTURES = 128, 16, 480
+SIZE, BATCH, IMAGES = 128, 16, 480
 
 
 def bare() -> float:
-    """Pictures a second of forward, backward and Adam on one batch that is already there."""
+    """Images a second of forward, backward and Adam on one batch that is already there."""
     backbone = make_backbone("mobilenetv2_100", "none", size=SIZE)
     model = Classifier(backbone, LinearHead(backbone.width, 12)).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
     views = torch.randint(0, 256, (BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
     for number in range(23):
         if number == 3:
             begin = time.perf_counter()
         loss = torch.nn.functional.softplus(model(views).logits).mean()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     return 20 * BATCH / (time.perf_counter() - begin)
 
 
 def ours(data: Prepared, out: Path, workers: int) -> float:
-    """Pictures a second of our second epoch, pictures decoded, cropped and flipped on the way."""
+    """Images a second of our second epoch, images decoded, cropped and flipped on the way."""
     config = TrainConfig(
         backbone="mobilenetv2_100",
         weights="none",
@@ -52,7 +52,7 @@ def ours(data: Prepared, out: Path, workers: int) -> float:
     def timed(*arguments: object) -> object:
         begin = time.perf_counter()
         result = original(*arguments)  # type: ignore[arg-type]
-        rates.append(PICTURES / (time.perf_counter() - begin))
+        rates.append(IMAGES / (time.perf_counter() - begin))
         return result
 
     loop.train_epoch, run.finish = timed, lambda session, state: {}  # type: ignore[assignment]
@@ -67,7 +67,7 @@ def main() -> dict[str, float]:
     keep_freed_memory()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        source = scenes.make(folder / "data", train=PICTURES, test=1, size=160)
+        source = scenes.make(folder / "data", train=IMAGES, test=1, size=160)
         data = prepare(source, folder / "data", Preparation(sparsify="single-positive", validation=0.0))
         rates: dict[str, list[float]] = {"bare": [], "no worker": [], "one worker": []}
         for turn in range(3):  # in turns, so that a busy machine slows all
@@ -75,7 +75,7 @@ def main() -> dict[str, float]:
             rates["no worker"].append(ours(data, folder / f"none-{turn}", 0))
             rates["one worker"].append(ours(data, folder / f"one-{turn}", 1))
     best = {name: max(values) for name, values in rates.items()}
-    return {f"{name}, pictures a second": value for name, value in best.items()} | {
+    return {f"{name}, images a second": value for name, value in best.items()} | {
         "share of the bare rate (at least 0.85)": best["no worker"] / best["bare"],
         "share of the bare rate, one worker": best["one worker"] / best["bare"],
     }

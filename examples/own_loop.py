@@ -12,24 +12,24 @@ from sparselabel import UNKNOWN, Frame, Output, Progress, Step, build_method
 
 EPOCHS, BATCH, RATE = 5, 16, 1e-4
 folder, table = map(Path, sys.argv[1:])
-pictures = list(csv.DictReader(table.read_text().splitlines()))
-classes = [name for name in pictures[0] if name not in ("image", "split")]
-observed = torch.tensor([[int(row[name] or UNKNOWN) for name in classes] for row in pictures])
+images = list(csv.DictReader(table.read_text().splitlines()))
+classes = [name for name in images[0] if name not in ("image", "split")]
+observed = torch.tensor([[int(row[name] or UNKNOWN) for name in classes] for row in images])
 weights = models.ResNet18_Weights.DEFAULT
 model, view = models.resnet18(weights=weights), weights.transforms()
 model.fc = torch.nn.Linear(model.fc.in_features, len(classes))
 method = build_method("pu", observed, expected_positives=2.2)  # `sparselabel expect` estimates it
-optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
 for epoch in range(EPOCHS):
     progress = Progress(epoch, EPOCHS, warm_up=0, learning_rate=RATE)
     method.begin_epoch(progress)
-    for rows in torch.randperm(len(pictures)).split(BATCH):
-        views = [view(Image.open(folder / pictures[row]["image"]).convert("RGB")) for row in rows]
+    for rows in torch.randperm(len(images)).split(BATCH):
+        views = [view(Image.open(folder / images[row]["image"]).convert("RGB")) for row in rows]
         output = Output(logits=model(torch.stack(views)))
         step = Step(rows, observed[rows], (output,), (Frame.whole(len(rows)),), progress)
         losses, targets = method(step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         sum(losses.values()).backward()
-        optimiser.step()
+        optimizer.step()
         method.observe(step, targets)
     print(f"epoch {epoch + 1}: {sum(losses.values()).item():.4f}")  # of the last batch

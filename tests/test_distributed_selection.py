@@ -92,7 +92,7 @@ def test_two_processes_break_ties_as_one_does(tmp_path: Path) -> None:
     assert (float(alone.score[3]), int(alone.row[3])) == (0.5, last)
 
 
-def test_neighbouring_floats_and_rows_are_told_apart() -> None:
+def test_neighboring_floats_and_rows_are_told_apart() -> None:
     near = torch.nextafter(torch.tensor(0.3), torch.tensor(1.0))
     scores = torch.tensor([[0.3], [near], [0.3], [0.3]])
     rows = torch.tensor([5, 900_000, 70_000, 1_000_000])

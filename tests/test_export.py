@@ -64,7 +64,7 @@ def onnx(run: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def photos(run: Path) -> list[Path]:
-    """Three pictures: of the view's size, larger, and smaller and narrow."""
+    """Three images: of the view's size, larger, and smaller and narrow."""
     random = np.random.default_rng(0)
     paths = []
     for number, (width, height) in enumerate([(32, 32), (90, 60), (20, 45)]):
@@ -112,7 +112,7 @@ def test_the_examples_of_the_page(
     names: dict[str, Any] = {}
     exec(ours, names)
     exec(theirs, names)
-    names["picture"].close()
+    names["image"].close()
     (expected,) = load_predictor(run, device="cpu")(["photo.jpg"])
     assert names["scores"][0] == pytest.approx(expected.scores, abs=1e-4)
     assert set(names["found"]) == {name for name, _ in expected.labels}
@@ -183,8 +183,8 @@ def test_query2label_is_exported_for_any_batch(
     out = queries.parent / f"queries.{kind}"
     export_run(queries, out)
     remarks = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert not remarks  # such as of ONNX's optimiser on every attention
-    apart = largest_difference(queries, out)  # with one picture, and with three
+    assert not remarks  # such as of ONNX's optimizer on every attention
+    apart = largest_difference(queries, out)  # with one image, and with three
     assert apart is not None
     assert apart < 1e-4
 
@@ -198,13 +198,11 @@ def test_a_vit_gives_its_scores_and_maps_for_any_batch(transformer: Path) -> Non
     module, _ = exported(transformer)
     random = np.random.default_rng(0)
     for shape in ((1, 40, 24, 3), (3, 32, 32, 3)):
-        pictures = random.integers(0, 256, shape, dtype=np.uint8)
+        images = random.integers(0, 256, shape, dtype=np.uint8)
         with torch.inference_mode():
-            expected = module(torch.from_numpy(pictures))
-            found = program(torch.from_numpy(pictures))
-        for ours, onnx, torchs in zip(
-            expected, session.run(OUTPUTS, {"images": pictures}), found, strict=True
-        ):
+            expected = module(torch.from_numpy(images))
+            found = program(torch.from_numpy(images))
+        for ours, onnx, torchs in zip(expected, session.run(OUTPUTS, {"images": images}), found, strict=True):
             assert onnx == pytest.approx(ours.numpy(), abs=1e-4)
             assert torchs.numpy() == pytest.approx(ours.numpy(), abs=1e-4)
 

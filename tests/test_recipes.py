@@ -211,9 +211,9 @@ def test_backbones_exist() -> None:
         ("p2/coco", "test mAP-loc, SB, 4 %", "patchml", 37.21),
         ("p2/coco", "test mAP, I, 1 %", "csl-i", 55.53),
         ("p2/coco-all", "test mAP, AB, 1 %", "patchml", 54.75),
-        ("p2/coco-unlabelled", "test mAP, SP, 0.5 %", "patchml+cluster", 56.04),
-        ("p2/coco-unlabelled", "test mAP, I, 4 %", "csl-i+cluster", 67.29),
-        ("p2/coco-unlabelled", "test mAP, I, 0.5 %, selective", "csl-i", 49.85),
+        ("p2/coco-unlabeled", "test mAP, SP, 0.5 %", "patchml+cluster", 56.04),
+        ("p2/coco-unlabeled", "test mAP, I, 4 %", "csl-i+cluster", 67.29),
+        ("p2/coco-unlabeled", "test mAP, I, 0.5 %, selective", "csl-i", 49.85),
         ("p2/coco-token", "test mAP, I, 2 %", "csl-i", 58.82),
         ("p2/coco-384", "test mAP, SP, 2 %", "patchml", 68.16),
         ("p3/voc-linear", "test mAP", "role", 86.5),
@@ -225,7 +225,7 @@ def test_backbones_exist() -> None:
         ("p1/coco-momentum", "validation mAP", "en+scl 0.8", 73.7),
         ("p1/coco-crops", "validation mAP", "en+cl 0.25", 72.4),
         ("p3/voc-wrong-k", "test mAP", "epr 1.5", 83.8),
-        ("p3/voc-fewer-pictures", "test mAP, all pictures", "bce", 86.7),
+        ("p3/voc-fewer-images", "test mAP, all images", "bce", 86.7),
         ("p4/coco-r101-448", "test mAP", "asl", 84.9),
         ("p4/coco-r101-576", "test mAP", "asl", 86.5),
         ("p4/coco-tresnet-l", "test mAP", "asl", 87.3),
@@ -265,7 +265,7 @@ def test_settings_of_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "optimiser", "rate", "shares"),
+    ("data", "optimizer", "rate", "shares"),
     [
         ("voc", "sgd", 5e-3, (0.002, 0.002, 0.001)),
         ("coco", "adam", 1e-5, (0.004, 0.002, 0.002)),
@@ -274,11 +274,11 @@ def test_settings_of_the_papers() -> None:
     ],
 )
 def test_large_losses_are_trained_as_their_authors_did(
-    data: str, optimiser: str, rate: float, shares: tuple[float, ...]
+    data: str, optimizer: str, rate: float, shares: tuple[float, ...]
 ) -> None:
     config, about = RECIPES[f"other/{data}-large-losses"]
     full = config.full
-    assert (full.optimiser, full.learning_rate, full.head_rate) == (optimiser, rate, 10)
+    assert (full.optimizer, full.learning_rate, full.head_rate) == (optimizer, rate, 10)
     assert (full.batch, full.epochs, config.head.epochs, config.boost) == (16, 10, 0, None)
     for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
         configs = [replace(config, method=name, boost=boost) for name in about.compare.methods]
@@ -340,26 +340,26 @@ def test_query2label_says_where_it_is_not_the_authors_program() -> None:
         assert config.full.patience == 9
         assert "the average alone is judged, and\ntraining stops 9 epochs after its best." in about.remarks
         assert all("--keep-empty" in command for command in about.prepare)
-        assert "P4 §5.1 counts 82,081 and 40,137 pictures, those with a label" in about.remarks
+        assert "P4 §5.1 counts 82,081 and 40,137 images, those with a label" in about.remarks
 
 
-def test_p2_budgets_are_shares_of_all_training_pictures() -> None:
-    """Without the validation pictures they buy as many answers as all of COCO's do (P2 table 1)."""
-    pictures, prices = 82_783, {"I": 1, "SP": 84.9 / 80, "SB": 101 / 80}
-    trained = len(split_rows(pictures, 0.05)[0])
+def test_p2_budgets_are_shares_of_all_training_images() -> None:
+    """Without the validation images they buy as many answers as all of COCO's do (P2 table 1)."""
+    images, prices = 82_783, {"I": 1, "SP": 84.9 / 80, "SB": 101 / 80}
+    trained = len(split_rows(images, 0.05)[0])
     answers: dict[str, dict[float, int]] = {"I": {}, "SP": {}, "SB": {}}
     for command in RECIPES["p2/coco"][1].prepare:
         how = understood(command)[1]["how"]
         share = float(command.rpartition("-")[2])
         seconds = how.budget * trained * 80
-        assert seconds == pytest.approx(share / 100 * pictures * 80, abs=1)
+        assert seconds == pytest.approx(share / 100 * images * 80, abs=1)
         answers[how.annotate][share] = int(seconds / prices[how.annotate])
     assert answers == {
         "I": {0.25: 16_556, 0.5: 33_113, 1: 66_226, 2: 132_452, 4: 264_905},
         "SP": {0.25: 15_601, 0.5: 31_202, 1: 62_404, 2: 124_808, 4: 249_616},
         "SB": {0.25: 13_114, 0.5: 26_228, 1: 52_456, 2: 104_913, 4: 209_826},
     }
-    used = {"p2/coco", "p2/coco-all", "p2/coco-unlabelled", "p2/coco-token", "p2/coco-384"}
+    used = {"p2/coco", "p2/coco-all", "p2/coco-unlabeled", "p2/coco-token", "p2/coco-384"}
     budgets = {understood(command)[1]["how"].budget for name in used for command in RECIPES[name][1].prepare}
     assert budgets == {0.00263158, 0.00526316, 0.0105263, 0.0210526, 0.0421052}
 

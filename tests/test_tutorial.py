@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 EXAMPLE = (ROOT / "examples" / "own_loop.py").read_text(encoding="utf-8")
 
-# What a reader types, and what is run here: fewer pictures, and a small network of random numbers.
+# What a reader types, and what is run here: fewer images, and a small network of random numbers.
 INSTEAD = {
     "--train 1000 --test 200": "--train 100 --test 6 --size 32",
     "--labels labels.csv": "--labels labels.csv --backbone test_resnet --weights none --views.size 32 "
@@ -58,7 +58,7 @@ def review_and_leave(server: ReviewServer) -> None:
 
     for _ in range(ANSWERS):
         (question,) = ask("next", {"count": 1})["questions"]
-        truth = make_scene(0, int(Path(question["picture"]).stem), 32).labels
+        truth = make_scene(0, int(Path(question["image"]).stem), 32).labels
         word = "yes" if truth[CLASSES.index(question["label"])] == 1 else "no"
         ask("answer", {"row": question["row"], "class": question["class"], "answer": word})
     server.shutdown()

@@ -3,7 +3,7 @@
 f is the score σ(x) of an entry, x its logit, z its observed label: 1, 0 or ? (unknown), y its true one, s its
 running score; F and H are scores and heat maps of cells, a logits of the G² cells, t is the epoch. ℓ₊ is
 −log f, ℓ₋ is −log(1−f). A formula is the loss of an entry unless it begins with 𝓛, which is that of a batch
-of B pictures, L classes, or with x. Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i
+of B images, L classes, or with x. Whatever it says, an observed negative is ℓ₋ (but in asl, focal, csl-i
 and those made of it).
 """
 
@@ -51,7 +51,7 @@ FORMULAS: dict[str, Formula] = {
     "epr": Formula(
         r"\mathcal{L} = \tfrac{1}{BL}\sum [z=1]\,\ell_+ + \lambda\Big(\frac{\hat k - k}{L}\Big)^2,\qquad"
         r" \hat k = \tfrac1B\sum f",
-        "Where the mean number of classes in a picture is known and little else.",
+        "Where the mean number of classes in an image is known and little else.",
     ),
     "role": Formula(
         r"\mathcal{L} = \tfrac12\big[\mathcal{L}'(F\mid\tilde Y) + \mathcal{L}'(\tilde Y\mid F)\big],\qquad"
@@ -113,7 +113,7 @@ FORMULAS: dict[str, Formula] = {
     "em+apl": Formula(
         r"\ell = \ell_{\text{em}},\ \text{ but } \beta\,\big[\hat y\,\ell_+ + (1-\hat y)\,\ell_-\big]"
         r" \text{ where a soft label } \hat y \text{ was given}",
-        "As em, in runs of ten epochs or more; every epoch takes one more pass over the pictures.",
+        "As em, in runs of ten epochs or more; every epoch takes one more pass over the images.",
     ),
     "gr": Formula(
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"
@@ -134,17 +134,17 @@ FORMULAS: dict[str, Formula] = {
         r"\mathcal{L} = \mathcal{L}_{\text{csl-i}} + w_{\text{patch}}\,\frac{1}{n}\sum_{\text{cells}}"
         r" \big([z=1]w_+(1-F)^{\gamma_+}\ell_+ + [z=0]w_-F^{\gamma_-}\ell_-"
         r" + [z=?]w_uF^{\gamma_u}\ell_-\big)",
-        "Labels with points or boxes; maps come out well localised.",
+        "Labels with points or boxes; maps come out well localized.",
     ),
     "csl-p": Formula(
         r"\mathcal{L} = \mathcal{L}_{\text{patchml}},\ \text{ unknown cells of a marked class negative}"
         r"\text{ but for its likeliest quarter}",
-        "As patchml, where marked things fill little of a picture.",
+        "As patchml, where marked things fill little of an image.",
     ),
     "fixmatch": Formula(
         r"\mathcal{L} = \mathcal{L}_{\text{csl-i, ignore}} + \lambda\,\frac1n\sum_{z=?}"
         r"\big([f_w>\tau_+]\,\ell_+(f_s) + [f_w<\tau_-]\,\ell_-(f_s)\big)",
-        "Few labels and many pictures without any; two views a picture, so twice the time.",
+        "Few labels and many images without any; two views per image, so twice the time.",
     ),
     "+cl": Formula(
         r"+\ \gamma\,\tfrac{1}{BL}\sum d(f, s),\qquad s \leftarrow \mu s + (1-\mu) f",
@@ -153,12 +153,12 @@ FORMULAS: dict[str, Formula] = {
     "+scl": Formula(
         r"+\ \gamma\,\tfrac{1}{BLG^2}\sum d\big(F, \mathrm{cut}(H)\big),\qquad H \leftarrow \mu H + (1-\mu)\,"
         r"\mathrm{paste}(F)",
-        "Beside most methods, where everything is trained on crops. It keeps heat maps of all pictures.",
+        "Beside most methods, where everything is trained on crops. It keeps heat maps of all images.",
     ),
     "+cluster": Formula(
-        r"+\ \tfrac{1}{n}\sum_{\text{unlabelled}} \ell(\hat z),\quad \hat z_i = 1 \text{ if }"
+        r"+\ \tfrac{1}{n}\sum_{\text{unlabeled}} \ell(\hat z),\quad \hat z_i = 1 \text{ if }"
         r" \min_{\text{cells}} d_{\cos}(v, p_i) < d^+,\ 0 \text{ if } > d^-",
-        "Beside csl-i and patchml, where many pictures have no label at all.",
+        "Beside csl-i and patchml, where many images have no label at all.",
     ),
     "+fixmatch": Formula(
         r"+\ \lambda\,\tfrac1n\sum_{z=?}\big([f_w>\tau_+]\,\ell_+(f_s) + [f_w<\tau_-]\,\ell_-(f_s)\big)",

@@ -1,4 +1,4 @@
-"""The pages in docs/methods, made from the catalogue: ``make docs``.
+"""The pages in docs/methods, made from the catalog: ``make docs``.
 
 factory's docstring and signature ─┐
 formulas.py: formula, when to take ─┼─▶ docs/methods/NAME.md, and README.md as their index
@@ -16,7 +16,7 @@ from sparselabel.cli.methods import PAPERS, needs_of
 from tools.method_results import BOOSTED, INDEXED, Measured, Value, best_of, measured
 
 HEADER = (
-    "<!-- Made by `make docs` from the catalogue: edit the docstrings, formulas.py or results/ instead. -->"
+    "<!-- Made by `make docs` from the catalog: edit the docstrings, formulas.py or results/ instead. -->"
 )
 HEAD = "boostlu"
 """What is no method but a part of the head, and has a page all the same."""
@@ -24,10 +24,10 @@ HEAD = "boostlu"
 
 def pages(results: Path) -> dict[str, str]:
     """All pages by the name of their file."""
-    from sparselabel.losses.catalog import CONSISTENCY, METHODS, UNLABELLED
+    from sparselabel.losses.catalog import CONSISTENCY, METHODS, UNLABELED
     from sparselabel.models.classifier import boosted
 
-    added = {f"+{name}": factory for name, factory in (UNLABELLED | CONSISTENCY).items()}
+    added = {f"+{name}": factory for name, factory in (UNLABELED | CONSISTENCY).items()}
     found = measured(results)
     parts: dict[str, Callable[..., Any]] = METHODS | added
     made = {f"{file_name(name)}.md": _page(name, part, found) for name, part in parts.items()}
@@ -96,9 +96,9 @@ def _head_page(factory: Callable[..., Any], measured: Measured) -> str:
 
 
 def _added() -> set[str]:
-    from sparselabel.losses.catalog import CONSISTENCY, UNLABELLED
+    from sparselabel.losses.catalog import CONSISTENCY, UNLABELED
 
-    return {f"+{name}" for name in (*UNLABELLED, *CONSISTENCY)}
+    return {f"+{name}" for name in (*UNLABELED, *CONSISTENCY)}
 
 
 def _example(name: str) -> str:
@@ -169,15 +169,15 @@ def _flags(kind: type) -> dict[str, str]:
 
 
 def _combines(name: str) -> str:
-    from sparselabel.losses.catalog import ELEMENTS, with_consistency, with_elements, with_unlabelled
+    from sparselabel.losses.catalog import ELEMENTS, with_consistency, with_elements, with_unlabeled
 
     if name in _added():
-        known = {"+cl": with_consistency, "+scl": with_consistency}.get(name, with_unlabelled)()
+        known = {"+cl": with_consistency, "+scl": with_consistency}.get(name, with_unlabeled)()
         return f"**Is added to** {', '.join(f'`{one}`' for one in known)}."
     parts = []
     if name in with_elements():
         parts += [f"`+{element}`" for element in ELEMENTS]
-    if name in with_unlabelled():
+    if name in with_unlabeled():
         parts += ["`+cluster`", "`+fixmatch`"]
     if name in with_consistency():
         parts += ["`+cl`", "`+scl`"]

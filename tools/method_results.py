@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-SINGLE = "VOC 2012, one positive label a picture"
+SINGLE = "VOC 2012, one positive label per image"
 FEATURES = "frozen MobileNetV2 features"
 OF_KINDS = f"{{data}}, labels: {{labels}}; {FEATURES}, batch 64, K estimated"
 TRAINED = "{data}, labels: {labels}; everything trained, small views, K estimated"
@@ -16,7 +16,7 @@ TABLES = {
     "voc2012-methods.csv": f"{SINGLE}, {FEATURES}, rate by validation",
     "voc2012-linear.csv": f"{SINGLE}, {FEATURES}, rate and batch by validation",
     "voc2012-tuned.csv": f"{SINGLE}, everything trained, small views",
-    "scenes-demo.csv": "drawn scenes (`sparselabel demo`), one positive label a picture",
+    "scenes-demo.csv": "drawn scenes (`sparselabel demo`), one positive label per image",
     "voc2012-budget.csv": BUDGET,
     "voc2012-boost.csv": f"{SINGLE}, {FEATURES} of cells, {BOOSTED}",
     "kinds-of-labels.csv": OF_KINDS,

@@ -150,7 +150,7 @@ def start(machine: Machine, precision: str) -> "Fabric":
     )
     fabric.launch()
     if fabric.device.type == "cpu":
-        # Lightning has torch ask the driver for GPUs in every optimiser step, which takes 0.2 ms.
+        # Lightning has torch ask the driver for GPUs in every optimizer step, which takes 0.2 ms.
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
     return fabric
 

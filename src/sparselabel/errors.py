@@ -1,7 +1,7 @@
 """The exceptions of sparselabel.
 
     SparselabelError
-    ├── DataError        a file, a table or a picture is not what it must be
+    ├── DataError        a file, a table or an image is not what it must be
     ├── ConfigError      a setting is unknown, contradictory or out of range
     ├── ModelError       a backbone or its weights cannot be had
     ├── ResourceError    something does not fit into memory or onto the disk
@@ -27,7 +27,7 @@ class SparselabelError(Exception):
 
 
 class DataError(SparselabelError, ValueError):
-    """A file, a table or a picture is not what it must be."""
+    """A file, a table or an image is not what it must be."""
 
 
 class ConfigError(SparselabelError, ValueError):
@@ -59,7 +59,7 @@ def listing(items: Iterable[object], most: int = 10) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """How many there are of a thing: 1 picture, 2,000 pictures."""
+    """How many there are of a thing: 1 image, 2,000 images."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 

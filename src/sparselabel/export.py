@@ -1,6 +1,6 @@
 """A finished run as one file that other programs run: ONNX, or a program of torch.export.
 
-    images (B, H, W, 3) uint8 ─▶ evaluation's view ─▶ normalisation ─▶ network
+    images (B, H, W, 3) uint8 ─▶ evaluation's view ─▶ normalization ─▶ network
         ─▶ scores (B, L) calibrated ─▶ present (B, L) by the thresholds
         ─▶ maps (B, L, h, w) logits of cells, or of attention
 
@@ -34,33 +34,33 @@ from sparselabel.models.classifier import Classifier
 from sparselabel.run import RunFolder
 
 
-def seen(pictures: Tensor, size: int, centre: float | None) -> Tensor:
-    """(B, 3, size, size) uint8 of whole pictures (B, H, W, 3) uint8.
+def seen(images: Tensor, size: int, center: float | None) -> Tensor:
+    """(B, 3, size, size) uint8 of whole images (B, H, W, 3) uint8.
 
-    The whole picture is squashed into the square, or, if ``centre`` is given, a central square whose side is
-    that share of the short side. Differs from ``data.augment.render`` by a grey level here and there.
+    The whole image is squashed into the square, or, if ``center`` is given, a central square whose side is
+    that share of the short side. Differs from ``data.augment.render`` by a gray level here and there.
     """
-    height, width = (_positions(pictures, axis) for axis in (1, 2))
+    height, width = (_positions(images, axis) for axis in (1, 2))
     high, wide = height[-1] + 0.5, width[-1] + 0.5  # as tensors: a size that is a number would be fixed
     down, across = high, wide
-    if centre is not None:
-        down = across = centre * torch.minimum(high, wide)
-    pixels = pictures.permute(0, 3, 1, 2).float()
+    if center is not None:
+        down = across = center * torch.minimum(high, wide)
+    pixels = images.permute(0, 3, 1, 2).float()
     rows = _rounded(pixels @ _weights(width, (wide - across) / 2, across, size).T)
     return _rounded(_weights(height, (high - down) / 2, down, size) @ rows).to(torch.uint8)
 
 
-def _positions(pictures: Tensor, axis: int) -> Tensor:
+def _positions(images: Tensor, axis: int) -> Tensor:
     """The middles of pixels along an axis."""
-    count = pictures.shape[axis]
-    return torch.arange(count, dtype=torch.float32, device=pictures.device) + 0.5
+    count = images.shape[axis]
+    return torch.arange(count, dtype=torch.float32, device=images.device) + 0.5
 
 
 def _weights(pixels: Tensor, start: Tensor, length: Tensor, size: int) -> Tensor:
     """(size, pixels) How much of each pixel a place of the view has: a triangle as wide as its share."""
     scale = length / size
     middles = start + (torch.arange(size, dtype=torch.float32, device=pixels.device) + 0.5) * scale
-    reach = torch.clamp(scale, min=1.0)  # enlarged pictures are interpolated between neighbours
+    reach = torch.clamp(scale, min=1.0)  # enlarged images are interpolated between neighbors
     weights = torch.clamp(1 - (pixels[None] - middles[:, None]).abs() / reach, min=0.0)
     return weights / weights.sum(dim=1, keepdim=True)
 
@@ -78,7 +78,7 @@ TEXT = "sparselabel.json"
 
 
 class Exported(nn.Module):
-    """What is exported: whole pictures in, calibrated scores, maps and decisions out."""
+    """What is exported: whole images in, calibrated scores, maps and decisions out."""
 
     slope: Tensor
     offset: Tensor
@@ -88,7 +88,7 @@ class Exported(nn.Module):
         super().__init__()
         self.model = model
         self.size = view.size
-        self.centre = None if view.squash else view.centre
+        self.center = None if view.squash else view.center
         for name, values in (
             ("slope", decisions.calibration.slope),
             ("offset", decisions.calibration.offset),
@@ -98,7 +98,7 @@ class Exported(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``images`` (B, H, W, 3) uint8 RGB, all of one size."""
-        output = self.model(seen(images, self.size, self.centre), maps=True)
+        output = self.model(seen(images, self.size, self.center), maps=True)
         scores = torch.sigmoid(self.slope * output.logits + self.offset)
         return scores, cells_of(output), scores >= self.thresholds
 
@@ -125,7 +125,7 @@ def exported(
         },
         "view": {
             "size": view.size,
-            "crop": "all, squashed" if view.squash else f"central square, {view.centre:g} of the short side",
+            "crop": "all, squashed" if view.squash else f"central square, {view.center:g} of the short side",
             "resampling": "antialiased bilinear, inside the model",
         },
         "inputs": {"images": "uint8 RGB (batch, height, width, 3), upright"},
@@ -194,20 +194,20 @@ def export_run(
 
 @contextmanager
 def _without_remarks() -> Iterator[None]:
-    """Torch's exporter and ONNX's optimiser remark on their own inside, once for every layer."""
-    optimiser = logging.getLogger("onnxscript.optimizer")
-    level = optimiser.level
-    optimiser.setLevel(logging.ERROR)
+    """Torch's exporter and ONNX's optimizer remark on their own inside, once for every layer."""
+    optimizer = logging.getLogger("onnxscript.optimizer")
+    level = optimizer.level
+    optimizer.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        optimiser.setLevel(level)
+        optimizer.setLevel(level)
 
 
 def _example(module: Exported) -> tuple[tuple[Tensor], dict[str, Any]]:
-    """Two pictures of a size that is neither the view's nor square, and which sizes may vary."""
+    """Two images of a size that is neither the view's nor square, and which sizes may vary."""
     dims = torch.export.Dim
     shapes = {"images": {0: dims("batch"), 1: dims("height", min=2), 2: dims("width", min=2)}}
     return (torch.zeros(2, module.size + 3, module.size + 7, 3, dtype=torch.uint8),), shapes
@@ -260,11 +260,11 @@ def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
 
 
 SIZES = ((1, 0.75, 1.25), (3, 1.0, 1.0))
-"""Pictures at a time, and their height and width in sizes of the view."""
+"""Images at a time, and their height and width in sizes of the view."""
 
 
 def largest_difference(run: Path, file: Path) -> float | None:
-    """The largest difference of a score, on random pictures; None without onnxruntime."""
+    """The largest difference of a score, on random images; None without onnxruntime."""
     if file.suffix.lower() == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
         return None
     module, _ = exported(run)
@@ -272,21 +272,21 @@ def largest_difference(run: Path, file: Path) -> float | None:
     apart = 0.0
     for count, down, across in SIZES:
         shape = (count, round(down * module.size), round(across * module.size), 3)
-        pictures = random.integers(0, 256, shape, dtype=np.uint8)
+        images = random.integers(0, 256, shape, dtype=np.uint8)
         with torch.inference_mode():
-            ours = module(torch.from_numpy(pictures))[0].numpy()
-        apart = max(apart, float(np.abs(_scores(file, pictures) - ours).max()))
+            ours = module(torch.from_numpy(images))[0].numpy()
+        apart = max(apart, float(np.abs(_scores(file, images) - ours).max()))
     return apart
 
 
-def _scores(file: Path, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+def _scores(file: Path, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     if file.suffix.lower() == ".onnx":
         import onnxruntime
 
         session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-        return np.asarray(session.run(["scores"], {"images": pictures})[0])
+        return np.asarray(session.run(["scores"], {"images": images})[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own inside
         program = torch.export.load(file).module()
     with torch.inference_mode():
-        return np.asarray(program(torch.from_numpy(pictures))[0].numpy())
+        return np.asarray(program(torch.from_numpy(images))[0].numpy())

@@ -81,7 +81,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next tensor instead of giving it back to the system.
 
     By default every large tensor is mapped afresh, and touching fresh pages takes as long as the convolutions
-    themselves: MobileNetV2 at 224 px scores 34 pictures a second without this and 54 with it (one core,
+    themselves: MobileNetV2 at 224 px scores 34 images a second without this and 54 with it (one core,
     batches of 4). Does nothing where the C library is another one.
     """
     if not sys.platform.startswith("linux"):
@@ -91,6 +91,3 @@ def keep_freed_memory() -> None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
         mallopt(M_TOP_PAD, 2**28)
-
-
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")

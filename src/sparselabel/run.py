@@ -40,7 +40,7 @@ class RunFiles:
 
     @property
     def watched(self) -> Path:
-        """Scores and maps of a few pictures, a file an epoch."""
+        """Scores and maps of a few images, a file an epoch."""
         return self.path / "watched"
 
     @property
@@ -69,7 +69,7 @@ class RunFiles:
         return self.path / "result.json"
 
     def scores_file(self, split: str) -> Path:
-        """The scores of every picture of a split."""
+        """The scores of every image of a split."""
         return self.path / f"scores-{split}.npz"
 
     def evaluation_file(self, split: str) -> Path:
@@ -77,7 +77,7 @@ class RunFiles:
         return self.path / f"evaluation-{split}.json"
 
     def maps_file(self, split: str) -> Path:
-        """Where the model sees classes in a few pictures of a split, for reports."""
+        """Where the model sees classes in a few images of a split, for reports."""
         return self.path / f"maps-{split}.npz"
 
     def location_file(self, split: str) -> Path:
@@ -85,7 +85,7 @@ class RunFiles:
         return self.path / f"location-{split}.npz"
 
     def located_maps_file(self, split: str) -> Path:
-        """Maps of a few pictures of a split that a figure shows."""
+        """Maps of a few images of a split that a figure shows."""
         return self.path / f"located-maps-{split}.npz"
 
     @property
@@ -110,12 +110,12 @@ class RunFiles:
 
     @property
     def complete_file(self) -> Path:
-        """Pictures of which reviewers of this run answered every class."""
+        """Images of which reviewers of this run answered every class."""
         return self.path / "complete.csv"
 
     @property
     def review_scores_file(self) -> Path:
-        """The scores of every training picture, for review."""
+        """The scores of every training image, for review."""
         return self.path / "review-scores.npy"
 
     @property

@@ -97,7 +97,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
     return calls
 
 
-def pictures(folder: Path, **classes: int) -> Path:
+def images(folder: Path, **classes: int) -> Path:
     for name, count in classes.items():
         for number in range(count):
             path = folder / name / f"{number}.png"

@@ -11,7 +11,7 @@ import pytest
 import sparselabel
 from sparselabel.cli import GIVE_AGAIN
 from sparselabel.errors import DataError
-from tests.cli.conftest import Command, in_a_subprocess, pictures
+from tests.cli.conftest import Command, images, in_a_subprocess
 
 VERBS = (
     "prepare", "data", "labels", "methods", "recipes", "expect", "train", "evaluate", "compare", "differ",
@@ -100,7 +100,7 @@ def test_methods_lists_all(command: Command) -> None:
 def test_methods_explains_one(command: Command) -> None:
     done = command("methods", "role")
     assert done == 0
-    assert done.out.startswith("role\nRegularised online label estimation: ")
+    assert done.out.startswith("role\nRegularized online label estimation: ")
     assert "Needs: expected_positives." in done.out
     assert "--settings.positive-weight" in done.out
     assert "nothing but the labels" in command("methods", "an").out
@@ -108,10 +108,8 @@ def test_methods_explains_one(command: Command) -> None:
 
 def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
-    assert "METHOD+ELEMENT+UNLABELLED+CONSISTENCY" in done.out
-    assert (
-        "UNLABELLED cluster, fixmatch, for pictures without labels: on iu, csl-i, patchml, csl-p." in done.out
-    )
+    assert "METHOD+ELEMENT+UNLABELED+CONSISTENCY" in done.out
+    assert "UNLABELED cluster, fixmatch, for images without labels: on iu, csl-i, patchml, csl-p." in done.out
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     assert "instead of cross-entropy, or of splc's focal margin: on bce," in done.out
     assert "--settings.negative-focus" in command("methods", "splc").out
@@ -119,7 +117,7 @@ def test_methods_says_what_combines(command: Command) -> None:
     assert "--settings.negative-focus" not in command("methods", "splc+hill").out
     done = command("methods", "em+apl+scl")
     assert done == 0
-    assert "Entropy maximisation with asymmetric pseudo-labels" in done.out
+    assert "Entropy maximization with asymmetric pseudo-labels" in done.out
     assert "Spatial consistency: γ times" in done.out
     assert "scale of the mean" in done.out
     assert "preset voc: entropy_weight 0.2, soft_weight 0.02, warm_up 5" in done.out
@@ -148,8 +146,8 @@ def test_an_error_is_one_line_without_traceback(command: Command, tmp_path: Path
 
 
 def test_a_warning_is_one_line(tmp_path: Path) -> None:
-    pictures(tmp_path / "photos/train", cat=2, dog=1)
-    pictures(tmp_path / "photos/test", cat=1, eel=1)
+    images(tmp_path / "photos/train", cat=2, dog=1)
+    images(tmp_path / "photos/test", cat=1, eel=1)
     done = in_a_subprocess("prepare", "folder", "photos", "--out", "data", "--validation", "0", cwd=tmp_path)
     assert done.returncode == 0
     warned = [line for line in done.stderr.splitlines() if "warning" in line]

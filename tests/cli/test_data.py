@@ -7,7 +7,7 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data.readers import READERS
-from tests.cli.conftest import Command, in_a_subprocess, pictures
+from tests.cli.conftest import Command, images, in_a_subprocess
 
 WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
 
@@ -21,10 +21,10 @@ def cells(out: str) -> list[list[str]]:
 
 
 def test_prepare_and_describe(command: Command) -> None:
-    pictures(Path("photos"), cat=7, dog=5)
+    images(Path("photos"), cat=7, dog=5)
     done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
     assert done == 0
-    assert done.err == "checking 12 pictures ...\n"
+    assert done.err == "checking 12 images ...\n"
     assert "photos: 2 classes" in done.out
     again = command("data", "prepared")
     assert (again, again.out) == (0, done.out)
@@ -32,26 +32,26 @@ def test_prepare_and_describe(command: Command) -> None:
 
 
 def test_the_tables_say_what_they_count(command: Command) -> None:
-    pictures(Path("photos"), cat=4, dog=2)
+    images(Path("photos"), cat=4, dog=2)
     done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
     rows = cells(done.out)
     assert rows[2:5] == [
         ["", "", "", "observed", "observed", "unknown,"],
         ["", "", "positives", "positives", "negatives", "of all"],
-        ["split", "pictures", "a picture", "a picture", "a picture", "labels"],
+        ["split", "images", "an image", "an image", "an image", "labels"],
     ]
     assert ["train", "6", "not known", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
     assert ["split", "0", "1"] in rows
     assert ["train, observed", "–", "100.0%"] in rows
     assert "observed: training sees it" in done.out
-    assert "classes in train: number of pictures where it is ..." in done.out
+    assert "classes in train: number of images where it is ..." in done.out
 
 
 def hidden_labels(**counts: int) -> None:
-    """A table of pictures that all show ants, the second half bees too, and picture 79 bees alone."""
+    """A table of images that all show ants, the second half bees too, and image 79 bees alone."""
     lines = ["image,ant,bee,split"]
     for split, count in counts.items():
-        pictures(Path("photos"), **{split: count})
+        images(Path("photos"), **{split: count})
         lines += [
             f"photos/{split}/{number}.png,{int(number != 79)},{int(2 * number >= count)},{split}"
             for number in range(count)
@@ -85,7 +85,7 @@ def test_splits_and_classes_where_labels_are_hidden(command: Command) -> None:
 
 def test_the_extremes_of_many_classes_unless_all_are_asked_for(command: Command) -> None:
     lines = ["image,label"]
-    pictures(Path("photos"), all=50)
+    images(Path("photos"), all=50)
     lines += [f"photos/all/{row}.png,class {number:02}" for number in range(50) for row in range(number + 1)]
     Path("labels.csv").write_text("\n".join(lines))
     assert command("prepare", "table", "labels.csv", "--out", "data", "--validation", "0") == 0
@@ -102,8 +102,8 @@ def test_the_extremes_of_many_classes_unless_all_are_asked_for(command: Command)
 
 
 def test_data_as_json(command: Command) -> None:
-    pictures(Path("photos/train"), cat=4, dog=2)
-    pictures(Path("photos/test"), cat=1, dog=1)
+    images(Path("photos/train"), cat=4, dog=2)
+    images(Path("photos/test"), cat=1, dog=1)
     assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
     done = command("data", "prepared", "--json")
     assert (done, done.err) == (0, "")
@@ -125,31 +125,28 @@ def test_data_as_json(command: Command) -> None:
     assert problems["few-positives"]["items"] == ["cat (4)", "dog (2)"]
     assert [len(group) for group in problems["leak"]["items"]] == [4]
     assert problems["leak"]["what"].startswith(
-        "2 of 2 pictures of test that train has too: train train/cat/0.png = "
+        "2 of 2 images of test that train has too: train train/cat/0.png = "
     )
 
 
-def test_pictures_are_opened_when_asked_for(command: Command) -> None:
-    pictures(Path("photos"), cat=5, dog=5)
+def test_images_are_opened_when_asked_for(command: Command) -> None:
+    images(Path("photos"), cat=5, dog=5)
     assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
-    assert "(--pictures opens every picture to find more)" in command("data", "prepared").out
+    assert "(--images opens every image to find more)" in command("data", "prepared").out
     Path("photos/cat/3.png").unlink()
-    done = command("data", "prepared", "--pictures")
-    assert (done, done.err) == (0, "looking at 10 pictures ...\n")
-    assert "--pictures" not in done.out
+    done = command("data", "prepared", "--images")
+    assert (done, done.err) == (0, "looking at 10 images ...\n")
+    assert "--images" not in done.out
     assert "median width and height: 8 and 8 pixels" in done.out
-    assert (
-        "- broken-pictures: 1 of 10 pictures that cannot be decoded (any more): train cat/3.png → "
-        in done.out
-    )
-    told = json.loads(command("data", "prepared", "--pictures", "--json").out)
+    assert "- broken-images: 1 of 10 images that cannot be decoded (any more): train cat/3.png → " in done.out
+    told = json.loads(command("data", "prepared", "--images", "--json").out)
     assert told["sizes"] == {"min": [8, 8], "median": [8, 8], "max": [8, 8]}
-    assert "tiny-pictures" in [problem["name"] for problem in told["problems"]]
+    assert "tiny-images" in [problem["name"] for problem in told["problems"]]
 
 
-def test_a_sheet_of_pictures(command: Command) -> None:
-    pictures(Path("photos/train"), cat=2, dog=1)
-    pictures(Path("photos/test"), cat=2)
+def test_a_sheet_of_images(command: Command) -> None:
+    images(Path("photos/train"), cat=2, dog=1)
+    images(Path("photos/test"), cat=2)
     assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
     done = command("data", "prepared", "--sheet", "sheet.png")
     assert done == 0
@@ -157,7 +154,7 @@ def test_a_sheet_of_pictures(command: Command) -> None:
     assert len(Path("sheet.csv").read_text().splitlines()) == 4
     assert command("data", "prepared", "--sheet", "sheet.png", "--split", "test", "--json") == 0
     assert Path("sheet.csv").read_text().splitlines() == [
-        "row,picture,class,kind",
+        "row,image,class,kind",
         "0,test/cat/0.png,cat,annotated",
         "1,test/cat/1.png,cat,annotated",
     ]
@@ -177,7 +174,7 @@ def test_a_sheet_of_pictures(command: Command) -> None:
     ],
 )
 def test_wrong_wishes(command: Command, flags: list[str], code: int, message: str) -> None:
-    pictures(Path("photos"), cat=5, dog=5)
+    images(Path("photos"), cat=5, dog=5)
     Path("labels.csv").write_text("image,label\n")
     assert command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0") == 0
     done = command("data", "prepared", *flags)
@@ -187,7 +184,7 @@ def test_wrong_wishes(command: Command, flags: list[str], code: int, message: st
 
 
 def wide_table(folder: Path) -> None:
-    pictures(folder / "photos", all=3)
+    images(folder / "photos", all=3)
     rows = "".join(f'photos/all/{number}.png,"{WIDE}"\n' for number in range(3))
     (folder / "labels.csv").write_text(f"image,label\n{rows}photos/all/0.png,Möwe 漢字\n", encoding="utf-8")
 
@@ -210,7 +207,7 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     done = in_a_subprocess(
         "prepare", "table", "labels.csv", "--out", "data", "--validation", "0", cwd=tmp_path
     )
-    assert (done.returncode, done.stderr) == (0, "checking 3 pictures ...\n")
+    assert (done.returncode, done.stderr) == (0, "checking 3 images ...\n")
     done = in_a_subprocess("data", "data", "--json", cwd=tmp_path, COLUMNS="40")
     assert (done.returncode, done.stderr) == (0, "")
     assert WIDE in [row["name"] for row in json.loads(done.stdout)["splits"]["train"]["classes"]]
@@ -249,10 +246,10 @@ def test_readers_get_their_flags(
 
 
 def test_real_labels_are_mentioned(command: Command) -> None:
-    pictures(Path("photos/train"), n01440764=2, n01530575=1)
-    pictures(Path("photos/val"), n01440764=1)
+    images(Path("photos/train"), n01440764=2, n01530575=1)
+    images(Path("photos/val"), n01440764=1)
     Path("photos/val/n01440764/0.png").rename("photos/val/n01440764/ILSVRC2012_val_00000001.JPEG")
     Path("photos/real.json").write_text("[[0, 1]]")
     done = command("prepare", "imagenet", "photos", "--out", "prepared", "--validation", "0")
     assert done == 0
-    assert "test: 1 pictures have ReaL's labels too" in done.out
+    assert "test: 1 images have ReaL's labels too" in done.out

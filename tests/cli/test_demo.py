@@ -1,4 +1,4 @@
-"""The demo, with few pictures and one epoch."""
+"""The demo, with few images and one epoch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +37,9 @@ def test_its_network_knows_something() -> None:
     assert right["none"] < 0.5
 
 
-@pytest.mark.filterwarnings(
-    "ignore::sparselabel.errors.DataWarning"
-)  # so few pictures do not have all classes
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # so few images do not have all classes
 def test_the_whole_way(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "PICTURES", 60)
+    monkeypatch.setattr(demo, "IMAGES", 60)
     monkeypatch.setattr(demo, "TESTED", 30)
     head, full = replace(demo.CONFIG.head, epochs=1), replace(demo.CONFIG.full, epochs=1)
     monkeypatch.setattr(demo, "CONFIG", replace(demo.CONFIG, head=head, full=full))
@@ -59,7 +57,7 @@ def test_the_whole_way(command: Command, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
 def test_how_its_network_was_taught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(demo_weights, "PICTURES", 40)
+    monkeypatch.setattr(demo_weights, "IMAGES", 40)
     monkeypatch.setattr(demo_weights, "TESTED", 20)
     monkeypatch.setattr(demo_weights, "LEARNING", replace(demo_weights.LEARNING, epochs=1))
     monkeypatch.setattr(demo_weights, "WEIGHTS", tmp_path / "taught.safetensors")

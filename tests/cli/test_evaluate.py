@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return about | measures(SCORES, LABELS, others["threshold"])
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
-    monkeypatch.setattr("sparselabel.inference.evaluate.pictures_in", lambda path, split, data: 4)
+    monkeypatch.setattr("sparselabel.inference.evaluate.images_in", lambda path, split, data: 4)
     monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
     return calls
 
@@ -61,15 +61,15 @@ def test_evaluate_as_tables(command: Command, asked: list[dict[str, Any]]) -> No
         "threshold": 0.25,
         "workers": 0,
     }
-    assert "val: 4 pictures" in done.out
+    assert "val: 4 images" in done.out
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert ["cat [red]", "3", "100.0"] in [row[:3] for row in rows]
     assert ["all training labels: mAP of the model", "50.00"] in rows
     assert "mAP of the estimates" not in done.out
-    by_number = [row for row in rows if row[0].startswith("mAP, pictures with")]
+    by_number = [row for row in rows if row[0].startswith("mAP, images with")]
     assert by_number == [
-        ["mAP, pictures with 1 label (3; 2 classes)", "100.00"],
-        ["mAP, pictures with 2 labels (1; 2 classes)", "100.00"],
+        ["mAP, images with 1 label (3; 2 classes)", "100.00"],
+        ["mAP, images with 2 labels (1; 2 classes)", "100.00"],
     ]
     assert done.out.splitlines()[-1] == "without positives, counted as 0: never"
 
@@ -120,9 +120,9 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
     assert ["top-1, the original label", "100.00"] in rows
     assert done.out.count("the original label") == 1
-    assert ["ReaL: top-1 (3 pictures)", "66.67"] in rows
-    assert ["ReaL: mAP, pictures with 2 labels (1; 2 classes)", "100.00"] in rows
-    assert ["ReaL, ranked by logits: top-1 (3 pictures)", "66.67"] in rows
+    assert ["ReaL: top-1 (3 images)", "66.67"] in rows
+    assert ["ReaL: mAP, images with 2 labels (1; 2 classes)", "100.00"] in rows
+    assert ["ReaL, ranked by logits: top-1 (3 images)", "66.67"] in rows
 
 
 @pytest.mark.parametrize("words", [("run", "--pretrained", "resnet50"), ()])
@@ -159,7 +159,7 @@ def test_evaluate_shows_calibration_and_thresholds(
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     done = command("evaluate", "run", "--split", "test")
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.out.splitlines()]
-    assert "at the classes' own thresholds, chosen from 50 validation pictures (complete labels)" in done.out
+    assert "at the classes' own thresholds, chosen from 50 validation images (complete labels)" in done.out
     assert ["micro F1", "100.00"] in rows
     assert ["macro F1", "66.67"] in rows
     assert ["calibration error (ECE), calibrated scores", "24.17"] in rows

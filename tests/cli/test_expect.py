@@ -24,12 +24,12 @@ def test_expected_positives_are_shown_beside_the_truth_and_kept(command: Command
     assert done == 0, done.err
     assert "annotated" in done.out
     assert "truth" in done.out
-    assert "K, classes a picture: " in done.out
-    assert "not to be trusted: only 48 pictures have a label" in done.out
-    assert "what to do: label a few dozen random training pictures completely and count in them" in done.out
+    assert "K, classes per image: " in done.out
+    assert "not to be trusted: only 48 images have a label" in done.out
+    assert "what to do: label a few dozen random training images completely and count in them" in done.out
     written = json.loads(Path("expected.json").read_text())
     assert written["how"] == "auto"
-    assert written["pictures"] == 48
+    assert written["images"] == 48
     assert len(written["classes"]) == 12
 
 

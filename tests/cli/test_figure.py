@@ -13,7 +13,7 @@ from tests.report.figures.made_up import constant_maps, make_data, make_run, sco
 from tests.training.conftest import small_scenes, tiny
 
 LABELS = np.eye(5, dtype=np.int8)[[0, 1, 2, 3, 4, 0, 1, 2]]
-FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep", "localisation", "budgets")
+FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep", "localization", "budgets")
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -75,7 +75,7 @@ def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
     done = command("differ", "run", "run", "--samples", "50")
     assert done == 0
-    assert done.out.startswith("test: 12 pictures, mAP\n  run  ")
+    assert done.out.startswith("test: 12 images, mAP\n  run  ")
 
 
 def test_figures_of_attention(command: Command, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_figures_of_attention(command: Command, tmp_path: Path) -> None:
     train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "frozen", machine)
     done = command("figure", "heat-maps", "frozen")
     assert done == 1
-    assert "frozen kept no maps of its watched pictures: train it on pictures, not on stored" in done.err
+    assert "frozen kept no maps of its watched images: train it on images, not on stored" in done.err
 
 
 def test_differ(command: Command, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_differ(command: Command, tmp_path: Path) -> None:
     done = command("differ", "bad", "good", "--samples", "100")
     assert done == 0
     lines = done.out.splitlines()
-    assert lines[0] == "test: 8 pictures, mAP"
+    assert lines[0] == "test: 8 images, mAP"
     assert lines[2] == "  good  100.00"
     assert lines[3].startswith("difference +")
     assert lines[3].endswith("% of 100 draws have its sign")
@@ -120,7 +120,7 @@ def test_differ_refuses_what_cannot_be_paired(command: Command, tmp_path: Path) 
         data = make_data(tmp_path / name, labels)
         score(make_run(tmp_path / name / "run", data), data, "test", labels * 0.5)
     done = command("differ", "one/run", "shorter/run")
-    assert (done, "have other pictures or classes in split 'test'" in done.err) == (1, True)
+    assert (done, "have other images or classes in split 'test'" in done.err) == (1, True)
     done = command("differ", "one/run", "other/run")
     assert (done, "have other labels in split 'test'" in done.err) == (1, True)
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Command, pictures
+from tests.cli.conftest import Command, images
 from tests.cli.test_data import cells
 
 XML = """<annotations><image id="0" name="0.png" width="8" height="8"><tag label="cat"/></image>
@@ -13,7 +13,7 @@ XML = """<annotations><image id="0" name="0.png" width="8" height="8"><tag label
 
 def exported() -> None:
     """The same labels as Label Studio, CVAT and FiftyOne export them."""
-    pictures(Path(), photos=2)
+    images(Path(), photos=2)
     box = {"x": 0, "y": 0, "width": 50, "height": 100, "rectanglelabels": ["dog"]}
     results = [{"type": "choices", "value": {"choices": ["cat"]}}, {"type": "rectanglelabels", "value": box}]
     tasks = [
@@ -40,7 +40,7 @@ def test_exports_in_and_labels_out(command: Command) -> None:
     ):
         assert command("prepare", reader, file, *common, *more, "--out", reader) == 0
         done = command("labels", reader, "--out", f"{reader}.csv")
-        assert (done, done.out) == (0, f"observed labels of 2 pictures and 2 classes in {reader}.csv\n")
+        assert (done, done.out) == (0, f"observed labels of 2 images and 2 classes in {reader}.csv\n")
         assert Path(f"{reader}.csv").read_text() == "image,cat,dog,split\n0.png,1,0,train\n1.png,0,1,train\n"
         assert (
             command("labels", reader, "--split", "train", "--which", "full", "--out", f"{reader}.json") == 0
@@ -56,7 +56,7 @@ def test_exports_in_and_labels_out(command: Command) -> None:
 
 
 def test_scores_are_reported(command: Command) -> None:
-    pictures(Path(), photos=4)
+    images(Path(), photos=4)
     Path("labels.csv").write_text("image,cat,dog\n0.png,1,\n1.png,,0\n2.png,,1\n3.png,0,\n")
     Path("scores.csv").write_text("image,cat,dog\n0.png,.9,.9\n1.png,.1,.9\n2.png,.5,.1\n")
     scores = ("--scores", "scores.csv", "--score-positive", ".8", "--score-negative", ".2")
@@ -68,7 +68,7 @@ def test_scores_are_reported(command: Command) -> None:
     assert ["cat", "0", "1", "0 of 1", "0 of 0"] in rows
     assert ["dog", "1", "0", "1 of 1", "1 of 1"] in rows
     assert ["all", "1", "1", "1 of 2", "1 of 1"] in rows
-    assert "1 pictures have no score" in done.out
+    assert "1 images have no score" in done.out
     assert "wrong-labels" not in done.out  # nobody knows the truth
     assert json.loads(command("data", "d", "--json").out)["scored"]["set_positive"] == [0, 1]
     done = command(

@@ -19,12 +19,12 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 pictures to train on, 12 classes: all answers cost 480 s."""
+    """40 images to train on, 12 classes: all answers cost 480 s."""
     return small_scenes(tmp_path_factory.mktemp("data"), 50, 14, Preparation()).folder
 
 
 def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: Path) -> None:
-    asked = ("plan", sample, "--budget", 1, "--pictures", 400, "--kinds", "I", "SP", "--fractions", 0.5, 1)
+    asked = ("plan", sample, "--budget", 1, "--images", 400, "--kinds", "I", "SP", "--fractions", 0.5, 1)
     done = command(*asked, "--draws", 1, *TINY)
     assert done == 0, done.err
     with (tmp_path / "plan/plan.csv").open(newline="") as file:
@@ -37,7 +37,7 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
     assert "One draw says nothing of chance" in done.out
     assert (tmp_path / "plan/plan.png").is_file()
     page = (tmp_path / "plan/plan.html").read_text()
-    assert "The sample got the same seconds a picture, 0.1 hours in all." in page
+    assert "The sample got the same seconds per image, 0.1 hours in all." in page
     again = command(*asked, "--draws", 1, *TINY)
     assert again == 0
     assert "4 of 4 runs were finished before" in again.err
@@ -54,7 +54,7 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
 def test_refused_before_training(command: Command, sample: Path, tmp_path: Path) -> None:
     done = command("plan", sample, "--budget", 1, "--kinds", "I", *TINY)
     assert done == 2
-    assert "0.1333 hours answer every question about 40 pictures with annotation I" in done.err
+    assert "0.1333 hours answer every question about 40 images with annotation I" in done.err
     done = command("plan", sample, "--budget", 0.005, *TINY, "--draws", 9)
     assert done == 2
     assert "none is a yes" in done.err

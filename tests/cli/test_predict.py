@@ -12,7 +12,7 @@ from tests.inference.stub import decisions, paint, predictor
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four pictures, one broken, and a run that sees their colours."""
+    """Four images, one broken, and a run that sees their colors."""
 
     def load(run: Path, precision: float | None = None, threshold: float | None = None) -> Any:
         chosen = decisions(0.5, 0.5, NEVER).thresholds(precision, threshold)
@@ -39,9 +39,9 @@ def test_predict_a_folder(command: Command, photos: Path) -> None:
     ]
     lines = done.err.splitlines()
     assert lines[0] == "predicting ..."
-    assert lines[1].startswith("skipped: photos/3.png cannot be read as a picture")
+    assert lines[1].startswith("skipped: photos/3.png cannot be read as an image")
     assert lines[2:] == [
-        "tags.csv: 3 pictures, 4 labels (1.33 a picture); 1 picture could not be read",
+        "tags.csv: 3 images, 4 labels (1.33 an image); 1 image could not be read",
         "never predicted, as no score reaches precision 0.9: a/b",
     ]
     assert command("predict", "run", "photos", "--out", "tags.csv") == 1
@@ -78,24 +78,24 @@ def test_predict_with_maps_and_all_scores(command: Command, photos: Path) -> Non
 def test_predict_nothing_that_can_be_read(command: Command, photos: Path) -> None:
     done = command("predict", "run", "photos/3.png", "--out", "tags.csv", "--workers", "0")
     assert done == 1
-    assert "none of 1 picture could be read" in done.err
+    assert "none of 1 image could be read" in done.err
     assert "photos/3.png cannot be read" in Path("tags.csv").read_text()
     Path("empty").mkdir()
     done = command("predict", "run", "empty", "--out", "none.csv")
     assert done == 1
-    assert "no pictures in empty: name files, or folders that have some" in done.err
+    assert "no images in empty: name files, or folders that have some" in done.err
     assert not list(Path().glob("none.csv*"))
 
 
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [
-        (("--batch", "0", "photos"), "--batch must be at least 1 picture, not 0", 2),
+        (("--batch", "0", "photos"), "--batch must be at least 1 image, not 0", 2),
         (("photos", "--treshold", "1"), "there is no flag --treshold", 2),
         ((), "there is nothing to predict", 2),
         (("photos", "--precision", "0.9", "--threshold", "0.5"), "give one of the two", 2),
         (("photos", "--threshold", "2"), "--threshold must be a score in 0..1, not 2", 2),
-        (("nowhere",), "there is no picture, folder or list 'nowhere'", 1),
+        (("nowhere",), "there is no image, folder or list 'nowhere'", 1),
     ],
 )
 def test_predict_refuses(

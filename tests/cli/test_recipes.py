@@ -116,7 +116,7 @@ def test_a_recipe_is_really_run(command: Command) -> None:
     assert (done, len(list(Path("table-1").glob("*/result.json")))) == (0, 4)
     head, _, an, role, *notes = Path("table-1/table.md").read_text(encoding="utf-8").splitlines()
     assert notes[1].startswith("Note: published numbers are of other conditions (P3 tables 1 and 2, VOC12")
-    assert "data scenes with 12 classes and 15 test pictures (the paper's has 20 and 5,823)" in notes[1]
+    assert "data scenes with 12 classes and 15 test images (the paper's has 20 and 5,823)" in notes[1]
     assert "backbone test_resnet (not resnet50.tv_in1k)" in notes[1]
     assert notes[1].removeprefix("Note: ") in done.out
     assert "as in P3 table 2" in notes[3]

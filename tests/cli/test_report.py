@@ -31,7 +31,7 @@ def test_one_run(command: Command, trained: Path, tmp_path: Path) -> None:
     done = command("report", trained / "an", "--out", "new/report.html", "--workers", 0)
     assert (done, re.sub(r"[\d.]+ MB", "1 MB", done.out)) == (0, "written: new/report.html (1 MB)\n")
     page = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
-    assert page.count('alt="Where an sees') > 12  # pictures of the test split, and likely missing labels
+    assert page.count('alt="Where an sees') > 12  # images of the test split, and likely missing labels
     assert "Without heat maps" not in page
     tables = Tables(page).found
     assert [row[0] for row in tables["Numbers: an"]] == ["epoch", "1", "2"]
@@ -70,7 +70,7 @@ def test_damaged_files_are_written_anew(command: Command, trained: Path, tmp_pat
     assert (done, "left out" in done.out, done.err) == (0, False, "scoring test, an ...\nscoring train ...\n")
 
 
-def test_pictures_that_have_moved(command: Command, trained: Path, tmp_path: Path) -> None:
+def test_images_that_have_moved(command: Command, trained: Path, tmp_path: Path) -> None:
     run, data = tmp_path / "an", tmp_path / "data"
     shutil.copytree(trained / "an", run)
     shutil.copytree(trained / "data", data)

@@ -84,7 +84,7 @@ def test_a_review_and_training_with_it(command: Command, run: Path, trained: Pat
     opened = person("yes", "no", "skip")
     done = command("review", run, "--reviewer", "ann", "--workers", 0)
     assert done == 0
-    assert done.err == "scoring the training pictures ...\n"
+    assert done.err == "scoring the training images ...\n"
     lines = done.out.splitlines()
     assert lines[0].startswith("review: http://127.0.0.1:") or lines[0].startswith("port 8765 is taken")
     assert opened == [lines[-5].removeprefix("review: ")]
@@ -126,7 +126,7 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
     assert "scoring" in command("review", run, "--workers", 0, "--no-browser").err
 
 
-def test_stored_features_and_pictures_give_the_same_scores(run: Path, trained: Path) -> None:
+def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.cli.review import _stored_features
     from sparselabel.inference.training_scores import write_training_scores
 
@@ -135,12 +135,12 @@ def test_stored_features_and_pictures_give_the_same_scores(run: Path, trained: P
     features = _stored_features(folder, part)
     assert features is not None
     by_features = np.array(write_training_scores(folder, part, features=features))
-    by_pictures = np.array(write_training_scores(folder, part))
-    assert np.abs(by_features.astype(np.float32) - by_pictures).max() < 2e-3  # float16
+    by_images = np.array(write_training_scores(folder, part))
+    assert np.abs(by_features.astype(np.float32) - by_images).max() < 2e-3  # float16
 
 
 @pytest.mark.filterwarnings("always::sparselabel.errors.DataWarning")
-def test_pictures_that_are_gone_are_not_asked_about(
+def test_images_that_are_gone_are_not_asked_about(
     command: Command, trained: Path, tmp_path: Path, person: Any
 ) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
@@ -154,26 +154,26 @@ def test_pictures_that_are_gone_are_not_asked_about(
     person("yes")
     done = command("review", "run", "--workers", 0, "--no-browser")
     assert done == 0
-    assert "warning: 2 pictures cannot be read and will not be asked about" in done.err
+    assert "warning: 2 images cannot be read and will not be asked about" in done.err
     scores = np.load(tmp_path / "run" / "review-scores.npy")
     assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [3, 4]
 
 
-def test_whole_pictures_can_be_counted_in(command: Command, run: Path, trained: Path, person: Any) -> None:
+def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Path, person: Any) -> None:
     person(whole=5)
     done = command("review", run, "--complete", "--workers", 0, "--no-browser")
     words = done.out.splitlines()[-1].removeprefix("next: sparselabel ").split()
-    assert done.out.splitlines()[-2] == f"5 pictures with all labels in {run}/complete.csv"
+    assert done.out.splitlines()[-2] == f"5 images with all labels in {run}/complete.csv"
     assert words[:1] + words[2:] == [
         "expect", "--how", "counted", "--labels", f"{run}/complete.csv", "--out", "expected.json"
     ]  # fmt: skip
     done = command(*words)
-    assert (done, "K, classes a picture: 1.0" in done.out) == (0, True)
+    assert (done, "K, classes per image: 1.0" in done.out) == (0, True)
     part = split_of(RunFolder(run), "train")
     few = run / "few.csv"
     few.write_bytes(HEADER + Answer(str(part.paths[0]), part.truth.classes[0], 1).line())
     done = command("expect", trained / "data", "--how", "counted", "--labels", few, "--out", "other.json")
-    assert (done, "has no picture of which every class was answered" in done.err) == (1, True)
+    assert (done, "has no image of which every class was answered" in done.err) == (1, True)
 
 
 def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp_path: Path) -> None:

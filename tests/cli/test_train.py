@@ -64,7 +64,7 @@ size = 96
 [head]
 epochs = 7
 learning_rate = 0.1
-optimiser = "sgd"
+optimizer = "sgd"
 """
 OF_FILE = TrainConfig(
     method="role",
@@ -73,7 +73,7 @@ OF_FILE = TrainConfig(
     seed=4,
     settings=Settings(expected_positives=2, weight=0.5),
     views=Views(size=96),
-    head=HeadPhase(epochs=7, learning_rate=0.1, optimiser="sgd"),
+    head=HeadPhase(epochs=7, learning_rate=0.1, optimizer="sgd"),
 )
 
 

@@ -1,4 +1,4 @@
-"""``sparselabel train`` on a folder of pictures."""
+"""``sparselabel train`` on a folder of images."""
 
 import json
 from pathlib import Path
@@ -17,24 +17,24 @@ SMALL = [
     *("--backbone", "resnet10t", "--weights", "none", "--views.size", "32", "--head.epochs", "1"),
     *("--frozen", "--workers", "0", "--settings.expected-positives", "1.5"),
 ]
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 230)}
+COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 230)}
 
 
-def picture(path: Path, colour: tuple[int, int, int], shade: int) -> None:
+def image(path: Path, color: tuple[int, int, int], shade: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((20, 24, 3), np.clip(np.array(colour) - shade, 0, 255), np.uint8)).save(path)
+    Image.fromarray(np.full((20, 24, 3), np.clip(np.array(color) - shade, 0, 255), np.uint8)).save(path)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """photos/ with 30 pictures of three colours, one of them broken, and labels.csv with one more."""
+    """photos/ with 30 images of three colors, one of them broken, and labels.csv with one more."""
     monkeypatch.chdir(tmp_path)
     lines = ["image,label"]
     for number in range(30):
-        name = [*COLOURS][number % 3]
-        picture(tmp_path / "photos" / f"{number}.png", COLOURS[name], number)
+        name = [*COLORS][number % 3]
+        image(tmp_path / "photos" / f"{number}.png", COLORS[name], number)
         lines.append(f"{number}.png,{name}")
-    (tmp_path / "photos" / "7.png").write_bytes(b"not a picture")
+    (tmp_path / "photos" / "7.png").write_bytes(b"not an image")
     (tmp_path / "labels.csv").write_text("\n".join([*lines, "gone.png,red"]))
     return tmp_path
 
@@ -43,12 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path) -> None:
     done = command("train", "photos", "--labels", "labels.csv", *SMALL)
     assert done == 0, done.err
-    assert "1 of 31 pictures are missing: gone.png; they were left out" in done.err
-    assert "7.png cannot be read as a picture" in done.err
+    assert "1 of 31 images are missing: gone.png; they were left out" in done.err
+    assert "7.png cannot be read as an image" in done.err
     lines = done.out.splitlines()
-    assert lines[0] == "29 pictures (23 train, 6 val), 3 classes, one label each; 1 file could not be read"
+    assert lines[0] == "29 images (23 train, 6 val), 3 classes, one label each; 1 file could not be read"
     assert lines[-2:] == [
-        "next: sparselabel predict runs/photos MORE-PICTURES --out tags.csv  # what is in other pictures",
+        "next: sparselabel predict runs/photos MORE-IMAGES --out tags.csv  # what is in other images",
         "      sparselabel review runs/photos  # confirm or reject likely labels: they make it better",
     ]
     run = RunFolder(folder / "runs" / "photos")
@@ -59,7 +59,7 @@ def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path
     again = command("train", "photos", "--labels", "labels.csv", *SMALL)
     assert again == 1
     assert "runs/photos holds a run already" in again.err
-    assert "to train on the same pictures in another way: sparselabel train runs/photos-data" in again.err
+    assert "to train on the same images in another way: sparselabel train runs/photos-data" in again.err
     assert command("train", "photos", "--labels", "labels.csv", *SMALL, "--resume") == 0
 
 
@@ -68,12 +68,12 @@ def test_class_folders_need_no_table(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(12):
-        name = [*COLOURS][number % 3]
-        picture(tmp_path / "things" / name / f"{number}.png", COLOURS[name], number)
+        name = [*COLORS][number % 3]
+        image(tmp_path / "things" / name / f"{number}.png", COLORS[name], number)
     done = command("train", "things", *SMALL, "--out", "here")
     assert done == 0, done.err
-    assert done.out.splitlines()[0] == "12 pictures (10 train, 2 val), 3 classes, one label each"
-    assert json.loads((tmp_path / "here-data" / "dataset.json").read_text())["classes"] == sorted(COLOURS)
+    assert done.out.splitlines()[0] == "12 images (10 train, 2 val), 3 classes, one label each"
+    assert json.loads((tmp_path / "here-data" / "dataset.json").read_text())["classes"] == sorted(COLORS)
 
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
@@ -83,7 +83,7 @@ def test_labels_with_negatives_are_told(command: Command, folder: Path) -> None:
     done = command("train", "photos", "--labels", "wide.csv", *SMALL)
     assert done == 0, done.err
     assert done.out.splitlines()[0] == (
-        "29 pictures (23 train, 6 val), 3 classes, 1.0 labels each of what is there and 1.0 of what is not"
+        "29 images (23 train, 6 val), 3 classes, 1.0 labels each of what is there and 1.0 of what is not"
     )
 
 
@@ -95,12 +95,12 @@ def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
     assert (done, "no.csv" in done.err) == (1, True)
     (folder / "elsewhere").mkdir()
     done = command("train", "elsewhere", "--labels", "labels.csv", *SMALL)
-    assert "picture '0.png' is not in elsewhere" in done.err
-    assert "pictures are named relative to elsewhere; or prepare them with flags of your own" in done.err
+    assert "image '0.png' is not in elsewhere" in done.err
+    assert "images are named relative to elsewhere; or prepare them with flags of your own" in done.err
     done = command("train", "nowhere", *SMALL)
     assert "nowhere is not prepared data" in done.err
     done = command("train", "nowhere", "--labels", "labels.csv", *SMALL)
-    assert "--labels labels.csv is for a folder of pictures, and nowhere is not" in done.err
+    assert "--labels labels.csv is for a folder of images, and nowhere is not" in done.err
     done = command("train", "photos", "--labels", "labels.csv", *SMALL[:2], "--weights", "no.safetensors")
     assert "weights file no.safetensors does not exist" in done.err
     assert not (folder / "runs").exists()
@@ -112,10 +112,10 @@ def test_several_processes_prepare_first(
     monkeypatch.setenv("WORLD_SIZE", "2")
     done = command("train", "photos", "--labels", "labels.csv", *SMALL)
     assert done == 2
-    assert "several processes cannot train on a folder of pictures: prepare it first" in done.err
+    assert "several processes cannot train on a folder of images: prepare it first" in done.err
 
 
-def test_the_schedule_is_chosen_by_machine_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     cpu, plain = Machine(accelerator="cpu"), TrainConfig()
     config = photos.with_schedule(plain, set(), cpu, 5000, said.append)
@@ -127,7 +127,7 @@ def test_the_schedule_is_chosen_by_machine_and_pictures(monkeypatch: pytest.Monk
     assert (config.frozen, config.head.epochs, config.full.epochs) == (False, 5, 25)
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
     assert photos.with_schedule(plain, set(), Machine(), 300, said.append).frozen
-    assert said[-1].startswith("only 300 pictures: a linear classifier")
+    assert said[-1].startswith("only 300 images: a linear classifier")
 
 
 def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_what_differs_is_named() -> None:
     ours = replace(THEIRS, head=replace(THEIRS.head, epochs=2))
     assert unlike(RECIPE, THEIRS, prepared(12, 50, keep_train=0.5), ours) == (
         "published numbers are of other conditions (P1 table 1, VOC12, ImageNet start). Here: data mine with "
-        "12 classes and 50 test pictures (the paper's has 20 and 5,823), prepared with keep-train 0.5, "
+        "12 classes and 50 test images (the paper's has 20 and 5,823), prepared with keep-train 0.5, "
         "head.epochs 2 (not 5)"
     )
 

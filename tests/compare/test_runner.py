@@ -43,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def small_scenes(folder: Path) -> Prepared:
     """A few scenes with one positive label each."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # classes without positives in so few pictures
+        warnings.simplefilter("ignore")  # classes without positives in so few images
         source = scenes.make(folder, train=20, test=10, size=32, seed=0)
         return prepare(source, folder, Preparation(sparsify="single-positive"))
 
@@ -84,11 +84,11 @@ def test_a_comparison_is_trained_once(
     result = json.loads((planned[1].path / "result.json").read_text())
     assert rows[1].test == {0: result["test"]["value"]}
     assert [row.recovered for row in rows] == [1.0, 0.0]
-    pictures, classes = data.train.truth.values.shape
+    images, classes = data.train.truth.values.shape
     assert [row.labels for row in rows] == [
-        pictures * classes,
-        pictures,
-    ]  # one positive a picture; the oracle all
+        images * classes,
+        images,
+    ]  # one positive per image; the oracle all
     assert (planned[0].path / "scores-test.npz").is_file()
     assert all(row.seconds[0] > 0 and row.memory[0] > 10**7 for row in rows)
 
@@ -116,8 +116,8 @@ def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tm
     real[0] = UNKNOWN
     splits = data.splits | {"test": replace(test, real=real)}
     rows = compare(replace(data, splits=splits), plan(TINY, ["bce+asl", "an"], [0], tmp_path), HERE)
-    pictures, classes = data.train.truth.values.shape
-    assert [(row.oracle, row.labels) for row in rows] == [(True, pictures * classes), (False, pictures)]
+    images, classes = data.train.truth.values.shape
+    assert [(row.oracle, row.labels) for row in rows] == [(True, images * classes), (False, images)]
     assert rows[0].names == {"validation": "mAP", "test": "mAP"}
     scores = np.load(rows[1].paths[0] / "scores-test.npz")["scores"]
     by_hand = real_measures(scores, test.observed.values, real)

@@ -16,7 +16,7 @@ SEEDS = (0, 1)
 
 @pytest.fixture
 def made(data: Prepared, tmp_path: Path) -> list[Outcome]:  # noqa: F811
-    """Runs of which nothing but random scores of the test pictures is there."""
+    """Runs of which nothing but random scores of the test images is there."""
     random = np.random.default_rng(0)
     outcomes = []
     for run in plan(TINY, ["role", "an", "bce"], SEEDS, tmp_path):

@@ -1,4 +1,4 @@
-"""Small data sets of pictures that tests write, read and prepare."""
+"""Small data sets of images that tests write, read and prepare."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CLASSES = ("ant", "bee", "cow")
 
 
 def paint(file: Path, seed: int, width: int = 24, height: int = 16) -> Path:
-    """A picture of coloured blocks that no other seed gives."""
+    """An image of colored blocks that no other seed gives."""
     file.parent.mkdir(parents=True, exist_ok=True)
     blocks = np.random.default_rng(seed).integers(0, 256, (4, 6, 3), dtype=np.uint8)
     Image.fromarray(blocks).resize((width, height), Image.Resampling.BICUBIC).save(file)
@@ -21,7 +21,7 @@ def paint(file: Path, seed: int, width: int = 24, height: int = 16) -> Path:
 
 
 def random_labels(count: int, seed: int = 0) -> Labels:
-    """Complete labels with at least one positive a picture."""
+    """Complete labels with at least one positive per image."""
     random = np.random.default_rng(seed)
     values = (random.random((count, len(CLASSES))) < 0.5).astype(np.int8)
     values[np.arange(count), random.integers(0, len(CLASSES), count)] = 1
@@ -29,7 +29,7 @@ def random_labels(count: int, seed: int = 0) -> Labels:
 
 
 def read_table(folder: Path, values: Labels, splits: list[str] | None = None) -> Source:
-    """Pictures 000.jpg, 001.jpg … with these labels, as the ``table`` reader finds them."""
+    """Images 000.jpg, 001.jpg … with these labels, as the ``table`` reader finds them."""
     splits = splits or ["train"] * len(values)
     lines = [",".join(("image", *CLASSES, "split"))]
     for row, (labels, split) in enumerate(zip(values.tolist(), splits, strict=True)):

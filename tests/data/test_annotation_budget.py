@@ -1,4 +1,4 @@
-"""Budgets: by hand on a few pictures, and P2's counts on labels of COCO's size and frequency."""
+"""Budgets: by hand on a few images, and P2's counts on labels of COCO's size and frequency."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import ConfigError, DataError
 
-# Two pictures, three classes; class 0 is twice in picture 0, class 2 once in picture 1.
+# Two images, three classes; class 0 is twice in image 0, class 2 once in image 1.
 TRUTH = np.array([[1, 0, 0], [0, 0, 1]], dtype=np.int8)
 THINGS = Marks(
     np.array([0, 0, 1]),
@@ -61,7 +61,7 @@ def test_refusals() -> None:
 
 @pytest.fixture(scope="module")
 def coco() -> tuple[Labels, Marks]:
-    """Labels like COCO train2014's: 82,783 pictures, 2.91 of 80 classes each, 2.51 things of a class."""
+    """Labels like COCO train2014's: 82,783 images, 2.91 of 80 classes each, 2.51 things of a class."""
     random = np.random.default_rng(0)
     frequency = np.exp(random.normal(0, 1, 80))
     chance = np.minimum(frequency / frequency.sum() * 2.91, 0.9)
@@ -107,7 +107,7 @@ def test_the_counts_of_table_1(
     assert len(bought.marks) == (0 if kind == "I" else found)
 
 
-# P2 table 2: budget in %, kind, marks, thousands of negatives and of annotated pictures. Its row of AP at 4 %
+# P2 table 2: budget in %, kind, marks, thousands of negatives and of annotated images. Its row of AP at 4 %
 # repeats the counts of AB, and its "339k" of AB at 1 % is 39k.
 ALL_THINGS = [
     (0.25, "AP", 1257, 14, 13.7),
@@ -122,9 +122,9 @@ ALL_THINGS = [
 ]
 
 
-@pytest.mark.parametrize(("percent", "kind", "marks", "negatives", "pictures"), ALL_THINGS)
+@pytest.mark.parametrize(("percent", "kind", "marks", "negatives", "images"), ALL_THINGS)
 def test_the_counts_of_table_2(
-    coco: tuple[Labels, Marks], percent: float, kind: Kind, marks: int, negatives: float, pictures: float
+    coco: tuple[Labels, Marks], percent: float, kind: Kind, marks: int, negatives: float, images: float
 ) -> None:
     truth, things = coco
     bought = buy(truth, things, kind, percent / 100 * truth.size, FLAT)
@@ -139,4 +139,4 @@ def test_the_counts_of_table_2(
     assert (bought.observed == NEGATIVE).sum() == pytest.approx(
         1000 * negatives, abs=1000 * off * negatives + answers + 500
     )
-    assert known.any(axis=1).sum() == pytest.approx(1000 * pictures, abs=1000 * off * pictures + answers + 50)
+    assert known.any(axis=1).sum() == pytest.approx(1000 * images, abs=1000 * off * images + answers + 50)

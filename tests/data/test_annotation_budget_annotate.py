@@ -42,7 +42,7 @@ def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_a_budget_is_not_refused_for_validation_pictures_that_it_does_not_buy(
+def test_a_budget_is_not_refused_for_validation_images_that_it_does_not_buy(
     drawn: Source, tmp_path: Path
 ) -> None:
     own = Source(
@@ -61,7 +61,7 @@ def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kin
     assert train.masks is not None
     assert train.seen.is_point.all()
     assert (train.observed.values[train.seen.rows, train.seen.classes] == POSITIVE).all()
-    for row, index, (u, v) in zip(train.seen.rows, train.seen.classes, train.seen.centres, strict=True):
+    for row, index, (u, v) in zip(train.seen.rows, train.seen.classes, train.seen.centers, strict=True):
         things = train.marks.of_rows([row])[0]
         same = things[train.marks.classes[things] == index]
         pixel = int(v * 48), int(u * 48)
@@ -78,8 +78,8 @@ def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kin
 def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: Source, tmp_path: Path) -> None:
     prepared = made(drawn, tmp_path / "out", budget(annotate="SB", cost="per-positive"))
     train, bought = prepared.train, prepared.made["bought"]["train"]
-    known = {(*row,) for row in np.hstack([train.marks.centres, train.marks.sizes]).tolist()}
-    assert {(*row,) for row in np.hstack([train.seen.centres, train.seen.sizes]).tolist()} <= known
+    known = {(*row,) for row in np.hstack([train.marks.centers, train.marks.sizes]).tolist()}
+    assert {(*row,) for row in np.hstack([train.seen.centers, train.seen.sizes]).tolist()} <= known
     answers, yes = (
         int((train.observed.values != UNKNOWN).sum()),
         int((train.observed.values == POSITIVE).sum()),
@@ -97,12 +97,12 @@ def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: Source, t
     assert prepared.split("val").observed.complete
 
 
-def test_pictures_nobody_asked_about_stay_in(drawn: Source, tmp_path: Path) -> None:
+def test_images_nobody_asked_about_stay_in(drawn: Source, tmp_path: Path) -> None:
     how = budget(budget=None, answers=20, validation_labels="observed")
     prepared = made(drawn, tmp_path / "out", how)
     train, val = prepared.train, prepared.split("val")
     assert (len(train), (train.observed.values != UNKNOWN).sum(), len(train.seen)) == (54, 20, 0)
-    assert (train.observed.per_picture(UNKNOWN) == 12).sum() >= 34
+    assert (train.observed.per_image(UNKNOWN) == 12).sum() >= 34
     assert ((val.observed.values != UNKNOWN).sum(), [*prepared.made["bought"]]) == (20, ["train", "val"])
     other = made(drawn, tmp_path / "other", replace(how, label_seed=3)).train
     assert (other.observed.values != train.observed.values).any()
@@ -125,18 +125,18 @@ def test_at_equal_numbers_all_kinds_ask_the_same_questions(drawn: Source) -> Non
 
 def test_points_near_the_middle_of_boxes_without_masks() -> None:
     count = 4000
-    centres = np.tile(np.array([[0.5, 0.5], [0.2, 0.7]], np.float32), (count // 2, 1))
+    centers = np.tile(np.array([[0.5, 0.5], [0.2, 0.7]], np.float32), (count // 2, 1))
     sizes = np.tile(np.array([[0.5, 0.5], [0.02, 0.4]], np.float32), (count // 2, 1))
-    marks = Marks(np.arange(count), np.zeros(count, np.int32), centres, sizes)
+    marks = Marks(np.arange(count), np.zeros(count, np.int32), centers, sizes)
     points = points_on(marks, None, np.arange(count), np.random.default_rng(0))
-    away = points.centres - centres
+    away = points.centers - centers
     assert points.is_point.all()
     assert np.abs(away).max(axis=0)[0] < 0.12
     np.testing.assert_allclose(away[::2].std(axis=0), SPREAD, rtol=0.05)
     assert np.abs(away[1::2, 0]).max() <= 0.01 + 1e-6  # not outside the narrow box
 
 
-# P2 tables 1 and 2: budget in %, kind, positives, thousands of negatives, and of annotated pictures.
+# P2 tables 1 and 2: budget in %, kind, positives, thousands of negatives, and of annotated images.
 PUBLISHED = [
     (0.25, "SP", 559, 15, 14.2),
     (1, "SP", 2314, 60, 44.0),
@@ -147,7 +147,7 @@ PUBLISHED = [
 
 
 def test_the_counts_of_p2() -> None:
-    """Labels like COCO train2014's: 82,783 pictures with 2.91 of 80 classes each, with one box each."""
+    """Labels like COCO train2014's: 82,783 images with 2.91 of 80 classes each, with one box each."""
     random = np.random.default_rng(0)
     truth = (random.random((82_783, 80)) < 2.91 / 80).astype(np.int8)
     rows, classes = np.nonzero(truth)
@@ -155,12 +155,12 @@ def test_the_counts_of_p2() -> None:
     marks = Marks(rows, classes.astype(np.int32), places, places / np.float32(4), check=False)
     names = np.arange(82_783).astype(np.str_)
     split = Split(LabelTable(names, tuple(map(str, range(80))), truth, check=False), names, marks)
-    for percent, kind, positives, negatives, pictures in PUBLISHED:
+    for percent, kind, positives, negatives, images in PUBLISHED:
         found = annotate(split, Sparsify("budget", annotate=kind, budget=percent / 100))  # type: ignore[arg-type]
         assert abs(found.bought["positive"] - positives) < 4 * np.sqrt(2 * positives)
         assert found.bought["negative"] == (found.observed == NEGATIVE).sum()
         assert found.bought["negative"] == pytest.approx(1000 * negatives, abs=600)
-        assert found.bought["images"] == pytest.approx(1000 * pictures, abs=350)
+        assert found.bought["images"] == pytest.approx(1000 * images, abs=350)
         assert len(found.seen) == found.bought["positive"]
 
 
@@ -182,12 +182,12 @@ def test_flags_that_do_not_belong_together(given: dict[str, object], rule: str) 
         budget(**given)
 
 
-def test_what_cannot_be_bought_is_said_before_pictures_are_opened(drawn: Source, tmp_path: Path) -> None:
+def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: Source, tmp_path: Path) -> None:
     train = drawn.splits["train"]
     bare = replace(drawn, root=tmp_path / "nowhere", splits={"train": replace(train, marks=Marks.none())})
     with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* give --annotate I"):
         prepare(bare, tmp_path / "out", budget(annotate="SB"))
-    with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 pictures"):
+    with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 images"):
         prepare(bare, tmp_path / "out", budget(budget=None, answers=999))
 
 
@@ -198,7 +198,7 @@ def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: 
     bought = made(drawn, tmp_path / "all", how).made["bought"]["train"]
     assert (bought["answers"], bought["boxes"]) == (720, len(train.marks))
     assert bought["seconds"] == 720 * most
-    elsewhere = replace(drawn, root=tmp_path / "nowhere")  # said before pictures are opened
+    elsewhere = replace(drawn, root=tmp_path / "nowhere")  # said before images are opened
     for kind, cost, share in (("AB", "flat", most), ("SP", "flat", 84.9 / 80), ("SB", "flat", 101 / 80)):
         more = budget(annotate=kind, cost=cost, budget=share + 0.01)
         least = math.floor(share * 1e4) / 1e4

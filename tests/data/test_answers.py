@@ -132,11 +132,11 @@ def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:
 
 
 def test_answers_about_other_data_are_refused(data: Prepared) -> None:
-    with pytest.raises(DataError, match=r"here: 1 of 1 pictures are not in the data: cat\.jpg; give the"):
+    with pytest.raises(DataError, match=r"here: 1 of 1 images are not in the data: cat\.jpg; give the"):
         with_answers(data, [Answer("cat.jpg", "ant", 1)], "here")
     with pytest.raises(DataError, match=r"here: the data has no class 'cows' \(did you mean 'cow'\?"):
         with_answers(data, [Answer("000.jpg", "cows", 1)], "here")
-    with pytest.raises(DataError, match=r"1 pictures are not in training, but in another split: 003\.jpg"):
+    with pytest.raises(DataError, match=r"1 images are not in training, but in another split: 003\.jpg"):
         with_answers(data, [Answer("003.jpg", "ant", 1)], "here")
 
 

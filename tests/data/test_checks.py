@@ -34,7 +34,7 @@ def split(
     known, seen = (LabelTable(ids, classes, values) for values in (truth, observed))
     paths = np.char.add(ids, ".jpg")
     digests = np.arange(len(ids), dtype=np.uint64)
-    return PreparedSplit(name, Path("pictures"), paths, known, seen, marks or Marks.none(), digests, "")
+    return PreparedSplit(name, Path("images"), paths, known, seen, marks or Marks.none(), digests, "")
 
 
 def found(data: Prepared) -> dict[str, Problem]:
@@ -89,7 +89,7 @@ def test_classes_with_the_same_positives() -> None:
     train = [[row % 2, row % 2, 1 - row % 2, int(row == 0), int(row == 0)] for row in range(12)]
     classes = ("ant", "bee", "cow", "dog", "elk")
     problems = found(made(classes, {"train": train}))
-    assert problems["same-positives"].items == (["ant", "bee"],)  # one picture may be chance: not dog and elk
+    assert problems["same-positives"].items == (["ant", "bee"],)  # one image may be chance: not dog and elk
     told_apart = made(classes, {"train": train, "test": [[1, 0, 0, 0, 0]]})
     assert "same-positives" not in found(told_apart)
 
@@ -121,16 +121,14 @@ def test_marks_of_what_is_not_there() -> None:
         np.zeros((3, 2), np.float32),
     )
     problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5}, marks))["stray-marks"]
-    assert problem.what.startswith(
-        "2 points or boxes of train are of classes that their pictures are not said"
-    )
+    assert problem.what.startswith("2 points or boxes of train are of classes that their images are not said")
     assert problem.items == ("train-1.jpg",)
 
 
-def test_pictures_without_any_label() -> None:
-    problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5 + [[-1, -1], [0, 0]]}))["unlabelled"]
+def test_images_without_any_label() -> None:
+    problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5 + [[-1, -1], [0, 0]]}))["unlabeled"]
     assert problem.items == ("train-10.jpg",)
-    assert problem.what == "1 of 12 training pictures have no observed label at all: train-10.jpg"
+    assert problem.what == "1 of 12 training images have no observed label at all: train-10.jpg"
 
 
 @pytest.mark.parametrize(("prefer", "biased"), [("any", False), ("frequent", True)])
@@ -148,5 +146,5 @@ def test_an_annotator_with_a_preference_is_found(prefer: str, biased: bool) -> N
         both = truth[:, 0] == 1
         assert kept["ant"]["kept_if_uniform"] == pytest.approx((1 / truth[both].sum(1)).mean())
         assert kept["cow"]["kept"] < kept["cow"]["kept_if_uniform"] - 0.2
-        assert "no random choice of each picture's" in problems["preference"].what
+        assert "no random choice of each image's" in problems["preference"].what
         assert f"ant 100% instead of {kept['ant']['kept_if_uniform']:.0%}" in problems["preference"].what

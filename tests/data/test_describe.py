@@ -47,7 +47,7 @@ def test_description(prepared: Prepared) -> None:
             "positive": 2,
             "observed_positive": 2,
             "observed_negative": 0,
-            "observed_positive_if_uniform": 1.5,  # sure in the first picture, one of two in the second
+            "observed_positive_if_uniform": 1.5,  # sure in the first image, one of two in the second
         },
         {
             "name": "bee",
@@ -76,7 +76,7 @@ def test_description(prepared: Prepared) -> None:
     assert json.loads(json.dumps(told)) == told
 
 
-def test_what_a_picture_shows_is_not_known_where_labels_are_missing(prepared: Prepared) -> None:
+def test_what_a_image_shows_is_not_known_where_labels_are_missing(prepared: Prepared) -> None:
     rest = replace(prepared, "train", "truth", [[1, -1, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])
     train = description(rest, count_all(rest))["splits"]["train"]
     assert (train["complete"], train["per_image"]["positive"]) == (False, None)
@@ -90,7 +90,7 @@ def test_blocks_of_rows_give_what_all_give(tmp_path: Path, monkeypatch: pytest.M
     in_blocks = count(split, tmp_path)
     for what in describe.WHAT:
         assert in_blocks.per_class[what].tolist() == at_once.per_class[what].tolist()
-        assert in_blocks.per_picture[what].tolist() == at_once.per_picture[what].tolist()
+        assert in_blocks.per_image[what].tolist() == at_once.per_image[what].tolist()
     assert in_blocks.uniform.tolist() == pytest.approx(at_once.uniform.tolist())
     assert in_blocks.spread.tolist() == pytest.approx(at_once.spread.tolist())
     assert in_blocks.columns == at_once.columns

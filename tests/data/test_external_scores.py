@@ -78,7 +78,7 @@ def test_thresholds_are_included_and_each_can_be_alone(tmp_path: Path) -> None:
         ("image,cow\n1,0.5\n", r"scores of none of the classes cat, dog"),
         ("image,label,score\n1,cow,1\n", r"scores of none of the classes cat, dog"),
         ("file,cat\n1,0.5\n", r"has no column 'image', only file, cat"),
-        ("image,cat\n7,0.5\n", r"no score for any of the 3 training pictures: .* as in 1 or a/1.jpg"),
+        ("image,cat\n7,0.5\n", r"no score for any of the 3 training images: .* as in 1 or a/1.jpg"),
     ],
 )
 def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
@@ -129,7 +129,7 @@ def test_prepared_data_keeps_them_out_of_truth_and_of_other_splits(tmp_path: Pat
     assert "scored" not in alone.made
 
 
-def test_a_wrong_file_is_named_before_pictures_are_decoded(tmp_path: Path) -> None:
+def test_a_wrong_file_is_named_before_images_are_decoded(tmp_path: Path) -> None:
     source = read_table(tmp_path, random_labels(3))
     how = Preparation(scores=str(tmp_path / "none.csv"), score_positive=0.9)
     with pytest.raises(DataError, match=r"none.csv is not there"):

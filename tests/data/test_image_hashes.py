@@ -28,7 +28,7 @@ VALUES = np.array([[1, 0, 0]] * 4 + [[0, 1, 1]] * 4, np.int8)
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    """Pictures 1 and 7 (in test, with other labels) are copies of 0, and 6 (in test) is 2, smaller."""
+    """Images 1 and 7 (in test, with other labels) are copies of 0, and 6 (in test) is 2, smaller."""
     photos = tmp_path / "photos"
     for row in range(8):
         paint(photos / f"{row:03}.jpg", row, 120, 80)
@@ -43,7 +43,7 @@ def named(problems: list[Problem]) -> dict[str, Problem]:
     return {problem.name: problem for problem in problems}
 
 
-def picture(split: str, row: int) -> dict[str, str]:
+def image(split: str, row: int) -> dict[str, str]:
     return {"split": split, "image": f"{row:03}.jpg"}
 
 
@@ -51,10 +51,10 @@ def test_the_same_files_are_found_without_opening_them(prepared: Prepared, tmp_p
     assert [group.tolist() for group in same_files(prepared)] == [[0, 1, 7]]
     problems = named(file_problems(prepared))
     assert [*problems] == ["leak", "duplicates", "contradiction"]
-    three = [picture("train", 0), picture("train", 1), picture("test", 7)]
+    three = [image("train", 0), image("train", 1), image("test", 7)]
     assert problems["leak"].items == (three,)
     assert problems["leak"].what == (
-        "1 of 2 pictures of test that train has too: train 000.jpg = train 001.jpg = test 007.jpg"
+        "1 of 2 images of test that train has too: train 000.jpg = train 001.jpg = test 007.jpg"
     )
     assert problems["duplicates"].items == (three[:2],)
     assert "more than once in train (1 to spare)" in problems["duplicates"].what
@@ -71,21 +71,21 @@ def test_copies_with_unknown_labels_do_not_contradict(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone(prepared: Prepared) -> None:
     prepared.train.root.rename(prepared.folder.parent / "elsewhere")
-    assert file_problems(prepared)[0].name == "no-pictures"
+    assert file_problems(prepared)[0].name == "no-images"
     looks = look_at(prepared)
     assert len(looks.broken) == 8
-    assert named(look_problems(prepared, looks)).keys() == {"broken-pictures"}
+    assert named(look_problems(prepared, looks)).keys() == {"broken-images"}
     assert sizes_of(looks) == {}
 
 
 def test_files_that_are_gone(prepared: Prepared) -> None:
     prepared.train.path(0).unlink()
     first = file_problems(prepared)[0]
-    assert (first.name, len(first.items)) == ("missing-pictures", 1)
+    assert (first.name, len(first.items)) == ("missing-images", 1)
     assert str(prepared.train.paths[0]) in str(first)
 
 
-def test_pictures_that_look_the_same_are_found(prepared: Prepared) -> None:
+def test_images_that_look_the_same_are_found(prepared: Prepared) -> None:
     told: list[int] = []
     looks = look_at(prepared, told.append)
     assert told == [1] * 8
@@ -93,22 +93,20 @@ def test_pictures_that_look_the_same_are_found(prepared: Prepared) -> None:
     assert [group.tolist() for group in same_looks(prepared, looks)] == [[2, 6]]
     problems = named(look_problems(prepared, looks))
     assert [*problems] == ["near-leak", "near-contradiction"]
-    assert problems["near-leak"].items == ([picture("train", 2), picture("test", 6)],)
+    assert problems["near-leak"].items == ([image("train", 2), image("test", 6)],)
     assert sizes_of(looks) == {"min": [60, 40], "median": [120, 80], "max": [120, 80]}
 
 
-def test_odd_pictures_are_named(prepared: Prepared) -> None:
+def test_odd_images_are_named(prepared: Prepared) -> None:
     root = prepared.train.root
     paint(root / "003.jpg", 3, 200, 31)
-    (root / "004.jpg").write_bytes(b"no picture")
+    (root / "004.jpg").write_bytes(b"no image")
     looks = look_at(prepared)
     problems = named(look_problems(prepared, looks))
-    assert problems["tiny-pictures"].items == (picture("train", 3),)
-    assert problems["long-pictures"].items == (picture("train", 3),)
-    assert (
-        problems["broken-pictures"].what == "1 of 8 pictures that cannot be decoded (any more): train 004.jpg"
-    )
-    assert "cannot be read as a picture" in looks.broken[4]
+    assert problems["tiny-images"].items == (image("train", 3),)
+    assert problems["long-images"].items == (image("train", 3),)
+    assert problems["broken-images"].what == "1 of 8 images that cannot be decoded (any more): train 004.jpg"
+    assert "cannot be read as an image" in looks.broken[4]
 
 
 def test_the_difference_hash() -> None:
@@ -125,7 +123,7 @@ def test_the_difference_hash() -> None:
 
 
 def made_looks(count: int, seed: int) -> Looks:
-    """Pictures of which many are near others: noise of all strengths on a few, and plain ones."""
+    """Images of which many are near others: noise of all strengths on a few, and plain ones."""
     random = np.random.default_rng(seed)
     few = random.integers(0, 256, (count // 6, 8, 9, 3))
     tiny = few[random.integers(0, len(few), count)] + random.normal(0, 1, (count, 8, 9, 3)) * random.choice(
@@ -151,7 +149,7 @@ def test_near_ones_are_those_that_comparing_all_finds(some: int, monkeypatch: py
                 near[place] = both
     expected = sorted({tuple(sorted(group)) for group in near.values() if len(group) > 1})
     assert len(expected) > 10
-    assert {(0, 1, 2), (3, 4)} <= {*expected}  # plain pictures have one hash, but not one colour
+    assert {(0, 1, 2), (3, 4)} <= {*expected}  # plain images have one hash, but not one color
     monkeypatch.setattr(duplicates, "PAIRS", some)
     monkeypatch.setattr(duplicates, "CLOSE", some)
     data = Prepared(Path(), "made", (), {"train": _Digests(150)})  # type: ignore[dict-item]
@@ -165,13 +163,13 @@ class _Digests:
         self.digests = np.arange(count, dtype=np.uint64)
 
 
-def test_many_plain_pictures_are_one_group() -> None:
+def test_many_plain_images_are_one_group() -> None:
     looks = Looks(np.zeros((500, 216), np.uint8), np.zeros(500, np.uint64), np.ones((500, 2), np.int32), {})
     data = Prepared(Path(), "made", (), {"train": _Digests(500)})  # type: ignore[dict-item]
     assert [len(group) for group in same_looks(data, looks)] == [500]
 
 
-def test_a_picture_turned_by_its_camera_is_looked_at_upright(tmp_path: Path) -> None:
+def test_a_image_turned_by_its_camera_is_looked_at_upright(tmp_path: Path) -> None:
     paint(tmp_path / "000.jpg", 0, 120, 80)
     upright = load(tmp_path / "000.jpg")
     turned = Image.Exif()

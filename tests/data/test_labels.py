@@ -38,15 +38,15 @@ def test_counts(table: LabelTable) -> None:
     assert table.counts().tolist() == [3, 1, 0]
     assert table.counts(NEGATIVE).tolist() == [0, 2, 2]
     assert table.counts(UNKNOWN).tolist() == [1, 1, 2]
-    assert table.per_picture().tolist() == [1, 2, 0, 1]
-    assert table.per_picture(UNKNOWN).tolist() == [1, 0, 1, 2]
-    assert table.counts().dtype == table.per_picture().dtype == np.int64
+    assert table.per_image().tolist() == [1, 2, 0, 1]
+    assert table.per_image(UNKNOWN).tolist() == [1, 0, 1, 2]
+    assert table.counts().dtype == table.per_image().dtype == np.int64
 
 
 @given(tables)
 def test_counts_add_up(values: Labels) -> None:
     table = named(values)
-    for axis, counts in ((0, table.counts), (1, table.per_picture)):
+    for axis, counts in ((0, table.counts), (1, table.per_image)):
         whole = counts(POSITIVE) + counts(NEGATIVE) + counts(UNKNOWN)
         assert (whole == values.shape[axis]).all()
         assert counts(POSITIVE).tolist() == [
@@ -82,7 +82,7 @@ def test_take_does_not_share_memory(table: LabelTable) -> None:
 
 
 def test_take_refuses_a_row_twice_and_one_that_is_not_there(table: LabelTable) -> None:
-    with pytest.raises(DataError, match=r"every picture must be named once; .*: c$"):
+    with pytest.raises(DataError, match=r"every image must be named once; .*: c$"):
         table.take([1, 1])
     with pytest.raises(IndexError, match="4"):
         table.take([4])
@@ -159,13 +159,13 @@ def test_values_are_labels_or_are_refused(values: Any) -> None:
 @pytest.mark.parametrize("values", [np.zeros((3, 2)), np.zeros((2, 3)), np.zeros(4), np.zeros((2, 2, 1))])
 def test_a_wrong_shape_is_refused(values: Any) -> None:
     shape = str(values.shape).replace("(", r"\(").replace(")", r"\)")
-    with pytest.raises(DataError, match=rf"2 pictures and 2 classes must have shape \(2, 2\), not {shape}"):
+    with pytest.raises(DataError, match=rf"2 images and 2 classes must have shape \(2, 2\), not {shape}"):
         LabelTable(np.array(["a", "b"]), ("x", "y"), values)
 
 
 def test_names_must_differ() -> None:
     values = np.zeros((2, 2), np.int8)
-    with pytest.raises(DataError, match=r"every picture must be named once; these occur more often: a$"):
+    with pytest.raises(DataError, match=r"every image must be named once; these occur more often: a$"):
         LabelTable(np.array(["a", "a"]), ("x", "y"), values)
     with pytest.raises(DataError, match=r"every class must be named once; these occur more often: x$"):
         LabelTable(np.array(["a", "b"]), ("x", "x"), values)

@@ -16,7 +16,7 @@ from sparselabel.data.loaders import (
     Batch,
     FeatureFeed,
     Feed,
-    PictureFeed,
+    ImageFeed,
     Rows,
     epoch_batches,
     in_order,
@@ -75,7 +75,7 @@ def equal_batches(left: Iterator[Batch], right: Iterator[Batch]) -> int:
 
 
 def test_a_batch_is_what_its_frames_show(split: PreparedSplit) -> None:
-    (batch,) = PictureFeed(split, VIEW, seed=3, views=2)(rows([5, 2]), epoch=4)
+    (batch,) = ImageFeed(split, VIEW, seed=3, views=2)(rows([5, 2]), epoch=4)
     assert batch.rows.tolist() == [5, 2]
     assert [(view.shape, view.dtype) for view in batch.inputs] == [((2, 3, 16, 16), torch.uint8)] * 2
     for number, (view, frame) in enumerate(zip(batch.inputs, batch.frames, strict=True)):
@@ -88,37 +88,37 @@ def test_a_batch_is_what_its_frames_show(split: PreparedSplit) -> None:
 
 
 def test_workers_change_nothing(split: PreparedSplit) -> None:
-    alone, helped = (PictureFeed(split, VIEW, seed=1, views=2, workers=workers) for workers in (0, 2))
+    alone, helped = (ImageFeed(split, VIEW, seed=1, views=2, workers=workers) for workers in (0, 2))
     for epoch in range(2):
         batches = epoch_batches(COUNT, 2, seed=1, epoch=epoch)
         assert equal_batches(alone(batches, epoch), helped(batches, epoch)) == 4
 
 
 def test_an_epoch_may_be_left_early(split: PreparedSplit) -> None:
-    feed = PictureFeed(split, VIEW, workers=2)
+    feed = ImageFeed(split, VIEW, workers=2)
     batches = rows(*([row] for row in range(COUNT)))
     assert next(feed(batches, 0)).rows.tolist() == [0]
-    again = PictureFeed(split, VIEW)
+    again = ImageFeed(split, VIEW)
     assert equal_batches(feed(batches[::-1], 1), again(batches[::-1], 1)) == COUNT
 
 
 def test_a_view_depends_on_seed_epoch_row_and_number_alone(split: PreparedSplit) -> None:
-    feed = PictureFeed(split, VIEW, seed=1)
+    feed = ImageFeed(split, VIEW, seed=1)
     first = shown(feed, rows([0, 1, 2, 3], [4, 5, 6]))
     assert same(first, shown(feed, rows([6, 0], [3, 5, 1], [4], [2])))
     np.random.default_rng(5).random()
     torch.manual_seed(9)
-    assert same(first, shown(PictureFeed(split, VIEW, seed=1), rows(range(COUNT))))
+    assert same(first, shown(ImageFeed(split, VIEW, seed=1), rows(range(COUNT))))
     for other in (
         shown(feed, rows(range(COUNT)), epoch=1),
-        shown(PictureFeed(split, VIEW, seed=2), rows(range(COUNT))),
+        shown(ImageFeed(split, VIEW, seed=2), rows(range(COUNT))),
     ):
         assert all(not torch.equal(first[row][1], other[row][1]) for row in first)
 
 
 def test_views_differ_and_more_of_them_leave_the_first_as_it_is(split: PreparedSplit) -> None:
-    one = shown(PictureFeed(split, VIEW), rows(range(COUNT)))
-    three = shown(PictureFeed(split, VIEW, views=3), rows(range(COUNT)))
+    one = shown(ImageFeed(split, VIEW), rows(range(COUNT)))
+    three = shown(ImageFeed(split, VIEW, views=3), rows(range(COUNT)))
     for row in range(COUNT):
         pixels, frames = three[row][:3], three[row][3:]
         assert torch.equal(pixels[0], one[row][0])
@@ -127,24 +127,24 @@ def test_views_differ_and_more_of_them_leave_the_first_as_it_is(split: PreparedS
 
 
 def test_a_row_taken_twice_is_shown_twice_alike(split: PreparedSplit) -> None:
-    (batch,) = PictureFeed(split, VIEW)(rows([3, 3]), 0)
+    (batch,) = ImageFeed(split, VIEW)(rows([3, 3]), 0)
     assert torch.equal(batch.inputs[0][0], batch.inputs[0][1])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_padding_has_pixels_and_keeps_its_row(split: PreparedSplit, workers: int) -> None:
-    (batch,) = PictureFeed(split, VIEW, workers=workers)(rows([4, PADDING]), 0)
+    (batch,) = ImageFeed(split, VIEW, workers=workers)(rows([4, PADDING]), 0)
     assert batch.rows.tolist() == [4, PADDING]
     assert batch.inputs[0].shape == (2, 3, 16, 16)
-    without = shown(PictureFeed(split, VIEW), rows([4]))
+    without = shown(ImageFeed(split, VIEW), rows([4]))
     assert torch.equal(batch.inputs[0][0], without[4][0])
 
 
 def test_no_batches(split: PreparedSplit) -> None:
-    assert list(PictureFeed(split, VIEW)([], 0)) == []
+    assert list(ImageFeed(split, VIEW)([], 0)) == []
 
 
-def test_pictures_are_shown_upright(tmp_path: Path) -> None:
+def test_images_are_shown_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
     lying = Image.new("RGB", (64, 32), "blue")
@@ -153,7 +153,7 @@ def test_pictures_are_shown_upright(tmp_path: Path) -> None:
     lying.save(tmp_path / "photos" / "000.jpg", exif=exif, quality=95)
     source = read_table(tmp_path / "photos", np.ones((1, 3), np.int8))
     turned = prepare(source, tmp_path / "out", Preparation(validation=0)).train
-    (batch,) = PictureFeed(turned, squashed(16))(rows([0]), 0)
+    (batch,) = ImageFeed(turned, squashed(16))(rows([0]), 0)
     red, _, blue = batch.inputs[0][0].int()
     assert (red[:7] > 240).all()
     assert (red[9:] < 15).all()
@@ -161,11 +161,11 @@ def test_pictures_are_shown_upright(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_picture_that_vanished_is_named(tmp_path: Path, workers: int) -> None:
+def test_a_image_that_vanished_is_named(tmp_path: Path, workers: int) -> None:
     source = read_table(tmp_path / "photos", random_labels(4))
     split = prepare(source, tmp_path / "out", Preparation(validation=0)).train
     (tmp_path / "photos" / "002.jpg").unlink()
-    feed = PictureFeed(split, VIEW, workers=workers)
+    feed = ImageFeed(split, VIEW, workers=workers)
     batches = feed(rows([0], [1, 2], [3]), 0)
     assert next(batches).rows.tolist() == [0]
     # The message alone, without the traceback of a worker.
@@ -211,9 +211,9 @@ def test_in_order_gives_each_row_once(count: int, size: int, shards: int) -> Non
 def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
     changes = Changes(operations=2, moves=False, hole=0.5)
     batches = rows([0, 1], [2, 3])
-    plain = list(PictureFeed(split, VIEW)(batches, epoch=1))
-    here = list(PictureFeed(split, VIEW, changes=changes)(batches, epoch=1))
-    other = list(PictureFeed(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
+    plain = list(ImageFeed(split, VIEW)(batches, epoch=1))
+    here = list(ImageFeed(split, VIEW, changes=changes)(batches, epoch=1))
+    other = list(ImageFeed(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
     for one, two, three in zip(plain, here, other, strict=True):
         assert torch.equal(one.frames[0].box, two.frames[0].box)
         assert not torch.equal(one.inputs[0], two.inputs[0])
@@ -225,8 +225,8 @@ def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
 
 def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit) -> None:
     changes = Changes(operations=2, moves=False, hole=0.5)
-    (plain,) = PictureFeed(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
-    (batch,) = PictureFeed(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (plain,) = ImageFeed(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (batch,) = ImageFeed(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
     assert torch.equal(batch.inputs[0], plain.inputs[0])
     assert not torch.equal(batch.inputs[1], plain.inputs[1])
     weak, changed = (frame.hidden for frame in batch.frames)
@@ -234,6 +234,6 @@ def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit)
     assert changed is not None
     assert not weak.any()
     assert bool((changed[:, 2:] >= 0.25).all())
-    (both,) = PictureFeed(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
+    (both,) = ImageFeed(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
     for one, other in zip(both.inputs, plain.inputs, strict=True):
         assert not torch.equal(one, other)

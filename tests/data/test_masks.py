@@ -22,9 +22,9 @@ def random_pixels(seed: int, height: int, width: int) -> Pixels:
     return np.asarray(found)
 
 
-def built(pictures: list[Pixels | None]) -> Masks:
+def built(images: list[Pixels | None]) -> Masks:
     columns = MaskColumns()
-    for pixels in pictures:
+    for pixels in images:
         encoded = None if pixels is None else run_lengths.encode(np.asfortranarray(pixels, dtype=np.uint8))
         columns.add(encoded)
     masks = columns.build()
@@ -43,13 +43,13 @@ def drawn(masks: Masks, owner: int, runs: module.Runs) -> Pixels:
 
 
 def test_run_lengths_are_those_of_pycocotools() -> None:
-    pictures: list[Pixels | None] = [random_pixels(seed, 5 + 37 * seed, 90 - 7 * seed) for seed in range(12)]
-    pictures[3] = pictures[7] = None
-    pictures += [np.zeros((4, 6), np.bool_), np.ones((300, 700), np.bool_), None]
-    masks = built(pictures)
+    images: list[Pixels | None] = [random_pixels(seed, 5 + 37 * seed, 90 - 7 * seed) for seed in range(12)]
+    images[3] = images[7] = None
+    images += [np.zeros((4, 6), np.bool_), np.ones((300, 700), np.bool_), None]
+    masks = built(images)
     runs = runs_of(masks)
-    assert masks.there.tolist() == [pixels is not None for pixels in pictures]
-    for owner, pixels in enumerate(pictures):
+    assert masks.there.tolist() == [pixels is not None for pixels in images]
+    for owner, pixels in enumerate(images):
         if pixels is None:
             assert not (runs.owners == owner).any()
         else:
@@ -59,27 +59,27 @@ def test_run_lengths_are_those_of_pycocotools() -> None:
 
 
 def test_masks_of_some_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures: list[Pixels | None] = [random_pixels(seed, 30, 40) for seed in range(9)]
-    pictures[4] = None
-    masks = built(pictures)
+    images: list[Pixels | None] = [random_pixels(seed, 30, 40) for seed in range(9)]
+    images[4] = None
+    masks = built(images)
     chosen = np.array([8, 4, 4, 0, 3, 3])
     for block in (module.BLOCK, 1, 100):
         monkeypatch.setattr(module, "BLOCK", block)
         taken = masks.take(chosen)
         assert taken.there.tolist() == [True, False, False, True, True, True]
         for place, number in enumerate(chosen.tolist()):
-            if pictures[number] is not None:
-                np.testing.assert_array_equal(taken.decode(place), pictures[number])
+            if images[number] is not None:
+                np.testing.assert_array_equal(taken.decode(place), images[number])
     assert len(masks.take(np.empty(0, np.int64))) == 0
 
 
 def test_a_union_has_every_pixel_once() -> None:
-    pictures = [random_pixels(seed, 31, 23) for seed in range(7)]
-    masks = built([*pictures])
+    images = [random_pixels(seed, 31, 23) for seed in range(7)]
+    masks = built([*images])
     groups = np.array([0, 0, 0, 1, 2, 2, 2])
     runs = union(runs_of(masks), groups)
     for group in range(3):
-        expected = np.any([pictures[number] for number in np.flatnonzero(groups == group)], axis=0)
+        expected = np.any([images[number] for number in np.flatnonzero(groups == group)], axis=0)
         np.testing.assert_array_equal(drawn(masks, group, runs), expected)
 
 

@@ -44,13 +44,13 @@ horse 195 69 42 66 245
 bus 176 67 37 64 208
 sheep 135 90 36 86 154
 cow 129 86 22 90 152"""
-"""P1s: a class's labels in train and the per cent of them that are kept, the same in val, and in test."""
+"""P1s: a class's labels in train and the percent of them that are kept, the same in val, and in test."""
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2012"
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Twenty pictures to train on and four to test on."""
+    """Twenty images to train on and four to test on."""
     return read_table(tmp_path / "photos", random_labels(24), ["train"] * 20 + ["test"] * 4)
 
 
@@ -68,7 +68,7 @@ def test_labels_are_hidden_before_the_split(source: Source, tmp_path: Path) -> N
             source.root / name for name in whole.ids[rows]
         ]
     assert prepared.train.observed.values.tolist() == observed[train].tolist()
-    assert (prepared.train.observed.per_picture() == 1).all()
+    assert (prepared.train.observed.per_image() == 1).all()
 
 
 def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_pat
     assert observed.truth.values.tolist() == whole[val].tolist()
 
 
-def test_a_share_of_the_pictures_is_kept_after_the_split(source: Source, tmp_path: Path) -> None:
+def test_a_share_of_the_images_is_kept_after_the_split(source: Source, tmp_path: Path) -> None:
     how = Preparation("single-positive", keep_train=0.6, keep_validation=0.5)
     prepared = prepare(source, tmp_path / "out", how)
     whole = source.splits["train"].labels
@@ -96,13 +96,13 @@ def test_a_share_of_the_pictures_is_kept_after_the_split(source: Source, tmp_pat
 
 
 def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a share of 0.1 of 4 pictures leaves none of 'val': keep more"):
+    with pytest.raises(DataError, match=r"a share of 0.1 of 4 images leaves none of 'val': keep more"):
         prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
     with pytest.raises(DataError, match="there is no validation split to keep a part of"):
         prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
 
 
-def test_labels_that_cannot_be_hidden_are_refused_before_pictures_are_decoded(tmp_path: Path) -> None:
+def test_labels_that_cannot_be_hidden_are_refused_before_images_are_decoded(tmp_path: Path) -> None:
     values = random_labels(4)
     values[2, 1] = UNKNOWN
     source = read_table(tmp_path / "photos", values)
@@ -123,7 +123,7 @@ def test_no_validation(source: Source, tmp_path: Path) -> None:
     assert prepared.train.observed.values.tolist() == sparsify(truth, SINGLE).tolist()
 
 
-def test_validation_pictures_of_the_source_are_taken(tmp_path: Path) -> None:
+def test_validation_images_of_the_source_are_taken(tmp_path: Path) -> None:
     source = read_table(tmp_path / "photos", random_labels(9), ["train"] * 5 + ["val"] * 4)
     observed = Preparation("single-positive", validation=0.5, validation_labels="observed")
     prepared = prepare(source, tmp_path / "out", observed)
@@ -141,13 +141,13 @@ def test_class_folders_are_sparse_as_they_are(tmp_path: Path) -> None:
     assert (prepared.name, prepared.classes) == ("pets", ("cat", "dog"))
     assert [len(split) for split in prepared.splits.values()] == [8, 2]
     assert (prepared.train.observed.values == prepared.train.truth.values).all()
-    assert (prepared.train.observed.per_picture(UNKNOWN) == 1).all()
+    assert (prepared.train.observed.per_image(UNKNOWN) == 1).all()
     with pytest.raises(DataError, match=r"10 labels are unknown already: leave --sparsify out"):
         prepare(source, tmp_path / "other", SINGLE)
     assert not (tmp_path / "other").exists()
 
 
-def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
+def test_marks_go_with_their_images(tmp_path: Path) -> None:
     lines = ["image,label,x,y,w,h"]
     for row in range(10):
         paint(tmp_path / f"{row}.png", row)
@@ -157,24 +157,24 @@ def test_marks_go_with_their_pictures(tmp_path: Path) -> None:
     for split, rows in zip(prepared.splits.values(), split_rows(10, 0.2), strict=True):
         assert split.marks.rows.tolist() == sorted([*range(len(rows))] * 2)
         assert split.marks.is_point.tolist() == [True, False] * len(rows)
-        assert split.marks.centres[::2, 0].tolist() == pytest.approx([row / 10 + 0.05 for row in rows])
+        assert split.marks.centers[::2, 0].tolist() == pytest.approx([row / 10 + 0.05 for row in rows])
         assert split.marks.sizes[1::2, 0].tolist() == pytest.approx([row / 10 + 0.01 for row in rows])
 
 
 def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidden(tmp_path: Path) -> None:
     values = random_labels(20)
     values[[3, 9], [0, 1]] = POSITIVE
-    centres = np.array([[0.5, 0.5], [0.2, 0.3]], np.float32)
-    marks = Marks(np.array([3, 9]), np.array([0, 1], np.int32), centres, centres / np.float32(5))
+    centers = np.array([[0.5, 0.5], [0.2, 0.3]], np.float32)
+    marks = Marks(np.array([3, 9]), np.array([0, 1], np.int32), centers, centers / np.float32(5))
     source = read_table(tmp_path / "photos", values, ["train"] * 20)
     source.splits["train"] = replace(source.splits["train"], marks=marks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         everything = prepare(source, tmp_path / "all", Preparation(validation=0))
         sparse = prepare(source, tmp_path / "sparse", Preparation("single-positive", validation=0))
-        kept = Preparation("per-picture", positives=ALL, negatives=ALL, validation=0)
+        kept = Preparation("per-image", positives=ALL, negatives=ALL, validation=0)
         same_labels = prepare(source, tmp_path / "same", kept)
-    assert everything.train.seen.centres.tolist() == everything.train.marks.centres.tolist()
+    assert everything.train.seen.centers.tolist() == everything.train.marks.centers.tolist()
     assert (len(sparse.train.seen), len(sparse.train.marks)) == (0, 2)
     assert len(same_labels.train.seen) == 2  # nothing is hidden
     assert same_labels.train.digest == everything.train.digest != sparse.train.digest
@@ -186,15 +186,15 @@ def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidd
         assert len(open_prepared(made.folder).train.seen) == count
 
 
-def test_a_mark_of_an_absent_class_is_named_before_pictures_are_opened(tmp_path: Path) -> None:
+def test_a_mark_of_an_absent_class_is_named_before_images_are_opened(tmp_path: Path) -> None:
     values = random_labels(6)
     values[4, 1] = NEGATIVE
     source = read_table(tmp_path / "photos", values)
-    centres = np.array([[0.5, 0.25]] * 2, np.float32)
-    marks = Marks(np.array([4, 4]), np.array([1, 1], np.int32), centres, centres * np.float32(0))
+    centers = np.array([[0.5, 0.25]] * 2, np.float32)
+    marks = Marks(np.array([4, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0))
     absent = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
     (source.root / "000.jpg").unlink()
-    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on picture 004.jpg \(row 4\), where that"
+    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on image 004.jpg \(row 4\), where that"
     with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such mark: remove it"):
         prepare(absent, tmp_path / "out", Preparation())
 
@@ -203,11 +203,11 @@ def test_marks_of_labels_that_nobody_knows_are_not_for_training(tmp_path: Path) 
     values = random_labels(6)
     values[[2, 4], [1, 1]] = UNKNOWN, POSITIVE
     source = read_table(tmp_path / "photos", values)
-    centres = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
-    marks = Marks(np.array([2, 4]), np.array([1, 1], np.int32), centres, centres * np.float32(0))
+    centers = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
+    marks = Marks(np.array([2, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0))
     some = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
     train = prepare(some, tmp_path / "out", Preparation(validation=0)).train
-    assert (len(train.marks), train.seen.rows.tolist(), train.seen.centres.tolist()) == (
+    assert (len(train.marks), train.seen.rows.tolist(), train.seen.centers.tolist()) == (
         2,
         [4],
         [[0.5, 0.75]],
@@ -249,7 +249,7 @@ def test_an_annotator_who_prefers_larger_or_more_frequent_classes(tmp_path: Path
 
     def ants(prefer: str) -> list[str]:
         observed = kept[prefer].train.observed
-        assert (observed.per_picture(POSITIVE) == 1).all()
+        assert (observed.per_image(POSITIVE) == 1).all()
         return sorted(observed.ids[observed.values[:, 0] == POSITIVE].tolist())
 
     assert ants("larger") == ["10.png", *(f"{row}.png" for row in range(5, 10))]
@@ -274,28 +274,28 @@ def test_the_most_frequent_class_is_that_of_training(tmp_path: Path) -> None:
     assert prepared.splits["val"].observed.values[-1].tolist() == [POSITIVE, UNKNOWN]
 
 
-def test_every_picture_is_reported(source: Source, tmp_path: Path) -> None:
+def test_every_image_is_reported(source: Source, tmp_path: Path) -> None:
     reported: list[int] = []
     prepare(source, tmp_path / "out", Preparation(), report=reported.append)
     assert sum(reported) == 24
 
 
-def break_pictures(root: Path) -> tuple[str, ...]:
-    """Four pictures that cannot be decoded, each in its own way."""
+def break_images(root: Path) -> tuple[str, ...]:
+    """Four images that cannot be decoded, each in its own way."""
     whole = paint(root / "001.jpg", 1, width=96, height=64).read_bytes()
     (root / "001.jpg").write_bytes(whole[: len(whole) * 3 // 4])
-    (root / "003.jpg").write_text("no picture at all")
+    (root / "003.jpg").write_text("no image at all")
     (root / "007.jpg").write_bytes(b"")
     (root / "021.jpg").unlink()
     return ("001.jpg", "003.jpg", "007.jpg", "021.jpg")
 
 
-def test_all_broken_pictures_are_listed(source: Source, tmp_path: Path) -> None:
-    broken = break_pictures(source.root)
+def test_all_broken_images_are_listed(source: Source, tmp_path: Path) -> None:
+    broken = break_images(source.root)
     with pytest.raises(DataError) as raised:
         prepare(source, tmp_path / "out", SINGLE)
     message = str(raised.value)
-    assert message.startswith("4 of 24 pictures cannot be decoded:\n")
+    assert message.startswith("4 of 24 images cannot be decoded:\n")
     assert message.endswith("leave them out with --skip-broken.")
     assert [line.split()[0] for line in message.splitlines()[1:-1]] == [str(source.root / b) for b in broken]
     assert "truncated" in message
@@ -303,12 +303,10 @@ def test_all_broken_pictures_are_listed(source: Source, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_broken_pictures_are_left_out_if_asked(source: Source, tmp_path: Path) -> None:
-    broken = break_pictures(source.root)
+def test_broken_images_are_left_out_if_asked(source: Source, tmp_path: Path) -> None:
+    broken = break_images(source.root)
     how = Preparation("single-positive", validation=0, skip_broken=True)
-    with pytest.warns(
-        DataWarning, match=r"(?s)4 of 24 pictures cannot be decoded.*They were left out"
-    ) as seen:
+    with pytest.warns(DataWarning, match=r"(?s)4 of 24 images cannot be decoded.*They were left out") as seen:
         prepared = prepare(source, tmp_path / "out", how)
     assert all(str(source.root / name) in str(seen[0].message) for name in broken)
     kept = [row for row in range(20) if row not in (1, 3, 7)]
@@ -321,12 +319,12 @@ def test_broken_pictures_are_left_out_if_asked(source: Source, tmp_path: Path) -
     assert len(np.unique(prepared.train.digests)) == 17
 
 
-def test_a_split_of_broken_pictures_only_is_refused(tmp_path: Path) -> None:
+def test_a_split_of_broken_images_only_is_refused(tmp_path: Path) -> None:
     source = read_table(tmp_path / "photos", random_labels(6), ["train"] * 5 + ["test"])
     (source.root / "005.jpg").write_bytes(b"")
     with (
-        pytest.warns(DataWarning, match="1 of 6 pictures"),
-        pytest.raises(DataError, match="split 'test' has no pictures: check the source"),
+        pytest.warns(DataWarning, match="1 of 6 images"),
+        pytest.raises(DataError, match="split 'test' has no images: check the source"),
     ):
         prepare(source, tmp_path / "out", Preparation(skip_broken=True))
 
@@ -357,14 +355,14 @@ def test_an_empty_split_is_refused(tmp_path: Path) -> None:
     for number in range(3):
         paint(tmp_path / "pets" / "train" / "cat" / f"{number}.png", number)
     (tmp_path / "pets" / "val").mkdir()
-    with pytest.raises(DataError, match=r"^split 'val' has no pictures: check the source, or leave"):
+    with pytest.raises(DataError, match=r"^split 'val' has no images: check the source, or leave"):
         prepare(folder.read(tmp_path / "pets"), tmp_path / "out", Preparation())
 
 
 @pytest.mark.parametrize(("share", "whom"), [(0.05, "validation"), (0.95, "training")])
 def test_a_share_that_leaves_a_part_empty_is_refused(tmp_path: Path, share: float, whom: str) -> None:
     source = read_table(tmp_path / "photos", random_labels(6))
-    with pytest.raises(DataError, match=rf"share of {share} of 6 pictures leaves none for {whom}: .*\(0: no"):
+    with pytest.raises(DataError, match=rf"share of {share} of 6 images leaves none for {whom}: .*\(0: no"):
         prepare(source, tmp_path / "out", Preparation(validation=share))
     assert not (tmp_path / "out").exists()
 
@@ -427,7 +425,7 @@ def test_force_replaces_damaged_data(source: Source, tmp_path: Path, index: str 
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_folders_of_pictures_are_never_replaced(tmp_path: Path, force: bool) -> None:
+def test_folders_of_images_are_never_replaced(tmp_path: Path, force: bool) -> None:
     for number in range(6):
         paint(tmp_path / "train" / "cat" / f"{number}.png", number)
     why = "has train, which is not prepared data and is never overwritten" if force else "is not empty"
@@ -442,7 +440,7 @@ def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
         prepare(source, tmp_path / "out", SINGLE, force=True)
 
 
-def test_data_may_lie_beside_its_pictures_and_move_with_them(tmp_path: Path) -> None:
+def test_data_may_lie_beside_its_images_and_move_with_them(tmp_path: Path) -> None:
     here = tmp_path / "here"
     source = read_table(here, random_labels(10))
     with pytest.raises(RunError, match="exists and is not empty"):
@@ -558,7 +556,7 @@ def test_the_digest_stays_when_folders_move(source: Source, tmp_path: Path) -> N
     assert digests(open_prepared(tmp_path / "third")) == first
 
 
-def test_the_digest_changes_with_labels_pictures_and_names(tmp_path: Path) -> None:
+def test_the_digest_changes_with_labels_images_and_names(tmp_path: Path) -> None:
     values = random_labels(10)
     how = Preparation("single-positive", validation=0)
 
@@ -575,10 +573,10 @@ def test_the_digest_changes_with_labels_pictures_and_names(tmp_path: Path) -> No
     renamed = prepare(table.read(again), tmp_path / "renamed", how).train.digest
     file = tmp_path / "photos" / "004.jpg"
     file.write_bytes(file.read_bytes() + b"\0")  # looks the same, but is another file
-    picture = digest("picture")
+    image = digest("image")
     seed = Preparation("single-positive", validation=0, label_seed=1)
     observed = prepare(read_table(tmp_path / "photos", values), tmp_path / "seed", seed).train.digest
-    assert len({first, label, renamed, picture, observed}) == 5
+    assert len({first, label, renamed, image, observed}) == 5
 
 
 def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) -> None:
@@ -608,7 +606,7 @@ def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) ->
     }
 
 
-def test_pictures_with_odd_metadata_and_modes_are_fine(tmp_path: Path) -> None:
+def test_images_with_odd_metadata_and_modes_are_fine(tmp_path: Path) -> None:
     source = read_table(tmp_path / "photos", random_labels(6))
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held upright

@@ -13,7 +13,7 @@ def axis(start: float, length: float, mirrored: bool = False) -> Axis:
 
 
 def spread(bags: Bags, cells: int) -> npt.NDArray[np.float64]:
-    """(made, cells) The weights of the first picture, each at the cell it belongs to."""
+    """(made, cells) The weights of the first image, each at the cell it belongs to."""
     table = np.zeros((bags.others.shape[1], cells))
     for made, (others, weights) in enumerate(zip(bags.others[0], bags.weights[0], strict=True)):
         np.add.at(table[made], others, weights)
@@ -22,7 +22,7 @@ def spread(bags: Bags, cells: int) -> npt.NDArray[np.float64]:
 
 def test_few_cells_read_many_with_a_tent() -> None:
     bags = axis(0, 1).reading(2, 4)
-    # The first of two cells has its centre between cells 0 and 1 of four, and reaches two cells far.
+    # The first of two cells has its center between cells 0 and 1 of four, and reaches two cells far.
     first = [3 / 7, 3 / 7, 1 / 7, 0]
     assert spread(bags, 4) == pytest.approx(np.array([first, first[::-1]]))
     assert bags.filled.tolist() == [[True, True]]
@@ -30,10 +30,10 @@ def test_few_cells_read_many_with_a_tent() -> None:
     assert spread(mirrored, 4) == pytest.approx(np.array([first[::-1], first]))
 
 
-def test_a_crop_reads_beyond_its_edge_but_not_beyond_the_picture() -> None:
-    # The right half in two cells: centres 2 and 3 of four, each met exactly.
+def test_a_crop_reads_beyond_its_edge_but_not_beyond_the_image() -> None:
+    # The right half in two cells: centers 2 and 3 of four, each met exactly.
     assert spread(axis(0.5, 0.5).reading(2, 4), 4).tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
-    # In four cells: places 1.75, 2.25, 2.75 and 3.25, the last one beyond the last centre.
+    # In four cells: places 1.75, 2.25, 2.75 and 3.25, the last one beyond the last center.
     wanted = [[0, 0.25, 0.75, 0], [0, 0, 0.75, 0.25], [0, 0, 0.25, 0.75], [0, 0, 0, 1]]
     assert spread(axis(0.5, 0.5).reading(4, 4), 4) == pytest.approx(np.array(wanted))
 
@@ -46,7 +46,7 @@ def test_only_cells_that_the_crop_shows_are_written() -> None:
 
 
 def test_a_cell_that_receives_several_takes_their_mean() -> None:
-    # Four cells of a view into two of the picture: each is two cells long.
+    # Four cells of a view into two of the image: each is two cells long.
     made = spread(axis(0, 1).writing(2, 4), 4)
     assert made == pytest.approx(np.array([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]))
 

@@ -7,7 +7,7 @@ from sparselabel.config import Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.sparsify import (
     keep_per_class,
-    keep_per_picture,
+    keep_per_image,
     keep_share,
     keep_weighted,
     sparsify,
@@ -35,7 +35,7 @@ def test_observed_labels_equal_the_authors(cole: Golden) -> None:
         hyper = case["hyper"]
         for split in ("train", "val"):
             truth = case["inputs"][f"labels_{split}"].astype(np.int8)
-            observed = keep_per_picture(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
+            observed = keep_per_image(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
             np.testing.assert_array_equal(coded(observed), case["outputs"][f"obs_{split}"])
 
 
@@ -52,7 +52,7 @@ def test_observed_labels_at_full_size(cole: Golden, case_id: str) -> None:
     case = cole.cases[case_id]
     hyper, expected = case["hyper"], case["values"]["train"]
     truth = formula_labels(hyper, hyper["N_train"])
-    observed = keep_per_picture(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
+    observed = keep_per_image(truth, hyper["num_pos"], hyper["num_neg"], hyper["seed"])
     positive = observed == POSITIVE
     first = np.where(positive.any(axis=1), positive.argmax(axis=1), -1)
     assert positive.sum() == expected["n_pos"]
@@ -119,7 +119,7 @@ def test_kinds_and_seeds() -> None:
     assert ((single == POSITIVE).sum(axis=1) == truth.any(axis=1)).all()
     assert not (single == NEGATIVE).any()
     assert (sparsify(truth, Sparsify("uniform", share=0.5)) == UNKNOWN).mean() == pytest.approx(0.5, abs=0.03)
-    assert ((sparsify(truth, Sparsify("per-picture", 1, 1)) == NEGATIVE).sum(axis=1) == 1).all()
+    assert ((sparsify(truth, Sparsify("per-image", 1, 1)) == NEGATIVE).sum(axis=1) == 1).all()
     assert (sparsify(truth, Sparsify("none")) == truth).all()
     other = sparsify(truth, Sparsify("single-positive", label_seed=1))
     assert (single != other).any()
@@ -138,7 +138,7 @@ def test_the_largest_or_the_most_frequent_class_is_kept() -> None:
     frequent = Sparsify("single-positive", prefer="frequent")
     kept = sparsify(truth, frequent, frequency=np.array([9, 2, 3]))
     assert (kept == POSITIVE).argmax(1)[[0, 1, 2, 4]].tolist() == [0, 0, 2, 2]
-    with pytest.raises(DataError, match="needs boxes, and these 5 pictures have none: choose --prefer freq"):
+    with pytest.raises(DataError, match="needs boxes, and these 5 images have none: choose --prefer freq"):
         sparsify(truth, larger, marks.take([2]))
     with pytest.raises(DataError, match="needs boxes"):
         sparsify(truth, larger)
@@ -170,7 +170,7 @@ def test_bad_input_is_refused() -> None:
     ):
         Sparsify("single-positive", share=0.3)
     with pytest.raises(
-        ConfigError, match="positives 3 is for per-picture and per-class, not for sparsify none"
+        ConfigError, match="positives 3 is for per-image and per-class, not for sparsify none"
     ):
         Sparsify(positives=3)
     with pytest.raises(DataError, match="1 labels are unknown already"):

@@ -23,7 +23,7 @@ plain_marks = st.lists(
 
 
 def made(marks: Plain) -> Marks:
-    names = ("rows", "classes", "centres", "sizes")
+    names = ("rows", "classes", "centers", "sizes")
     columns: dict[str, Any] = {
         name: np.array([mark[place] for mark in marks]) for place, name in enumerate(names)
     }
@@ -34,14 +34,14 @@ def plain(marks: Marks) -> Plain:
     columns = (
         marks.rows,
         marks.classes,
-        map(tuple, marks.centres.tolist()),
+        map(tuple, marks.centers.tolist()),
         map(tuple, marks.sizes.tolist()),
     )
-    return [(int(r), int(c), centre, size) for r, c, centre, size in zip(*columns, strict=True)]
+    return [(int(r), int(c), center, size) for r, c, center, size in zip(*columns, strict=True)]
 
 
 def one(**changes: Any) -> Marks:
-    columns: dict[str, Any] = {"rows": [4], "classes": [2], "centres": [[0.5, 0.25]], "sizes": [[0.5, 0.5]]}
+    columns: dict[str, Any] = {"rows": [4], "classes": [2], "centers": [[0.5, 0.25]], "sizes": [[0.5, 0.5]]}
     return Marks(**(columns | changes))
 
 
@@ -50,7 +50,7 @@ def test_marks_are_sorted_by_row_and_else_keep_their_order(marks: Plain) -> None
     built = made(marks)
     assert plain(built) == sorted(marks, key=lambda mark: mark[0])
     assert len(built) == len(marks)
-    assert [column.dtype for column in (built.rows, built.classes, built.centres, built.sizes)] == [
+    assert [column.dtype for column in (built.rows, built.classes, built.centers, built.sizes)] == [
         np.int64,
         np.int32,
         np.float32,
@@ -80,7 +80,7 @@ def test_take_of_some_rows() -> None:
     taken = marks.take(np.array([3, 0, 1, 3]))
     assert taken.rows.tolist() == [0, 0, 2, 3, 3]
     assert taken.classes.tolist() == [0, 2, 1, 0, 2]
-    assert taken.centres.tolist() == [[0.5, 0.5], [0.75, 0.75], [0.25, 0.5], [0.5, 0.5], [0.75, 0.75]]
+    assert taken.centers.tolist() == [[0.5, 0.5], [0.75, 0.75], [0.25, 0.5], [0.5, 0.5], [0.75, 0.75]]
     assert taken.is_point.tolist() == [True, False, False, True, False]
 
 
@@ -88,38 +88,38 @@ def test_no_marks() -> None:
     none = Marks.none()
     assert len(none) == 0
     assert none.is_point.tolist() == []
-    assert (none.centres.shape, none.sizes.shape) == ((0, 2), (0, 2))
+    assert (none.centers.shape, none.sizes.shape) == ((0, 2), (0, 2))
     assert len(none.take([0, 1])) == len(one().take([])) == 0
 
 
 def test_a_point_has_no_size() -> None:
-    marks = one(rows=range(2), classes=[0] * 2, centres=[[0.5, 0.5]] * 2, sizes=[[0, 0], [0.1, 0.1]])
+    marks = one(rows=range(2), classes=[0] * 2, centers=[[0.5, 0.5]] * 2, sizes=[[0, 0], [0.1, 0.1]])
     assert marks.is_point.tolist() == [True, False]
 
 
 def test_a_mark_may_touch_the_edge() -> None:
     marks = one(
-        rows=[0, 1, 2], classes=[0, 0, 0], centres=[[0, 0], [1, 1], [0.5, 0.5]], sizes=[[0, 0]] * 2 + [[1, 1]]
+        rows=[0, 1, 2], classes=[0, 0, 0], centers=[[0, 0], [1, 1], [0.5, 0.5]], sizes=[[0, 0]] * 2 + [[1, 1]]
     )
     assert len(marks) == 3
     third = np.float32(1) / np.float32(3)
-    assert len(one(centres=[[third / 2, third / 2]], sizes=[[third, third]])) == 1
+    assert len(one(centers=[[third / 2, third / 2]], sizes=[[third, third]])) == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
         (
-            {"centres": [[0.5, 0.875]]},
-            r"inside its picture .*: row 4, class 2, centre \[0.5, 0.875\], size \[0.5",
+            {"centers": [[0.5, 0.875]]},
+            r"inside its image .*: row 4, class 2, center \[0.5, 0.875\], size \[0.5",
         ),
         (
-            {"centres": [[-0.01, 0.5]], "sizes": [[0, 0]]},
-            r"inside its picture .*row 4, class 2, centre \[-0.0",
+            {"centers": [[-0.01, 0.5]], "sizes": [[0, 0]]},
+            r"inside its image .*row 4, class 2, center \[-0.0",
         ),
-        ({"centres": [[0.5, 120.0]]}, r"inside its picture \(unit coordinates 0..1\): .*120.0"),
-        ({"centres": [[float("nan"), 0.5]]}, r"inside its picture .* row 4, class 2, centre \[nan, 0.5\]"),
-        ({"sizes": [[0.5, float("nan")]]}, r"inside its picture .* size \[0.5, nan\]"),
+        ({"centers": [[0.5, 120.0]]}, r"inside its image \(unit coordinates 0..1\): .*120.0"),
+        ({"centers": [[float("nan"), 0.5]]}, r"inside its image .* row 4, class 2, center \[nan, 0.5\]"),
+        ({"sizes": [[0.5, float("nan")]]}, r"inside its image .* size \[0.5, nan\]"),
         ({"sizes": [[-0.25, 0.5]]}, r"size must not be negative .*row 4, class 2, .*size \[-0.25, 0.5\]"),
         ({"sizes": [[0.5, 0]]}, r"a box must have an area, .*row 4, class 2, .*size \[0.5, 0.0\]"),
         ({"sizes": [[0, 0.5]]}, r"a box must have an area, .*row 4, class 2, .*size \[0.0, 0.5\]"),
@@ -133,11 +133,11 @@ def test_a_wrong_mark_is_named(changes: dict[str, Any], rule: str) -> None:
 
 
 def test_the_wrong_one_of_several_is_named() -> None:
-    with pytest.raises(DataError, match=r"row 1, class 8, centre \[2.0, 0.5\]"):
+    with pytest.raises(DataError, match=r"row 1, class 8, center \[2.0, 0.5\]"):
         one(
             rows=[3, 1, 2],
             classes=[7, 8, 9],
-            centres=[[0.5, 0.5], [2, 0.5], [0.5, 0.5]],
+            centers=[[0.5, 0.5], [2, 0.5], [0.5, 0.5]],
             sizes=np.zeros((3, 2)),
         )
 
@@ -147,7 +147,7 @@ def test_the_wrong_one_of_several_is_named() -> None:
     [
         ({"classes": [2, 3]}, "'classes': 2"),
         ({"rows": [4, 5]}, "'rows': 2"),
-        ({"centres": [[0.5, 0.25], [0.5, 0.25]]}, "'centres': 2"),
+        ({"centers": [[0.5, 0.25], [0.5, 0.25]]}, "'centers': 2"),
         ({"sizes": np.zeros((0, 2))}, "'sizes': 0"),
     ],
 )

@@ -37,7 +37,7 @@ WHOLE = np.array([0.0, 0.0, 1.0, 1.0, 0.0])
 
 
 def smooth(height: int, width: int) -> npt.NDArray[np.uint8]:
-    """A colourful picture without sharp edges, which JPEG keeps."""
+    """A colorful image without sharp edges, which JPEG keeps."""
     y, x = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
     waves = [np.sin(5 * x + 3 * y), np.cos(7 * y), np.sin(4 * x * y + 1)]
     return np.stack([127 + 100 * wave for wave in waves], axis=-1).astype(np.uint8)
@@ -92,7 +92,7 @@ def test_a_ratio_is_width_by_height() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(1, 2000), st.integers(1, 2000), st.integers(0, 10**9))
-def test_imagenet_crops_follow_the_pictures_pixels(width: int, height: int, row: int) -> None:
+def test_imagenet_crops_follow_the_images_pixels(width: int, height: int, row: int) -> None:
     numbers = draw(imagenet_train(), (0, 1, row, 0), width, height)
     left, top, wide, high = numbers[:4] * [width, height, width, height]
     assert 3 / 4 - 1e-9 <= wide / high <= 4 / 3 + 1e-9
@@ -141,8 +141,8 @@ def test_enough_detail() -> None:
         ({"area": (0.5, 1.5)}, "area must be"),
         ({"area": (0.5, 1.0), "ratio": (2.0, 1.0)}, "ratio must be a range above 0"),
         ({"flip": 1.5}, "flip must be a probability, not 1.5"),
-        ({"centre": 0.0}, "centre must be above 0"),
-        ({"centre": 0.5, "area": (0.5, 1.0)}, "centre must be 1 where area is below 1, not 0.5"),
+        ({"center": 0.0}, "center must be above 0"),
+        ({"center": 0.5, "area": (0.5, 1.0)}, "center must be 1 where area is below 1, not 0.5"),
         ({"ratio": (0.5, 2.0)}, r"ratio must be \(1, 1\) where area is"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_rounding_error_beyond_the_edge_is_forgiven() -> None:
 # Loading
 
 
-def colour(path: Path) -> Any:
+def color(path: Path) -> Any:
     image = load(path)
     assert image.mode == "RGB"
     return image.getpixel((0, 0))
@@ -200,21 +200,21 @@ def test_orientation_is_applied(tmp_path: Path) -> None:
     assert (np.asarray(load(tmp_path / "turned.png")) == np.rot90(pixels, -1)).all()
 
 
-def test_every_kind_of_picture_becomes_rgb(tmp_path: Path) -> None:
-    file = tmp_path / "picture.png"
+def test_every_kind_of_image_becomes_rgb(tmp_path: Path) -> None:
+    file = tmp_path / "image.png"
     Image.new("L", (2, 2), 77).save(file)
-    assert colour(file) == (77, 77, 77)
+    assert color(file) == (77, 77, 77)
     Image.new("1", (2, 2), 1).save(file)
-    assert colour(file) == (255, 255, 255)
+    assert color(file) == (255, 255, 255)
     Image.new("LA", (2, 2), (100, 0)).save(file)
-    assert colour(file) == (255, 255, 255)
+    assert color(file) == (255, 255, 255)
     Image.new("RGBA", (2, 2), (200, 100, 0, 51)).save(file)
-    assert colour(file) == (244, 224, 204)  # a fifth of the colour on white
+    assert color(file) == (244, 224, 204)  # a fifth of the color on white
     Image.new("RGB", (2, 2), (1, 2, 3)).save(file, transparency=(1, 2, 3))
-    assert colour(file) == (255, 255, 255)
-    cmyk = tmp_path / "picture.tif"
+    assert color(file) == (255, 255, 255)
+    cmyk = tmp_path / "image.tif"
     Image.new("CMYK", (2, 2), (255, 0, 0, 0)).save(cmyk)
-    assert colour(cmyk) == (0, 255, 255)
+    assert color(cmyk) == (0, 255, 255)
 
 
 def test_palettes_and_their_transparency(tmp_path: Path) -> None:
@@ -222,23 +222,23 @@ def test_palettes_and_their_transparency(tmp_path: Path) -> None:
     image.putpalette([10, 20, 30, 40, 50, 60])
     image.putpixel((1, 0), 1)
     image.save(tmp_path / "plain.png")
-    assert colour(tmp_path / "plain.png") == (10, 20, 30)
+    assert color(tmp_path / "plain.png") == (10, 20, 30)
     image.save(tmp_path / "clear.png", transparency=bytes([0, 255]))  # bytes: Pillow would warn
     assert np.asarray(load(tmp_path / "clear.png")).tolist() == [[[255, 255, 255], [40, 50, 60]]]
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_16_bit_grey_keeps_its_range(tmp_path: Path, suffix: str) -> None:
-    grey = np.array([[0, 128, 129, 257, 32768, 65535]], np.uint16)
-    Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
-    assert np.asarray(load(tmp_path / f"grey.{suffix}"))[0, :, 0].tolist() == [0, 0, 1, 1, 128, 255]
+def test_16_bit_gray_keeps_its_range(tmp_path: Path, suffix: str) -> None:
+    gray = np.array([[0, 128, 129, 257, 32768, 65535]], np.uint16)
+    Image.fromarray(gray).save(tmp_path / f"gray.{suffix}")
+    assert np.asarray(load(tmp_path / f"gray.{suffix}"))[0, :, 0].tolist() == [0, 0, 1, 1, 128, 255]
 
 
-def test_16_bit_grey_of_other_kinds(tmp_path: Path) -> None:
+def test_16_bit_gray_of_other_kinds(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0, 65535]], ">u2")).save(tmp_path / "big_endian.tif")
     assert np.asarray(load(tmp_path / "big_endian.tif"))[0, :, 0].tolist() == [0, 255]
-    (tmp_path / "grey.pgm").write_bytes(b"P5 2 1 65535\n\xff\xff\x01\x01")
-    assert np.asarray(load(tmp_path / "grey.pgm"))[0, :, 0].tolist() == [255, 1]
+    (tmp_path / "gray.pgm").write_bytes(b"P5 2 1 65535\n\xff\xff\x01\x01")
+    assert np.asarray(load(tmp_path / "gray.pgm"))[0, :, 0].tolist() == [255, 1]
     Image.fromarray(np.array([[-1, 70000]], np.int32)).save(tmp_path / "deep.tif")
     with pytest.raises(DataError, match=r"deep.tif cannot be .* from -1 to 70000, beyond 16 bits"):
         load(tmp_path / "deep.tif")
@@ -250,20 +250,20 @@ def test_16_bit_grey_of_other_kinds(tmp_path: Path) -> None:
 def test_broken_files_are_named(tmp_path: Path) -> None:
     whole = io.BytesIO()
     Image.fromarray(smooth(64, 64)).save(whole, "JPEG")
-    contents = {"cut.jpg": whole.getvalue()[:-400], "text.jpg": b"not a picture", "empty.png": b""}
+    contents = {"cut.jpg": whole.getvalue()[:-400], "text.jpg": b"not an image", "empty.png": b""}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=f"{name} cannot be read as a picture: "):
+        with pytest.raises(DataError, match=f"{name} cannot be read as an image: "):
             load(tmp_path / name)
     with pytest.raises(
         DataError, match=r"none.jpg is gone \(No such file\): bring it back, or prepare data without it"
     ):
         load(tmp_path / "none.jpg")
-    with pytest.raises(DataError, match="cannot be read as a picture"):
+    with pytest.raises(DataError, match="cannot be read as an image"):
         load(tmp_path)
 
 
-def test_a_giant_picture_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_giant_image_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("RGB", (30, 30)).save(tmp_path / "giant.png")
     for most, said in ((600, 600), (100, 200)):  # Pillow warns above its limit and raises above twice that
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)

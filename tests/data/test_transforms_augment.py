@@ -17,7 +17,7 @@ THEIRS = {
     "shift down": "TranslateY",
     "rotate": "Rotate",
     "brightness": "Brightness",
-    "colour": "Color",
+    "color": "Color",
     "contrast": "Contrast",
     "sharpness": "Sharpness",
     "posterize": "Posterize",
@@ -58,18 +58,18 @@ def test_a_change_depends_on_its_key_alone() -> None:
 
 
 def test_without_moves_every_pixel_stays_where_it_is() -> None:
-    """Colour operations but sharpness are functions of a pixel's value: equal pixels stay equal."""
-    picture = np.zeros((3, 48, 48), np.uint8)
-    picture[:, :, 24:] = 200
+    """Color operations but sharpness are functions of a pixel's value: equal pixels stay equal."""
+    image = np.zeros((3, 48, 48), np.uint8)
+    image[:, :, 24:] = 200
     changes = Changes(operations=3, magnitude=30, moves=False)
     for row in range(40):
-        view, _ = changes(picture, (0, 0, row, 0))
+        view, _ = changes(image, (0, 0, row, 0))
         for side in (view[:, :, :22], view[:, :, 26:]):
             assert (side == side[:, :1, :1]).all()
     assert len(MOVES) == 5
 
 
-def test_the_hole_is_told_and_covered_with_one_colour() -> None:
+def test_the_hole_is_told_and_covered_with_one_color() -> None:
     sizes = []
     for row in range(60):
         view, (left, top, width, height) = Changes(hole=0.5)(noise(), (0, 0, row, 0))

@@ -1,23 +1,23 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.transforms import COLOURS, changed, recoloured
+from sparselabel.data.transforms import COLORS, changed, recolored
 
 VIEW = np.random.default_rng(0).integers(0, 256, (3, 16, 16)).astype(np.uint8)
 
 
 def test_a_view_depends_on_its_key_alone() -> None:
-    first = recoloured(VIEW, (0, 3, 5, 1))
+    first = recolored(VIEW, (0, 3, 5, 1))
     assert first.shape == VIEW.shape
     assert first.dtype == np.uint8
-    assert np.array_equal(first, recoloured(VIEW, (0, 3, 5, 1)))
-    others = [recoloured(VIEW, (0, 3, row, 1)) for row in range(20)]
+    assert np.array_equal(first, recolored(VIEW, (0, 3, 5, 1)))
+    others = [recolored(VIEW, (0, 3, row, 1)) for row in range(20)]
     assert len({other.tobytes() for other in others}) > 15
 
 
-@pytest.mark.parametrize("name", COLOURS)
+@pytest.mark.parametrize("name", COLORS)
 def test_nothing_moves(name: str) -> None:
-    """Pixels of one colour stay alike wherever they are; only sharpness looks at neighbours."""
+    """Pixels of one color stay alike wherever they are; only sharpness looks at neighbors."""
     from PIL import Image
 
     flat = np.zeros((8, 8, 3), np.uint8)

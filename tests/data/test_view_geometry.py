@@ -28,7 +28,7 @@ def uniform(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
 
-def centres(cells: int) -> Tensor:
+def centers(cells: int) -> Tensor:
     return (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
 
 
@@ -37,8 +37,8 @@ def plane(points: Tensor) -> Tensor:
 
 
 def grid_points(height: int, width: int, batch: int) -> Tensor:
-    """(batch, height, width, 2) The centres of a grid's cells as (x, y)."""
-    y, x = torch.meshgrid(centres(height), centres(width), indexing="ij")
+    """(batch, height, width, 2) The centers of a grid's cells as (x, y)."""
+    y, x = torch.meshgrid(centers(height), centers(width), indexing="ij")
     return torch.stack([x, y], dim=-1).expand(batch, -1, -1, -1)
 
 
@@ -66,13 +66,13 @@ def test_to_image_undoes_to_view(seed: int) -> None:
 def test_boxes_move_with_their_corners(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     frame = random_frame(generator)
-    centre, size = uniform(generator, 3, 7, 2), uniform(generator, 3, 7, 2)
-    seen_centre, seen_size = frame.boxes_to_view(centre, size)
-    corners = torch.stack([frame.to_view(centre - size / 2), frame.to_view(centre + size / 2)])
-    torch.testing.assert_close(seen_centre - seen_size / 2, corners.amin(dim=0), atol=1e-10, rtol=0)
-    torch.testing.assert_close(seen_centre + seen_size / 2, corners.amax(dim=0), atol=1e-10, rtol=0)
-    back = frame.boxes_to_image(seen_centre, seen_size)
-    torch.testing.assert_close(back, (centre, size), atol=1e-12, rtol=0)
+    center, size = uniform(generator, 3, 7, 2), uniform(generator, 3, 7, 2)
+    seen_center, seen_size = frame.boxes_to_view(center, size)
+    corners = torch.stack([frame.to_view(center - size / 2), frame.to_view(center + size / 2)])
+    torch.testing.assert_close(seen_center - seen_size / 2, corners.amin(dim=0), atol=1e-10, rtol=0)
+    torch.testing.assert_close(seen_center + seen_size / 2, corners.amax(dim=0), atol=1e-10, rtol=0)
+    back = frame.boxes_to_image(seen_center, seen_size)
+    torch.testing.assert_close(back, (center, size), atol=1e-12, rtol=0)
 
 
 @settings(max_examples=30)
@@ -89,7 +89,7 @@ def test_a_painted_dot_is_found_where_the_frame_says(seed: int, flip: bool) -> N
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[y - 3 : y + 3, x - 3 : x + 3] = 255
     view = render(Image.fromarray(pixels), numbers, size)[1].astype(float)
-    place = (centres(size).numpy() * view.sum(0)).sum(), (centres(size).numpy() * view.sum(1)).sum()
+    place = (centers(size).numpy() * view.sum(0)).sum(), (centers(size).numpy() * view.sum(1)).sum()
     found = torch.tensor(place, dtype=torch.float64)[None] / view.sum()
     said = Frame.of(numbers[None]).to_view(torch.tensor([[x / width, y / height]], dtype=torch.float64))
     torch.testing.assert_close(found, said, atol=0.1 / size, rtol=0)  # a tenth of a view's pixel
@@ -187,7 +187,7 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 
 @settings(max_examples=50)
 @given(seeds, st.integers(4, 20), st.integers(20, 40))
-def test_cut_of_a_plane_is_the_plane_at_the_mapped_centres(seed: int, cells: int, size: int) -> None:
+def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int, size: int) -> None:
     frame = random_frame(torch.Generator().manual_seed(seed), smallest=0.3)
     seen = frame.cut(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
     places = frame.to_image(grid_points(size, size, 3))
@@ -226,7 +226,7 @@ def test_cells_beyond_the_crop_stay_invisible_and_zero(seed: int, height: int, w
 
 
 def test_the_crop_is_half_open_and_the_whole_shows_all() -> None:
-    # The centres of four cells are 1/8, 3/8, 5/8, 7/8: this crop starts on one and ends on another.
+    # The centers of four cells are 1/8, 3/8, 5/8, 7/8: this crop starts on one and ends on another.
     frame = Frame(torch.tensor([[0.125, 0.375, 0.5, 0.5]]), torch.tensor([True]))
     grids, visible = frame.paste(torch.ones(1, 1, 3, 3), (4, 4))
     shown = torch.tensor([False, True, True, False])[:, None] & torch.tensor([True, True, False, False])
@@ -246,7 +246,7 @@ def test_many_cells_become_one_by_their_mean() -> None:
 def test_cut_reads_across_the_crops_edge() -> None:
     grids = torch.tensor([[0.0, 0, 8, 8]]).expand(1, 1, 4, 4)
     frame = Frame(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([False]))
-    # Four view cells over two grid cells: the last one's centre is 1/4 of a cell from the third cell's reach.
+    # Four view cells over two grid cells: the last one's center is 1/4 of a cell from the third cell's reach.
     torch.testing.assert_close(frame.cut(grids, (1, 4))[0, 0, 0], torch.tensor([0.0, 0.0, 0.0, 2.0]))
 
 
@@ -288,11 +288,11 @@ def test_wrong_frames_are_refused() -> None:
         Frame(torch.ones(2, 4), flip)
     with pytest.raises(DataError, match="float32 or float64"):
         Frame(torch.ones(1, 4, dtype=torch.float16), flip)
-    with pytest.raises(DataError, match="picture 1 has left"):
+    with pytest.raises(DataError, match="image 1 has left"):
         Frame(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]), torch.tensor([False, False]))
-    with pytest.raises(DataError, match="inside its picture"):
+    with pytest.raises(DataError, match="inside its image"):
         Frame(torch.tensor([[0.5, 0.0, 0.6, 1.0]]), flip)
-    with pytest.raises(DataError, match="inside its picture"):
+    with pytest.raises(DataError, match="inside its image"):
         Frame(torch.tensor([[float("nan"), 0.0, 0.6, 1.0]]), flip)
     with pytest.raises(DataError, match=r"\(B, 5\)"):
         Frame.of(torch.ones(2, 4))
@@ -308,8 +308,8 @@ def test_things_of_another_batch_are_refused() -> None:
         frame.paste(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
 
 
-def test_what_is_hidden_is_not_visible_in_the_picture() -> None:
-    """The left half of a view of the picture's right half, mirrored: the picture's last quarter."""
+def test_what_is_hidden_is_not_visible_in_the_image() -> None:
+    """The left half of a view of the image's right half, mirrored: the image's last quarter."""
     box = torch.tensor([[0.5, 0.0, 0.5, 1.0]] * 2)
     frame = Frame(box, torch.tensor([False, True]), torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
     _, visible = frame.paste(torch.ones(2, 1, 4, 4), (8, 8))
@@ -332,7 +332,7 @@ def test_hidden_rows_are_read_with_their_frames() -> None:
         Frame(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
 
 
-def test_hidden_cells_are_those_whose_centres_are() -> None:
+def test_hidden_cells_are_those_whose_centers_are() -> None:
     frame = Frame(
         torch.tensor([[0.0, 0, 1, 1]] * 2),
         torch.tensor([False, True]),

@@ -98,7 +98,7 @@ def there_and_back(prepared: Prepared, file: Path, which: Which) -> None:
     seen = expected.values[train.marks.rows, train.marks.classes] == 1
     assert again.marks.rows.tolist() == train.marks.rows[seen].tolist()
     assert again.marks.classes.tolist() == train.marks.classes[seen].tolist()
-    np.testing.assert_allclose(again.marks.centres, train.marks.centres[seen], atol=1e-4)
+    np.testing.assert_allclose(again.marks.centers, train.marks.centers[seen], atol=1e-4)
     np.testing.assert_allclose(again.marks.sizes, train.marks.sizes[seen], atol=1e-4)
 
 
@@ -141,7 +141,7 @@ def test_labels_without_boxes_are_not_made_into_boxes(tmp_path: Path) -> None:
     assert again.values.tolist() == values[order].tolist()
 
 
-def test_pictures_on_their_side(tmp_path: Path) -> None:
+def test_images_on_their_side(tmp_path: Path) -> None:
     prepared = from_boxes(tmp_path)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -175,7 +175,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no split 'tain': did you mean 'train'"):
         write_labels(prepared, "tain", "full", tmp_path / "x.json", force=False)
     (tmp_path / "c.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match=r"c.jpg cannot be read as a picture .*, and its size is needed"):
+    with pytest.raises(DataError, match=r"c.jpg cannot be read as an image .*, and its size is needed"):
         write_labels(prepared, None, "full", tmp_path / "x.json", force=False)
     (tmp_path / "two").mkdir()
     two = from_table(tmp_path / "two")

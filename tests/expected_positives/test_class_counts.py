@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
-from sparselabel.data.sparsify import keep_per_picture
+from sparselabel.data.sparsify import keep_per_image
 from sparselabel.errors import DataError
 from sparselabel.expected_positives import class_counts
 from sparselabel.expected_positives.class_counts import (
@@ -23,32 +23,32 @@ def table(values: Labels) -> LabelTable:
     return LabelTable(np.array([str(row) for row in range(len(values))]), CLASSES, values)
 
 
-def full(pictures: int, seed: int = 0) -> Labels:
+def full(images: int, seed: int = 0) -> Labels:
     random = np.random.default_rng(seed)
-    truth = (random.random((pictures, 4)) < (0.5, 0.4, 0.2, 0.3)).astype(np.int8)
+    truth = (random.random((images, 4)) < (0.5, 0.4, 0.2, 0.3)).astype(np.int8)
     truth[~truth.any(1), 0] = 1
     return truth
 
 
 def counts() -> ClassCounts:
     truth = full(200)
-    return counted_positives(table(truth[:50]), table(keep_per_picture(truth, 1, 0, 0)))
+    return counted_positives(table(truth[:50]), table(keep_per_image(truth, 1, 0, 0)))
 
 
 def test_counting_gives_k_with_its_interval() -> None:
     truth = full(2000)
-    found = counted_positives(table(truth[:100]), table(keep_per_picture(truth, 1, 0, 0)))
+    found = counted_positives(table(truth[:100]), table(keep_per_image(truth, 1, 0, 0)))
     assert found.how == "counted"
-    assert found.per_picture == pytest.approx(truth[:100].sum() / 100)
+    assert found.per_image == pytest.approx(truth[:100].sum() / 100)
     assert found.interval[0] < truth.sum() / 2000 < found.interval[1]
     assert found.interval[1] - found.interval[0] == pytest.approx(4 * truth.sum(1).std() / 10, rel=0.2)
     assert found.trusted
-    assert found.why == "counted in 100 pictures"
+    assert found.why == "counted in 100 images"
 
 
-def test_few_counted_pictures_share_k_by_annotated_labels() -> None:
+def test_few_counted_images_share_k_by_annotated_labels() -> None:
     truth = full(2000)
-    observed = keep_per_picture(truth, 1, 0, 0)
+    observed = keep_per_image(truth, 1, 0, 0)
     annotated = (observed == POSITIVE).sum(0)
     few = counted_positives(table(truth[:10]), table(observed))
     by_labels = truth[:10].sum() / 10 * annotated
@@ -74,9 +74,9 @@ def test_a_class_that_was_never_seen_has_an_interval_too() -> None:
 def test_the_intervals_of_classes_hold_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_counts, "DRAWS", 2)  # of K's interval
     truth = full(4000)
-    truth[:, 2] &= np.arange(4000) % 10 == 0  # a rare class, in about 2 % of the pictures
+    truth[:, 2] &= np.arange(4000) % 10 == 0  # a rare class, in about 2 % of the images
     truth[~truth.any(1), 0] = 1
-    observed = table(keep_per_picture(truth, 1, 0, 0))
+    observed = table(keep_per_image(truth, 1, 0, 0))
     inside = []
     for seed in range(40):
         rows = np.random.default_rng(seed).choice(4000, 50, replace=False)
@@ -122,9 +122,9 @@ def test_k_is_the_samples_whatever_annotators_prefer() -> None:
     for seed in range(100):
         rows = np.random.default_rng(seed).choice(1000, 50, replace=False)
         counted = counted_positives(table(truth[rows]), table(observed), seed)
-        assert counted.per_picture == pytest.approx(truth[rows].sum() / 50)
+        assert counted.per_image == pytest.approx(truth[rows].sum() / 50)
         assert counted.expected[0] <= 1000
-        found.append(counted.per_picture)
+        found.append(counted.per_image)
         inside.append(counted.interval[0] <= truth.sum() / 1000 <= counted.interval[1])
     assert np.mean(found) == pytest.approx(truth.sum() / 1000, abs=0.03)  # their standard error is .012
     assert np.mean(inside) >= 0.9
@@ -149,16 +149,16 @@ def test_answers_raise_counts_only_as_far_as_they_must() -> None:
     observed[1:, 1] = NEGATIVE
     observed[0, 1] = POSITIVE
     fewer = before.within(observed)
-    assert (fewer.per_picture, fewer.interval) == (1.3, (1.3, 2.0))  # the interval goes down with it
+    assert (fewer.per_image, fewer.interval) == (1.3, (1.3, 2.0))  # the interval goes down with it
 
 
 def test_what_cannot_be_counted() -> None:
-    truth, observed = full(40), table(keep_per_picture(full(40), 1, 0, 0))
+    truth, observed = full(40), table(keep_per_image(full(40), 1, 0, 0))
     unknown = truth.copy()
     unknown[3, 1] = UNKNOWN
     with pytest.raises(DataError, match="must have all labels"):
         counted_positives(table(unknown), observed)
-    with pytest.raises(DataError, match="1 counted pictures say nothing"):
+    with pytest.raises(DataError, match="1 counted images say nothing"):
         counted_positives(table(truth[:1]), observed)
     with pytest.raises(DataError, match="no positive label"):
         counted_positives(table(truth), table(np.full_like(truth, UNKNOWN)))
@@ -171,7 +171,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     file, found = tmp_path / "new" / "expected.json", counts()
     found.write(file)
     written = json.loads(file.read_text())
-    assert list(written) == ["how", "K", "interval", "trusted", "why", "pictures", "classes"]
+    assert list(written) == ["how", "K", "interval", "trusted", "why", "images", "classes"]
     assert list(written["classes"][0]) == ["name", "annotated", "expected", "low", "high"]
     back = read_expected(file, CLASSES)
     assert back.how == "counted"
@@ -203,13 +203,13 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         (json.dumps({key: value for key, value in good.items() if key != "why"}), "it lacks 'why'"),
         (json.dumps({key: value for key, value in good.items() if key != "K"}), "it lacks 'K'"),
         (json.dumps(good | {"how": "guessed"}), "counts that cannot be: `how` must be auto or counted"),
-        (json.dumps(good | {"pictures": 0}), "`pictures` must be at least 1, not 0"),
+        (json.dumps(good | {"images": 0}), "`images` must be at least 1, not 0"),
         (json.dumps(good | {"interval": [2, 1]}), r"`interval` must be two numbers .* not \[2\.0, 1\.0\]"),
-        (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ a picture"),
+        (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ an image"),
         (json.dumps(good | {"classes": [*good["classes"], first]}), "counts cat more than once"),
-        (changed(annotated=1.5), "cat must have 0 to 200 annotated pictures, not 1.5"),
+        (changed(annotated=1.5), "cat must have 0 to 200 annotated images, not 1.5"),
         (changed(expected=201.0), "cat must be expected in .* at most all 200, not in 201"),
-        (changed(expected=first["annotated"] - 1), f"at least its {first['annotated']} annotated pictures"),
+        (changed(expected=first["annotated"] - 1), f"at least its {first['annotated']} annotated images"),
         (changed(high=-1.0), "cat must have 0 <= low <= high <= 200"),
         (changed(expected=float("nan")), "not in nan"),
         (json.dumps(good | {"interval": [1]}), "is not a file of expected positives"),

@@ -1,4 +1,4 @@
-"""Expected positives of made-up pictures whose truth is known: features are sums of class directions."""
+"""Expected positives of made-up images whose truth is known: features are sums of class directions."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.sparsify import keep_per_picture, keep_share
+from sparselabel.data.sparsify import keep_per_image, keep_share
 from sparselabel.errors import DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.expected_positives.estimate import estimate_positives, kept_share, needs_features
@@ -22,15 +22,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made_up(
-    pictures: int = 900, classes: int = 6, rate: float = 0.3, noise: float = 0.5, seed: int = 0
+    images: int = 900, classes: int = 6, rate: float = 0.3, noise: float = 0.5, seed: int = 0
 ) -> tuple[Features, Labels]:
-    """Pictures with at least one class; each class adds its own direction, more or less strongly."""
+    """Images with at least one class; each class adds its own direction, more or less strongly."""
     random = np.random.default_rng(seed)
-    truth = (random.random((4 * pictures, classes)) < rate).astype(np.int8)
-    truth = truth[truth.any(1)][:pictures]
+    truth = (random.random((4 * images, classes)) < rate).astype(np.int8)
+    truth = truth[truth.any(1)][:images]
     directions = random.normal(size=(classes, 24)) / np.sqrt(24)
     strength = truth * random.normal(1, 0.2, truth.shape)
-    spread = noise * random.normal(size=(pictures, 24)) / np.sqrt(24)
+    spread = noise * random.normal(size=(images, 24)) / np.sqrt(24)
     return (strength @ directions * 3 + 3 * spread).astype(np.float32), truth
 
 
@@ -45,9 +45,9 @@ def estimate(features: Features, observed: Labels, **options: Any) -> ClassCount
 @pytest.mark.parametrize(("rate", "noise"), [(0.1, 0.5), (0.3, 0.5), (0.3, 1.0)])
 def test_single_positives_tell_k(rate: float, noise: float) -> None:
     features, truth = made_up(rate=rate, noise=noise)
-    found = estimate(features, keep_per_picture(truth, 1, 0, seed=1))
+    found = estimate(features, keep_per_image(truth, 1, 0, seed=1))
     real = truth.sum() / len(truth)
-    assert found.per_picture == pytest.approx(real, rel=0.15)
+    assert found.per_image == pytest.approx(real, rel=0.15)
     assert found.interval[0] < real < found.interval[1]
     assert found.trusted, found.why
     assert np.abs(found.expected / truth.sum(0) - 1).mean() < 0.2
@@ -57,7 +57,7 @@ def test_single_positives_tell_k(rate: float, noise: float) -> None:
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     features, truth = made_up(300)
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     one, two = (estimate(features, observed, seed=5) for _ in range(2))
     assert np.array_equal(one.expected, two.expected)
     assert one.interval == two.interval
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 
 def test_a_class_that_is_never_annotated_has_none_and_disturbs_nothing() -> None:
     features, truth = made_up(300)
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     more = np.insert(observed, 2, UNKNOWN, axis=1)
     found, without = estimate(features, more), estimate(features, observed)
     assert (found.expected[2], found.low[2], found.high[2]) == (0, 0, 0)
@@ -75,7 +75,7 @@ def test_a_class_that_is_never_annotated_has_none_and_disturbs_nothing() -> None
 
 def test_an_observed_negative_is_never_a_hidden_positive() -> None:
     features, truth = made_up(300)
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     observed[(observed[:, 0] == UNKNOWN), 0] = NEGATIVE
     found = estimate(features, observed)
     assert found.expected[0] == found.annotated[0] == (observed[:, 0] == POSITIVE).sum()
@@ -85,7 +85,7 @@ def test_an_observed_negative_is_never_a_hidden_positive() -> None:
 def test_features_that_say_nothing_are_not_trusted() -> None:
     features, truth = made_up(400)
     noise = np.random.default_rng(3).normal(size=features.shape).astype(np.float32)
-    found = estimate(noise, keep_per_picture(truth, 1, 0, seed=1))
+    found = estimate(noise, keep_per_image(truth, 1, 0, seed=1))
     assert not found.trusted
     assert "hardly tell the classes apart" in found.why
 
@@ -99,15 +99,15 @@ def test_an_annotator_with_a_preference_is_noticed() -> None:
     assert "not a random one" in found.why
 
 
-def test_pictures_without_a_label_and_too_few_are_not_trusted() -> None:
+def test_images_without_a_label_and_too_few_are_not_trusted() -> None:
     features, truth = made_up(250)
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     observed[:50] = UNKNOWN
     found = estimate(features, observed)
     assert not found.trusted
-    assert "only 200 pictures have a label" in found.why
-    assert "50 pictures have no label and count as empty" in found.why
-    assert found.pictures == 250
+    assert "only 200 images have a label" in found.why
+    assert "50 images have no label and count as empty" in found.why
+    assert found.images == 250
 
 
 @pytest.mark.parametrize("share", [0.4, 0.75])
@@ -116,13 +116,13 @@ def test_kept_positives_tell_the_share(share: float) -> None:
     found = estimate_positives(None, keep_share(truth, share, 0.0, seed=2), names(truth))
     real = truth.sum() / len(truth)
     assert found.trusted, found.why
-    assert found.per_picture == pytest.approx(real, rel=0.1)
+    assert found.per_image == pytest.approx(real, rel=0.1)
     assert found.interval[0] < real < found.interval[1]
     assert np.allclose(found.expected / found.expected.sum(), found.annotated / found.annotated.sum())
 
 
 def test_the_share_is_exact_for_expected_numbers() -> None:
-    # Half of the pictures have one class, half have two; each is kept with 1/2.
+    # Half of the images have one class, half have two; each is kept with 1/2.
     numbers = np.repeat([0, 1, 2], [300, 400, 100])
     share, found = kept_share(numbers)
     assert found
@@ -133,29 +133,29 @@ def at_least_one(truth: Labels, share: float) -> Labels:
     """Each positive kept with this chance, and one where that leaves none."""
     kept = keep_share(truth, share, 0.0, seed=1)
     nothing = ~(kept == POSITIVE).any(1)
-    kept[nothing] = keep_per_picture(truth, 1, 0, seed=2)[nothing]
+    kept[nothing] = keep_per_image(truth, 1, 0, seed=2)[nothing]
     return kept
 
 
 @pytest.mark.parametrize("share", [0.4, 0.75])
-def test_numbers_do_not_tell_where_every_picture_has_a_label(share: float) -> None:
+def test_numbers_do_not_tell_where_every_image_has_a_label(share: float) -> None:
     features, truth = made_up(2000, rate=0.4)
     observed = at_least_one(truth, share)
     found = estimate(features, observed)
     assert not found.trusted
-    assert "every picture has a label, so their numbers do not tell" in found.why
+    assert "every image has a label, so their numbers do not tell" in found.why
     observed[:20] = UNKNOWN  # a few without one make it no better
     found = estimate(features, observed)
     assert not found.trusted
-    assert "only 1.0% of the pictures have no label" in found.why
+    assert "only 1.0% of the images have no label" in found.why
 
 
 def test_the_numbers_way_says_what_it_assumes() -> None:
     _, truth = made_up(2000)
-    truth[:440] = NEGATIVE  # pictures that are really empty: nothing shows it
+    truth[:440] = NEGATIVE  # images that are really empty: nothing shows it
     found = estimate_positives(None, keep_share(truth, 0.75, 0.0, seed=2), names(truth))
-    assert found.why.endswith("it assumes that every picture has a class")
-    assert found.per_picture > 1.3 * truth.sum() / len(truth)
+    assert found.why.endswith("it assumes that every image has a class")
+    assert found.per_image > 1.3 * truth.sum() / len(truth)
 
 
 def test_complete_labels_are_what_they_are() -> None:
@@ -167,9 +167,9 @@ def test_complete_labels_are_what_they_are() -> None:
         assert found.why == "nothing speaks against it; all labels are known"
 
 
-def test_a_stray_picture_with_two_labels_does_not_hide_that_the_others_have_one() -> None:
+def test_a_stray_image_with_two_labels_does_not_hide_that_the_others_have_one() -> None:
     features, truth = made_up()
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     single = estimate(features, observed)
     stray = np.flatnonzero(truth.sum(1) == 2)[0]
     observed[stray, truth[stray] == POSITIVE] = POSITIVE
@@ -177,27 +177,27 @@ def test_a_stray_picture_with_two_labels_does_not_hide_that_the_others_have_one(
     assert needs_features(observed)
     assert found.trusted, found.why
     assert found.annotated.sum() == len(truth) + 1
-    assert found.per_picture == pytest.approx(single.per_picture, rel=0.03)
+    assert found.per_image == pytest.approx(single.per_image, rel=0.03)
     observed[:100][truth[:100] == POSITIVE] = POSITIVE
     assert not needs_features(observed)
 
 
 def test_strays_do_not_count_among_those_to_draw_from(monkeypatch: pytest.MonkeyPatch) -> None:
     features, truth = made_up(400)
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    observed = keep_per_image(truth, 1, 0, seed=1)
     stray = np.flatnonzero(truth.sum(1) > 1)[:10]
     observed[stray] = truth[stray]
     monkeypatch.setattr(
-        "sparselabel.expected_positives.estimate.MOST_PICTURES", 395
+        "sparselabel.expected_positives.estimate.MOST_IMAGES", 395
     )  # of 400, 390 with one label
     all_single = estimate(features, observed)
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_PICTURES", 390)
+    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 390)
     assert estimate(features, observed).expected.tolist() == all_single.expected.tolist()
 
 
 def test_labels_that_end_at_two_are_not_trusted() -> None:
     features, truth = made_up(400, rate=0.4)
-    found = estimate(features, keep_per_picture(truth, 2, 0, seed=1))
+    found = estimate(features, keep_per_image(truth, 2, 0, seed=1))
     assert not found.trusted
     assert "labels seem to end there" in found.why
 
@@ -206,22 +206,22 @@ def test_what_cannot_be_estimated() -> None:
     features, truth = made_up(20)
     with pytest.raises(DataError, match="no positive label"):
         estimate(features, np.full_like(truth, UNKNOWN))
-    with pytest.raises(DataError, match="8 labelled pictures are too few for 5 folds: at least 10"):
-        estimate(features[:8], keep_per_picture(truth[:8], 1, 0, seed=1))
-    with pytest.raises(DataError, match=r"20 pictures need features of shape \(N, D\), not \(19, 24\)"):
-        estimate(features[:19], keep_per_picture(truth, 1, 0, seed=1))
-    with pytest.raises(DataError, match="need the pictures' features"):
-        estimate_positives(None, keep_per_picture(truth, 1, 0, seed=1), names(truth))
-    observed = keep_per_picture(truth, 1, 0, seed=1)
+    with pytest.raises(DataError, match="8 labeled images are too few for 5 folds: at least 10"):
+        estimate(features[:8], keep_per_image(truth[:8], 1, 0, seed=1))
+    with pytest.raises(DataError, match=r"20 images need features of shape \(N, D\), not \(19, 24\)"):
+        estimate(features[:19], keep_per_image(truth, 1, 0, seed=1))
+    with pytest.raises(DataError, match="need the images' features"):
+        estimate_positives(None, keep_per_image(truth, 1, 0, seed=1), names(truth))
+    observed = keep_per_image(truth, 1, 0, seed=1)
     one_class = np.where(np.arange(6) == 2, observed, UNKNOWN).astype(np.int8)
     with pytest.raises(DataError, match=r"1 annotated class is too few .* --how counted`"):
         estimate(features, one_class)
-    with pytest.raises(DataError, match=r"20 labelled .* same features \(7, ...\).* --how counted`"):
+    with pytest.raises(DataError, match=r"20 labeled .* same features \(7, ...\).* --how counted`"):
         estimate(np.full_like(features, 7), observed)
     with pytest.raises(DataError, match=r"24 features hardly vary within a class.* --how counted`"):
         estimate(features * np.float32(1e-30), observed)
     features[3, 4] = np.nan
-    with pytest.raises(DataError, match=r"feature 4 of picture 3 is nan: .* --how counted`"):
+    with pytest.raises(DataError, match=r"feature 4 of image 3 is nan: .* --how counted`"):
         estimate(features, observed)
     many = np.full((500, 500), UNKNOWN, dtype=np.int8)
     np.fill_diagonal(many, POSITIVE)

@@ -6,17 +6,17 @@ import torch
 from sparselabel.expected_positives.label_set_mixture import Observations, fit, start
 
 
-def drawn(pictures: int = 600, classes: int = 4, rate: float = 0.25) -> tuple[Observations, torch.Tensor]:
+def drawn(images: int = 600, classes: int = 4, rate: float = 0.25) -> tuple[Observations, torch.Tensor]:
     """Scores b + ρ_|y| Σ s_j (m_j − b) + noise of random sets y with one random member annotated, and y."""
     generator = torch.Generator().manual_seed(0)
-    truth = torch.rand(3 * pictures, classes, generator=generator, dtype=torch.float64) < rate
-    truth = truth[truth.any(1) & (truth.sum(1) <= 4)][:pictures]
+    truth = torch.rand(3 * images, classes, generator=generator, dtype=torch.float64) < rate
+    truth = truth[truth.any(1) & (truth.sum(1) <= 4)][:images]
     annotated = (truth * torch.rand(truth.shape, generator=generator)).argmax(1)
     means = torch.eye(classes, dtype=torch.float64)
-    centre = means.mean(0)
+    center = means.mean(0)
     diluted = torch.tensor([1.0, 0.7, 0.57, 0.5], dtype=torch.float64)[truth.sum(1) - 1]
     strength = 1 + 0.15 * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
-    scores = centre + diluted[:, None] * ((truth * strength) @ (means - centre))
+    scores = center + diluted[:, None] * ((truth * strength) @ (means - center))
     scores += 0.08 * torch.randn(scores.shape, generator=generator, dtype=torch.float64)
     return Observations(scores, annotated, None, torch.ones(len(truth), dtype=torch.float64)), truth
 
@@ -27,7 +27,7 @@ def test_sets_have_the_annotated_class_first_and_end_at_four() -> None:
     assert sorted(sets) == [0, 1, 2, 3, 4]
     assert [len(members) for members in sets[3]] == [1, 4, 6, 4]
     assert all((members[:, 0] == 3).all() for members in sets[3])
-    data, _ = drawn(pictures=400, classes=20, rate=0.1)
+    data, _ = drawn(images=400, classes=20, rate=0.1)
     # Of 19 others all make pairs; the 12 that score best make larger sets.
     assert [len(members) for members in start(data).sets[0]] == [1, 19, 66, 220]
 
@@ -51,8 +51,8 @@ def test_a_class_known_to_be_absent_is_in_no_set() -> None:
     assert float(beliefs.present[~truth].max()) < 1e-3
 
 
-def test_a_weight_counts_as_so_many_pictures() -> None:
-    data, _ = drawn(pictures=200)
+def test_a_weight_counts_as_so_many_images() -> None:
+    data, _ = drawn(images=200)
     data.weight[:100] = 3
     beliefs = fit(data, start(data), 3, settle=1)
     assert float(beliefs.sizes.sum()) == pytest.approx(400, abs=1e-6)

@@ -1,4 +1,4 @@
-"""A predictor whose model says of a picture what its colour is, and pictures of one colour."""
+"""A predictor whose model says of an image what its color is, and images of one color."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sparselabel.models.classifier import Output
 CLASSES = ("red", "green", "a/b")
 
 
-class Colours:
+class Colors:
     """Logits: red and green from -8 to 8, and always 0; on request with maps of 2 × 2 cells."""
 
     def __call__(self, views: torch.Tensor, maps: bool = False) -> Output:
@@ -36,7 +36,7 @@ def decisions(*thresholds: float) -> Decisions:
 
 
 def predictor(*thresholds: float) -> Predictor:
-    return Predictor(Colours(), squashed(8), decisions(*(thresholds or (0.5, 0.5, 0.5))))
+    return Predictor(Colors(), squashed(8), decisions(*(thresholds or (0.5, 0.5, 0.5))))
 
 
 def paint(path: Path, red: int, green: int) -> str:

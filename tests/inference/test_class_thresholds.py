@@ -25,8 +25,8 @@ from sparselabel.run import RunFolder
 from tests.report.runs import CLASSES, finished, make_data
 
 RANDOM = np.random.default_rng(2)
-PICTURES = 1500
-LOGITS = RANDOM.normal([-2.0, -2, -2, -4, -9], 2, (PICTURES, 5))
+IMAGES = 1500
+LOGITS = RANDOM.normal([-2.0, -2, -2, -4, -9], 2, (IMAGES, 5))
 TRUTH = (RANDOM.random(LOGITS.shape) < sigmoid(LOGITS)).astype(np.int8)
 TRUTH[:, 3], TRUTH[:15, 3] = 0, 1
 TRUTH[:, 4] = 0
@@ -37,7 +37,7 @@ SCORES = sigmoid(LOGITS / 2 - 1).astype(np.float32)  # as a model that is too ca
 def data(tmp_path: Path) -> Prepared:
     """The report's data, with a validation split of labels alone."""
     made = make_data(tmp_path)
-    ids = np.array([f"{row}" for row in range(PICTURES)])
+    ids = np.array([f"{row}" for row in range(IMAGES)])
     labels = LabelTable(ids, CLASSES, TRUTH)
     val = replace(made.split("test"), name="val", paths=ids, truth=labels, observed=labels)
     return replace(made, splits={**made.splits, "val": val})
@@ -59,9 +59,9 @@ def test_full_labels(run: RunFolder, data: Prepared) -> None:
     assert decisions.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
     first = decisions.classes[0]
     count = int(TRUTH[:, 0].sum())
-    assert (first.trust, first.why) == ("good", f"chosen from 1,500 fully labelled pictures, {count} with it")
+    assert (first.trust, first.why) == ("good", f"chosen from 1,500 fully labeled images, {count} with it")
     assert [row.trust for row in decisions.classes] == ["good", "good", "good", "fair", "poor"]
-    assert decisions.classes[4].why.startswith("no validation picture is known to show it")
+    assert decisions.classes[4].why.startswith("no validation image is known to show it")
     found = threshold_metrics(SCORES, data.split("val").observed, decisions)
     assert found["calibration"]["ece"] < 0.02 < found["calibration"]["ece_of_raw_scores"]
     best = max(_f1(SCORES[:, 0] >= cut, TRUTH[:, 0]) for cut in np.linspace(0.05, 0.95, 50))
@@ -91,7 +91,7 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: RunFold
     assert {row.trust for row in unaware.classes} == {"poor"}
     assert "a guess from the labels alone" in unaware.classes[0].why
     rows = [{"name": n, "expected": e} for n, e in zip(CLASSES, TRUTH.sum(0).tolist(), strict=True)]
-    write_json(run.expected_file, {"classes": rows, "pictures": PICTURES, "trusted": True, "how": "counted"})
+    write_json(run.expected_file, {"classes": rows, "images": IMAGES, "trusted": True, "how": "counted"})
     aware = chosen_from(run, data, single)
     assert [row.trust for row in aware.classes[:3]] == ["fair"] * 3
     assert "labels are sparse" in aware.classes[0].why
@@ -142,7 +142,7 @@ def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
     alone = decisions_of(without.path)
     assert alone.thresholds().tolist() == [0.5] * 5
     assert "no validation split" in alone.classes[0].why
-    with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation pictures"):
+    with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation images"):
         alone.thresholds(precision=0.9)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import DataError, RunError
-from sparselabel.inference.evaluate import evaluate_run, pictures_in
+from sparselabel.inference.evaluate import evaluate_run, images_in
 from sparselabel.metrics.real import real_measures
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
@@ -25,7 +25,7 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"run is no longer in .*data: say where it is now with --data"):
         evaluate_run(run, "test")
     measured = evaluate_run(run, "test", data=moved)
-    assert measured["images"] == pictures_in(run, "test", moved) == 8
+    assert measured["images"] == images_in(run, "test", moved) == 8
     assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(result["test"]["value"])
 
     other = small_scenes(tmp_path / "other", 40, 9, SINGLE).folder

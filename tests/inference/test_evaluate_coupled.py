@@ -43,7 +43,7 @@ def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Pat
 
 @torch.no_grad()
 def by_hand(run: Path, data: Prepared) -> Located:
-    """One picture after the other, the maps multiplied here."""
+    """One image after the other, the maps multiplied here."""
     part, model = data.split("test"), load_classifier(RunFolder(run)).eval()
     located, view = Located(part), views_of(RunFolder(run).config().views)[1]
     for row in range(len(part)):

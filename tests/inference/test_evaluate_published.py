@@ -12,7 +12,7 @@ from torch import Tensor
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.loaders import ImageFeed, in_order
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.transforms import imagenet_test, squashed
@@ -28,7 +28,7 @@ SYNSETS = imagenet_synsets()
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny network's weights with its head of 1,000 classes, made up and not normalised away."""
+    """A tiny network's weights with its head of 1,000 classes, made up and not normalized away."""
     torch.manual_seed(3)
     network = timm.create_model(NAME.partition(".")[0], pretrained=False)
     file = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
@@ -37,7 +37,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imagenet_like(folder: Path, best: list[int], classes: list[str]) -> Prepared:
-    """Five pictures; ReaL gives the first two labels and the last none, the original label is ``best``'s."""
+    """Five images; ReaL gives the first two labels and the last none, the original label is ``best``'s."""
     names = [f"ILSVRC2012_val_{number:08}.png" for number in range(1, 6)]
     for seed, name in enumerate(names):
         paint(folder / "val" / name, seed, 40, 30)
@@ -54,12 +54,12 @@ def imagenet_like(folder: Path, best: list[int], classes: list[str]) -> Prepared
 
 
 def logits_by_hand(part: PreparedSplit, weights: Path) -> Tensor:
-    """What timm's network says of the central 95 % of the pictures, normalised by timm's numbers."""
+    """What timm's network says of the central 95 % of the images, normalized by timm's numbers."""
     network = timm.create_model("test_resnet", pretrained=False)
     network.load_state_dict(load_file(weights))
     about: Any = timm.models.get_pretrained_cfg(NAME)
-    view = replace(imagenet_test(160), centre=0.95)
-    views = next(iter(PictureFeed(part, view)([np.arange(len(part))], 0))).inputs[0]
+    view = replace(imagenet_test(160), center=0.95)
+    views = next(iter(ImageFeed(part, view)([np.arange(len(part))], 0))).inputs[0]
     mean, deviation = (torch.tensor(numbers).view(3, 1, 1) for numbers in (about.mean, about.std))
     with torch.no_grad():
         return network.eval()((views / 255 - mean) / deviation).double()  # type: ignore[no-any-return]
@@ -68,7 +68,7 @@ def logits_by_hand(part: PreparedSplit, weights: Path) -> Tensor:
 @pytest.mark.filterwarnings("ignore:.*classes have no positive label")
 def test_a_networks_own_head_on_its_own_classes(tmp_path: Path, weights: Path) -> None:
     model = make_published(NAME, str(weights))
-    assert (model.size, model.centre, model.classes) == (160, 0.95, 1000)
+    assert (model.size, model.center, model.classes) == (160, 0.95, 1000)
     part = imagenet_like(tmp_path / "one", [0] * 5, SYNSETS).split("test")
     logits = logits_by_hand(part, weights)
     best = logits.argmax(dim=1)
@@ -130,7 +130,7 @@ def test_a_backbone_that_comes_without_a_classifier(tmp_path: Path) -> None:
 
 
 def test_a_released_query2label_model(tmp_path: Path) -> None:
-    """Its own head and scores, on pictures squashed to a size; of other classes it is refused."""
+    """Its own head and scores, on images squashed to a size; of other classes it is refused."""
     from sparselabel.models.backbone import make_backbone
     from sparselabel.models.classifier import Classifier
     from sparselabel.models.query2label import QueryHead
@@ -143,10 +143,10 @@ def test_a_released_query2label_model(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.pkl"
     torch.save({"state_dict": their_file("resnet101", backbone.network, head)}, file)
     measured = evaluate_published("resnet18", data.folder, "test", weights=str(file), size=64)
-    views = next(iter(PictureFeed(data.split("test"), squashed(64))(in_order(np.arange(10), 10), 0)))
+    views = next(iter(ImageFeed(data.split("test"), squashed(64))(in_order(np.arange(10), 10), 0)))
     with torch.no_grad():
         logits = Classifier(backbone, head).eval()(views.inputs[0]).logits
-    with pytest.warns(DataWarning, match="have no positive picture"):
+    with pytest.warns(DataWarning, match="have no positive image"):
         wanted = average_precision(torch.sigmoid(logits).numpy(), data.split("test").truth.values)
     found = [row["average_precision"] for row in measured["classes"]]
     assert found == pytest.approx(wanted.tolist(), nan_ok=True)

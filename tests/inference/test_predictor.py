@@ -30,14 +30,14 @@ def test_labels_by_thresholds_of_calibrated_scores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_order_and_broken_pictures(tmp_path: Path, workers: int) -> None:
+def test_order_and_broken_images(tmp_path: Path, workers: int) -> None:
     paths = [paint(tmp_path / f"{number}.png", 25 * number, 0) for number in range(10)]
-    Path(paths[3]).write_bytes(b"no picture")
+    Path(paths[3]).write_bytes(b"no image")
     paths.insert(5, str(tmp_path / "gone.jpg"))
     found = list(predictor()(paths, batch=3, workers=workers, maps=True))
     assert [one.image for one in found] == paths
     assert [number for number, one in enumerate(found) if one.error] == [3, 5]
-    assert "3.png cannot be read as a picture" in (found[3].error or "")
+    assert "3.png cannot be read as an image" in (found[3].error or "")
     assert "No such file" in (found[5].error or "")
     good = [one for one in found if one.error is None]
     assert [one.scores[0] for one in good] == sorted(one.scores[0] for one in good)
@@ -52,7 +52,7 @@ def test_all_of_a_batch_broken() -> None:
     assert all(one.error for one in found)
 
 
-def test_pictures_are_asked_for_as_they_are_needed() -> None:
+def test_images_are_asked_for_as_they_are_needed() -> None:
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -67,10 +67,10 @@ def test_pictures_are_asked_for_as_they_are_needed() -> None:
     assert taken <= 12
 
 
-def test_a_run_on_stored_features_predicts_pictures(small: Prepared, tmp_path: Path) -> None:
+def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Path) -> None:
     config = tiny(frozen=True, head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
     result = train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
-    assert result["test"]["decided"]["chosen_from"] == {"split": "val", "pictures": 15, "labels": "complete"}
+    assert result["test"]["decided"]["chosen_from"] == {"split": "val", "images": 15, "labels": "complete"}
     test = small.split("test")
     paths = [test.path(row) for row in range(len(test))]
     found = np.stack([one.scores for one in load_predictor(tmp_path / "run", device="cpu")(paths)])

@@ -44,7 +44,7 @@ def test_scores_that_do_not_fit(run: RunFolder, data: Prepared) -> None:
     for wrong in ({"ids": np.array(["a", "b", "c"]), "scores": TEST / 2}, {"scores": (TEST / 2)[:2]}):
         arrays: Any = {"ids": np.asarray(data.split("test").truth.ids), **wrong}
         np.savez(file, **arrays)
-        with pytest.raises(RunError, match="scores of other pictures or classes: `sparselabel evaluate"):
+        with pytest.raises(RunError, match="scores of other images or classes: `sparselabel evaluate"):
             saved_scores(run.path, "test")
     np.savez(file, scores=TEST / 2)
     with pytest.raises(RunError, match=r"cannot be read \(.*ids.*\): `sparselabel evaluate .* anew"):

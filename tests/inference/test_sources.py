@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.sources import check_words, count, pictures
+from sparselabel.inference.sources import check_words, count, images
 
 
 @pytest.fixture
@@ -21,24 +21,22 @@ ALL = ["photos/a.PNG", "photos/b.jpg", "photos/odd[1].jpg", "photos/sub/c.webp"]
 
 
 def test_folders_files_patterns_and_lists(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(pictures(["photos"])) == ALL
-    assert list(pictures(["photos/b.jpg", "photos/notes.md"])) == ["photos/b.jpg", "photos/notes.md"]
-    assert list(pictures(["photos/**/*"])) == ALL
-    assert list(pictures(["photos/odd[1].jpg"])) == ["photos/odd[1].jpg"]  # a file, not a pattern
+    assert list(images(["photos"])) == ALL
+    assert list(images(["photos/b.jpg", "photos/notes.md"])) == ["photos/b.jpg", "photos/notes.md"]
+    assert list(images(["photos/**/*"])) == ALL
+    assert list(images(["photos/odd[1].jpg"])) == ["photos/odd[1].jpg"]  # a file, not a pattern
     Path("list.txt").write_text("\ufeffphotos/b.jpg\r\n\n gone.jpg \n", encoding="utf-8")
-    assert list(pictures(["list.txt"])) == ["photos/b.jpg", " gone.jpg "]
+    assert list(images(["list.txt"])) == ["photos/b.jpg", " gone.jpg "]
     monkeypatch.setattr("sys.stdin", io.StringIO("x.jpg\ny.jpg\n"))
-    assert list(pictures(["photos/b.jpg", "-"])) == ["photos/b.jpg", "x.jpg", "y.jpg"]
+    assert list(images(["photos/b.jpg", "-"])) == ["photos/b.jpg", "x.jpg", "y.jpg"]
     assert count(["photos", "list.txt"]) == 6
     assert count(["photos", "-"]) is None
 
 
 def test_they_come_one_by_one(photos: Path) -> None:
-    found = pictures(["photos", "photos"])
+    found = images(["photos", "photos"])
     assert next(found) == ALL[0]
-    Path("photos/b.jpg").rename(
-        "photos/z.jpg"
-    )  # listed already: a picture that is gone shows when it is read
+    Path("photos/b.jpg").rename("photos/z.jpg")  # listed already: an image that is gone shows when it is read
     assert next(found) == "photos/b.jpg"
 
 
@@ -46,7 +44,7 @@ def test_they_come_one_by_one(photos: Path) -> None:
     ("words", "said"),
     [
         ((), "there is nothing to predict"),
-        (("photos", "nowhere.jpg"), r"there is no picture, folder or list 'nowhere\.jpg'"),
+        (("photos", "nowhere.jpg"), r"there is no image, folder or list 'nowhere\.jpg'"),
         (("photos/*.gif",), r"no file matches 'photos/\*\.gif'"),
         (("--treshold",), "there is no flag --treshold"),
     ],

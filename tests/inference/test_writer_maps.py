@@ -8,7 +8,7 @@ from sparselabel.inference.writer import MapFolder, inside
 from tests.inference.stub import CLASSES, paint, predictor
 
 
-def test_a_picture_for_every_class_found(tmp_path: Path) -> None:
+def test_a_image_for_every_class_found(tmp_path: Path) -> None:
     path = paint(tmp_path / "x.png", 255, 255)
     one = predictor()
     (found,) = one([path], maps=True)

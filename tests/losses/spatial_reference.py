@@ -1,4 +1,4 @@
-"""Spatial consistency, picture by picture, cell by cell, in plain Python: slow and obvious."""
+"""Spatial consistency, image by image, cell by cell, in plain Python: slow and obvious."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class View(NamedTuple):
 
 
 def tent(place: float, reach: float, cells: int) -> list[float]:
-    """Weights that fall off linearly with the distance of each cell's centre from a place (in cells)."""
+    """Weights that fall off linearly with the distance of each cell's center from a place (in cells)."""
     weights = [max(0.0, 1 - abs(cell + 0.5 - place) / reach) for cell in range(cells)]
     return [weight / sum(weights) for weight in weights]
 

@@ -22,7 +22,7 @@ def make_step(
 ) -> Step:
     rows = torch.arange(len(logits)) if rows is None else rows
     frames = (Frame.whole(len(logits)),) * 2
-    maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the picture says
+    maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the image says
     outputs = (Output(logits, maps, maps.detach()),) * 2
     return Step(rows, observed, outputs, frames, progress, Marks.none(), truth)
 

@@ -44,7 +44,7 @@ def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     found = make_method("en", expected_positives=2.0)
     found.prepare(layout_of(OBSERVED))
-    # K·N = 10 positives by (3, 1, 1) annotated ones: (6, 2, 2), at most 5 pictures; less the annotated ones.
+    # K·N = 10 positives by (3, 1, 1) annotated ones: (6, 2, 2), at most 5 images; less the annotated ones.
     wanted = [part.wanted.tolist() for part in found.parts() if isinstance(part, ExpectedLabels)]
     assert wanted == [[2, 1, 1]]
     likelihood = make_method("pu", expected_positives=2.0)

@@ -37,7 +37,7 @@ def test_at_least_the_annotated_at_most_all_but_the_negatives() -> None:
         positives_of_classes([1.0, 2.0], counts, negatives, 10)
 
 
-# Four pictures, two classes; K = 1.5: class 0 has 3·1.5 → 5 places for 4 rows but one observed negative: 3;
+# Four images, two classes; K = 1.5: class 0 has 3·1.5 → 5 places for 4 rows but one observed negative: 3;
 # class 1 has 1·1.5 → 2, so one place beside the annotated row.
 OBSERVED = torch.tensor([[1, -1], [1, -1], [1, -1], [0, 1]], dtype=torch.int8)
 
@@ -144,7 +144,7 @@ def test_a_count_for_every_class_may_be_any_array() -> None:
             build_method("en", OBSERVED, expected_positives=wrong)
 
 
-def test_numbers_beyond_all_pictures() -> None:
+def test_numbers_beyond_all_images() -> None:
     counts, none = torch.tensor([5, 3]), torch.zeros(2, dtype=torch.int64)
     assert positives_of_classes(1e30, counts, none, 10).tolist() == [10, 10]
     for wrong in (float("inf"), float("nan"), 0.0, -2.0, True):
@@ -156,14 +156,14 @@ def test_numbers_beyond_all_pictures() -> None:
 
 
 @pytest.mark.parametrize("name", ["en", "ep", "epr", "role"])
-def test_more_classes_in_a_picture_than_there_are(name: str) -> None:
+def test_more_classes_in_a_image_than_there_are(name: str) -> None:
     build_method(name, OBSERVED, expected_positives=2.0)
     with pytest.raises(ConfigError, match=r"so at most the 2 there are, not 2\.5: count them in a few dozen"):
         build_method(name, OBSERVED, expected_positives=2.5)
 
 
-def test_more_pictures_of_a_class_than_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"its number of pictures, so at most the 4 there are, not 5\.5"):
+def test_more_images_of_a_class_than_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"its number of images, so at most the 4 there are, not 5\.5"):
         build_method("en", OBSERVED, expected_positives=[1.0, 5.5])
 
 

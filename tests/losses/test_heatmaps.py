@@ -82,7 +82,7 @@ def test_equal_to_the_slow_reference(seed: int, high: int, wide: int, scale: int
 def test_start_and_one_step_by_hand() -> None:
     observed = torch.tensor([[1, -1, 0]], dtype=torch.int8)
     method, heat_maps = make(observed, map_scale=2)
-    # One cell, the left half of the picture, mirrored: with one cell the mirror does not show.
+    # One cell, the left half of the image, mirrored: with one cell the mirror does not show.
     frame = Frame(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([True]))
     maps = torch.tensor([0.5, 0.5, 0.5], dtype=torch.float64).logit().view(1, 3, 1, 1)
     step = step_of(maps, observed, frame, torch.tensor([0]))
@@ -100,8 +100,8 @@ def test_start_and_one_step_by_hand() -> None:
 
 
 def blob(size: int, across: float, down: float) -> Tensor:
-    centres = (torch.arange(size) + 0.5) / size
-    distance = (centres[None, :] - across) ** 2 + (centres[:, None] - down) ** 2
+    centers = (torch.arange(size) + 0.5) / size
+    distance = (centers[None, :] - across) ** 2 + (centers[:, None] - down) ** 2
     return 0.05 + 0.85 * torch.exp(-distance / 0.05)
 
 
@@ -162,7 +162,7 @@ def test_cells_outside_the_crop_stay_byte_for_byte(seed: int) -> None:
     after = heat_maps.remembered(torch.arange(2))["heat_maps"]
     _, visible = frame.paste(torch.zeros(1, 1, 5, 5), (10, 10))
     assert torch.equal(after[1][:, ~visible[0]], before[1][:, ~visible[0]])
-    assert torch.equal(after[0], before[0])  # the other picture
+    assert torch.equal(after[0], before[0])  # the other image
 
 
 def test_padding_is_not_remembered() -> None:
@@ -278,7 +278,7 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_every_annotated_class_needs_a_map() -> None:
     observed = torch.tensor([[1, 1, 1, -1]], dtype=torch.int8)
-    with pytest.raises(ConfigError, match="top_maps is 2, but a picture has 3 annotated classes"):
+    with pytest.raises(ConfigError, match="top_maps is 2, but an image has 3 annotated classes"):
         make(observed, top_maps=2)
 
 
@@ -307,7 +307,7 @@ def test_cells_under_a_hole_stay_byte_for_byte() -> None:
     generator = torch.Generator().manual_seed(3)
     learn(method, step_of(torch.randn(2, 3, 4, 4, generator=generator), observed, whole, rows, 1))
     before = heat_maps.remembered(rows)["heat_maps"].clone()
-    # Of the second picture a hole hides the view's top left quarter; it was mirrored: the top right.
+    # Of the second image a hole hides the view's top left quarter; it was mirrored: the top right.
     hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
     frame = Frame(whole.box, torch.tensor([False, True]), hidden)
     learn(method, step_of(torch.full((2, 3, 4, 4), -9.0), observed, frame, rows, 2))
@@ -335,5 +335,5 @@ def test_cells_under_a_hole_are_not_asked() -> None:
     assert maps.grad is not None
     asked = [[[1, 1], [1, 1]], [[1, 0], [1, 1]], [[0, 0], [0, 0]]]
     assert (maps.grad[:, 0] != 0).int().tolist() == asked
-    # ∂|σ − 1|/∂logit = −σ(1 − σ) = −¼, shared among the cells that were asked, the classes and the pictures.
+    # ∂|σ − 1|/∂logit = −σ(1 − σ) = −¼, shared among the cells that were asked, the classes and the images.
     assert maps.grad[:, 0, 0, 0].tolist() == pytest.approx([-0.25 / 4 / 6, -0.25 / 3 / 6, 0], abs=1e-7)

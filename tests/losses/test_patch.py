@@ -14,7 +14,7 @@ from sparselabel.losses.patch import PatchLoss
 from sparselabel.losses.selective import Unknown
 from sparselabel.models.classifier import Output
 
-# One picture, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
+# One image, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
 OBSERVED = torch.tensor([[1, 0, -1]], dtype=torch.int8)
 ZERO = np.zeros((1, 2), np.float32)
 POINT = Marks(np.array([0]), np.array([0], np.int32), ZERO + np.float32(0.25), ZERO)
@@ -26,14 +26,14 @@ def step(maps: torch.Tensor, marks: Marks = POINT, rows: int = 0) -> Step:
     return Step(torch.tensor([rows]), OBSERVED, (output,), (Frame.whole(1),), PROGRESS, marks)
 
 
-def test_labelled_cells_are_counted_and_others_left_out() -> None:
+def test_labeled_cells_are_counted_and_others_left_out() -> None:
     maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
     # Class 0: one cell, log 2. Class 1: four cells, f^1·log 2 = log 2 / 2 each. Together over five cells.
     assert float(PatchLoss()(step(maps))) == pytest.approx((math.log(2) + 4 * math.log(2) / 2) / 5)
     assert float(PatchLoss(weight=3)(step(maps))) == pytest.approx(3 * (3 * math.log(2)) / 5)
 
 
-def test_the_gradient_reaches_labelled_cells_alone() -> None:
+def test_the_gradient_reaches_labeled_cells_alone() -> None:
     maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(PatchLoss()(step(maps)), maps)
     # −(1−f)/5 at the point, f·f/5 (the power carries no gradient) on the absent class.
@@ -56,7 +56,7 @@ def test_selective_takes_unlikely_cells_of_a_marked_class_for_negative() -> None
 def test_what_a_hole_hides_of_a_marked_thing_is_not_called_absent(unknown: Unknown) -> None:
     """A box over the left of 4 × 4 cells, whose upper half is hidden, and a hidden point in a seen cell."""
     maps = torch.zeros(1, 3, 4, 4, dtype=torch.float64, requires_grad=True)
-    hole = torch.tensor([[0.0, 0.0, 0.6, 0.5]])  # of the third column's cells no centre
+    hole = torch.tensor([[0.0, 0.0, 0.6, 0.5]])  # of the third column's cells no center
     marks = Marks(
         np.array([0, 0]),
         np.array([0, 0], np.int32),
@@ -87,7 +87,7 @@ def test_what_a_hole_hides_of_a_marked_thing_is_not_called_absent(unknown: Unkno
     assert (gradient[0, 1] > 0).all()
 
 
-def test_a_batch_without_labelled_cells_costs_nothing() -> None:
+def test_a_batch_without_labeled_cells_costs_nothing() -> None:
     maps = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
     assert float(PatchLoss()(step(maps, rows=-1))) == 0  # padding
 

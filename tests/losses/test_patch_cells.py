@@ -60,10 +60,10 @@ def test_a_box_makes_the_cells_positive_that_it_covers_by_half() -> None:
     assert positives(cell_labels(OBSERVED, narrower, WHOLE, (2, 4), "any")) == [[0, 0], [0, 1], [0, 2]]
 
 
-def test_a_small_box_has_the_cell_of_its_centre_if_the_view_shows_it() -> None:
+def test_a_small_box_has_the_cell_of_its_center_if_the_view_shows_it() -> None:
     small = marks((0, 0, 0.55, 0.3, 0.2, 0.1))
     assert positives(cell_labels(OBSERVED, small, WHOLE, (2, 2))) == [[0, 1]]
-    sliver = frame(0, 0, 0.5, 1)  # the view ends left of its centre
+    sliver = frame(0, 0, 0.5, 1)  # the view ends left of its center
     assert positives(cell_labels(OBSERVED, small, sliver, (2, 2))) == []
     assert positives(cell_labels(OBSERVED, small, sliver, (2, 2), "any")) == [[0, 1]]
 
@@ -91,9 +91,9 @@ def test_equals_counting_pixels(rule: str, data: st.DataObject) -> None:
     left, right = (place * cells for place in interval(0, 64 // cells))
     top, bottom = (place * cells for place in interval(0, 64 // cells))
     flip = data.draw(st.booleans())
-    picture = np.zeros((64, 64))
-    picture[y0:y1, x0:x1] = 1
-    view = picture[top:bottom, left:right]
+    image = np.zeros((64, 64))
+    image[y0:y1, x0:x1] = 1
+    view = image[top:bottom, left:right]
     view = view[:, ::-1] if flip else view
     shares = view.reshape(cells, (bottom - top) // cells, cells, (right - left) // cells).mean(axis=(1, 3))
     expected = (shares >= 0.5) if rule == "half" else (shares > 0)
@@ -121,9 +121,9 @@ def test_a_mark_under_a_hole_makes_no_cell_positive() -> None:
 
 def test_a_box_keeps_the_cells_that_a_hole_leaves() -> None:
     covered = Frame(WHOLE.box, WHOLE.flip, torch.tensor([[0.3, 0.3, 0.4, 0.4]]))
-    box = marks((0, 0, 0.5, 0.5, 1, 0.5))  # both rows in the middle; its centre is hidden
+    box = marks((0, 0, 0.5, 0.5, 1, 0.5))  # both rows in the middle; its center is hidden
     assert positives(cell_labels(OBSERVED, box, covered, (4, 4))) == [[1, 0], [1, 3], [2, 0], [2, 3]]
-    aside = marks((0, 0, 0.25, 0.5, 0.5, 0.5))  # its centre is not, but half of its cells are
+    aside = marks((0, 0, 0.25, 0.5, 0.5, 0.5))  # its center is not, but half of its cells are
     assert positives(cell_labels(OBSERVED, aside, covered, (4, 4))) == [[1, 0], [2, 0]]
-    small = marks((0, 0, 0.32, 0.32, 0.05, 0.05))  # hidden itself, though its cell's centre is not
+    small = marks((0, 0, 0.32, 0.32, 0.05, 0.05))  # hidden itself, though its cell's center is not
     assert positives(cell_labels(OBSERVED, small, covered, (2, 2))) == []

@@ -1,4 +1,4 @@
-"""P2's equations 1 to 5 by hand, in float64, through the catalogue's methods."""
+"""P2's equations 1 to 5 by hand, in float64, through the catalog's methods."""
 
 import math
 
@@ -18,8 +18,8 @@ from tests.losses.steps import make_step
 
 PROGRESS = Progress(1, 10, 0, 0.1)
 FIRST = Progress(0, 10, 0, 0.1)
-# Three pictures, three classes. Picture 0: class 0 there with a point, class 1 absent. Picture 1: class 2
-# there, without a point. Picture 2 has no label: it is D^u.
+# Three images, three classes. Image 0: class 0 there with a point, class 1 absent. Image 1: class 2
+# there, without a point. Image 2 has no label: it is D^u.
 OBSERVED = torch.tensor([[1, 0, -1], [-1, -1, 1], [-1, -1, -1]], dtype=torch.int8)
 ZERO = np.zeros((1, 2), np.float32)
 POINT = Marks(np.array([0]), np.array([0], np.int32), np.array([[0.75, 0.25]], np.float32), ZERO)
@@ -72,7 +72,7 @@ def test_equation_1_in_its_three_modes() -> None:
     }
     negative = build_method("csl-i", OBSERVED, unknown="negative")
     assert losses_of(negative)["labels"] == pytest.approx(sum(SEEN) + sum(unknown.values()), abs=1e-12)
-    # One a picture: of six unknown entries the three likeliest are left out, f = 5, 1 and .5 here.
+    # One an image: of six unknown entries the three likeliest are left out, f = 5, 1 and .5 here.
     chosen = build_method("csl-i", OBSERVED, likeliest=1)
     kept = sum(unknown[place] for place in [(0, 2), (1, 1), (2, 1)])
     assert losses_of(chosen)["labels"] == pytest.approx(sum(SEEN) + kept, abs=1e-12)
@@ -93,24 +93,24 @@ def test_equations_2_and_3() -> None:
     assert found["patches"] == pytest.approx(0.5 * cells / 5, abs=1e-12)
 
 
-def test_cells_that_nobody_has_labelled() -> None:
-    labelled = focal(sigmoid(2.0), 0) + sum(focal(1 - p, 1) for p in cells_of((0, 1)))
+def test_cells_that_nobody_has_labeled() -> None:
+    labeled = focal(sigmoid(2.0), 0) + sum(focal(1 - p, 1) for p in cells_of((0, 1)))
     selective = losses_of(build_method("csl-p", OBSERVED))
     # Of class 0's unknown cells (0, −1, 1) one, a quarter of four, is left out: the likeliest.
     unlikely = focal(1 - sigmoid(0.0), 4) + focal(1 - sigmoid(-1.0), 4)
-    assert selective["patches"] == pytest.approx((labelled + unlikely) / 7, abs=1e-12)
+    assert selective["patches"] == pytest.approx((labeled + unlikely) / 7, abs=1e-12)
     negative = losses_of(
         build_method("patchml", OBSERVED, unknown_cells="negative", unknown_cell_weight=0.25)
     )
-    places = [(0, 2), (1, 0), (1, 1), (1, 2)]  # the picture without labels has no part in it
+    places = [(0, 2), (1, 0), (1, 1), (1, 2)]  # the image without labels has no part in it
     unknown = [p for place in places for p in cells_of(place)] + [sigmoid(x) for x in (0.0, -1.0, 1.0)]
-    wanted = labelled + 0.25 * sum(focal(1 - p, 4) for p in unknown)
+    wanted = labeled + 0.25 * sum(focal(1 - p, 4) for p in unknown)
     assert negative["patches"] == pytest.approx(wanted / (5 + 16 + 3), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["patchml", "csl-p", "csl-i", "patchml+cl"])
 @pytest.mark.parametrize("unknown", ["ignore", "selective", "negative"])
-def test_pictures_without_labels_change_nothing(name: str, unknown: str) -> None:
+def test_images_without_labels_change_nothing(name: str, unknown: str) -> None:
     """They are D^u of equation 5; the class-aware selective loss itself knows no such set."""
     if name == "csl-i" and unknown != "ignore":
         return
@@ -123,11 +123,11 @@ def test_pictures_without_labels_change_nothing(name: str, unknown: str) -> None
 
 
 def test_boxes_and_points_together_and_the_rule_of_boxes() -> None:
-    centres = np.array([[0.75, 0.25], [0.35, 0.7]], np.float32)
+    centers = np.array([[0.75, 0.25], [0.35, 0.7]], np.float32)
     sizes = np.array([[0, 0], [0.7, 0.6]], np.float32)
-    marks = Marks(np.array([0, 1]), np.array([0, 2], np.int32), centres, sizes)
+    marks = Marks(np.array([0, 1]), np.array([0, 2], np.int32), centers, sizes)
     absent = sum(focal(1 - p, 1) for p in cells_of((0, 1)))
-    # The box (0..0.7, 0.4..1) covers the lower left cell; of its right neighbour and the upper left one less.
+    # The box (0..0.7, 0.4..1) covers the lower left cell; of its right neighbor and the upper left one less.
     half = losses_of(build_method("patchml", OBSERVED), marks=marks)["patches"]
     assert half == pytest.approx((focal(sigmoid(2.0), 0) + absent + focal(sigmoid(2.0), 0)) / 6, abs=1e-12)
     met = losses_of(build_method("patchml", OBSERVED, box_rule="any"), marks=marks)["patches"]
@@ -160,7 +160,7 @@ def clustered(name: str, **settings: object) -> tuple[Method, Step]:
 
 def test_prototypes_are_means_of_annotated_cells_and_make_labels() -> None:
     # Class 0's prototype is its one cell, at 0°; class 1 is absent and class 2 has no mark: no prototypes.
-    # Picture 2's nearest cell is at 30°: cos 30° = .866, a distance of .134.
+    # Image 2's nearest cell is at 30°: cos 30° = .866, a distance of .134.
     method, _ = clustered("patchml+cluster", near=0.15)
     labels = method.remembered(torch.tensor([0, 1, 2]))["pseudo_labels"]
     assert labels.tolist() == [[-1, -1, -1], [-1, -1, -1], [1, -1, -1]]
@@ -170,9 +170,9 @@ def test_prototypes_are_means_of_annotated_cells_and_make_labels() -> None:
     assert method.remembered(torch.tensor([2]))["pseudo_labels"].tolist() == [[0, -1, -1]]
 
 
-def test_prototypes_of_whole_pictures() -> None:
-    # Mean features: of picture 0 (0.25, 0.75)·3, of picture 1 at 45°. Picture 2's mean points elsewhere.
-    method, _ = clustered("patchml+cluster", prototypes="pictures", near=0.3)
+def test_prototypes_of_whole_images() -> None:
+    # Mean features: of image 0 (0.25, 0.75)·3, of image 1 at 45°. Image 2's mean points elsewhere.
+    method, _ = clustered("patchml+cluster", prototypes="images", near=0.3)
     mean = CELLS[2].flatten(1).mean(dim=1)
     cosines = [
         float(torch.nn.functional.cosine_similarity(mean, torch.tensor(other, dtype=torch.float64), dim=0))
@@ -191,21 +191,21 @@ def test_equations_4_and_5() -> None:
     far, seen = clustered("patchml+cluster", near=0.1, far=0.13)
     losses, _ = far(seen)
     assert float(losses["pseudo"]) == pytest.approx(focal(1 - F[2][0], 1), abs=1e-12)  # γ₋, not γ_u
-    # In selective mode an unlabelled picture has its pseudo labels and nothing else.
-    chosen, seen = clustered("csl-i+cluster", near=0.05, far=0.06, prototypes="pictures")
+    # In selective mode an unlabeled image has its pseudo labels and nothing else.
+    chosen, seen = clustered("csl-i+cluster", near=0.05, far=0.06, prototypes="images")
     _, targets = chosen(seen)
     assert (targets.weight[2] == 0).all()
 
 
-def test_pictures_without_labels_take_no_places_of_the_likeliest() -> None:
-    # Two annotated pictures, one place each: (1, 0) at 1 and (0, 2) at 0 are left out, (1, 1) at -.5 is not.
-    # Picture 2, with 5 and .5, would take two places of three.
+def test_images_without_labels_take_no_places_of_the_likeliest() -> None:
+    # Two annotated images, one place each: (1, 0) at 1 and (0, 2) at 0 are left out, (1, 1) at -.5 is not.
+    # Image 2, with 5 and .5, would take two places of three.
     chosen, seen = clustered("csl-i+cluster", likeliest=1)
     _, targets = chosen(seen)
     assert targets.weight.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
 
 
-def test_nobody_looks_where_every_picture_has_a_label() -> None:
+def test_nobody_looks_where_every_image_has_a_label() -> None:
     with pytest.warns(DataWarning, match="has nothing to do"):
         method = build_method("patchml+cluster", OBSERVED[:2])
     method.begin_epoch(PROGRESS)
@@ -267,7 +267,7 @@ def test_wrong_use_is_explained() -> None:
         ("csl-i", {"prior": "auto"}, "prior must be a number for each class, not 'auto'"),
         ("patchml", {"unknown_cells": "no"}, "unknown_cells must be negative, ignore, selective, not 'no'"),
         ("patchml", {"box_rule": "all"}, "box_rule must be half or any, not 'all'"),
-        ("patchml+cluster", {"prototypes": "rows"}, "prototypes must be of cells or pictures, not 'rows'"),
+        ("patchml+cluster", {"prototypes": "rows"}, "prototypes must be of cells or images, not 'rows'"),
         ("patchml+cluster", {"pseudo_weight": -1}, "pseudo_weight must be a number that is not negative"),
         ("fixmatch", {"sure_positive": 0.05}, "sure_negative must be below sure_positive, both scores"),
         ("fixmatch", {"strong_weight": math.nan}, "strong_weight must be a number that is not negative"),
@@ -276,7 +276,7 @@ def test_wrong_use_is_explained() -> None:
             make_method(name, **settings)
     with pytest.raises(ConfigError, match=r"ignore mode leaves unknown labels out .* have none"):
         build_method("patchml", torch.tensor([[1, -1]]))
-    with pytest.warns(DataWarning, match="every training picture has an observed label"):
+    with pytest.warns(DataWarning, match="every training image has an observed label"):
         build_method("patchml+cluster", OBSERVED[:2])
     with pytest.raises(ConfigError, match="fixmatch needs two views"):
         build_method("fixmatch", OBSERVED)(step())

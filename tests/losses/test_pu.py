@@ -26,7 +26,7 @@ def of_counts(expected: list[float], **settings: float) -> AnnotationLikelihood:
 def test_chances_and_margins_follow_from_the_counts() -> None:
     part = of_counts([4, 4, 0], margin=0.5)
     assert part.annotated_share.tolist() == [0.5, 0.25, 1.0]
-    # Unknown labels: 6, 6 and 8; expected among them: 2, 3 and 0; half a picture and one more.
+    # Unknown labels: 6, 6 and 8; expected among them: 2, 3 and 0; half per image and one more.
     wanted = [0.5 * math.log(7 / 2.5), 0.5 * math.log(7 / 3.5), 0.5 * math.log(9 / 0.5)]
     assert part.margin.tolist() == pytest.approx(wanted, rel=1e-6)
 

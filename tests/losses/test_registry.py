@@ -125,7 +125,7 @@ def test_numbers_that_cannot_be_are_refused(name: str, setting: str) -> None:
             make_method(name, **given, **{setting: value})
 
 
-# Two pictures, three classes, worked by hand: logits 0 give f = ½, so every entry costs log 2.
+# Two images, three classes, worked by hand: logits 0 give f = ½, so every entry costs log 2.
 LOG2 = math.log(2)
 OBSERVED = torch.tensor([[1, -1, -1], [-1, 0, 1]], dtype=torch.int8)
 TRUTH = torch.tensor([[1, 1, 0], [0, 0, 1]], dtype=torch.int8)
@@ -155,7 +155,7 @@ def test_worked_by_hand_at_one_half(name: str, settings: dict[str, Any], expecte
 
 
 def test_smoothing_worked_by_hand() -> None:
-    # One picture: positive at f = .8, unknown at f = .3, observed negative at f = .1; ε = .1.
+    # One image: positive at f = .8, unknown at f = .3, observed negative at f = .1; ε = .1.
     observed = torch.tensor([[1, -1, 0]], dtype=torch.int8)
     logits = torch.logit(torch.tensor([[0.8, 0.3, 0.1]], dtype=torch.float64))
     loss, gradient = value_and_gradient(build_method("an-ls", observed), logits, observed, None)
@@ -191,7 +191,7 @@ def test_pseudo_turns_confident_scores_positive() -> None:
     assert estimates[0, 1] == pytest.approx(1 - 0.5**3, abs=1e-4)
 
 
-def test_sampled_negatives_are_one_a_picture_and_fair() -> None:
+def test_sampled_negatives_are_one_a_image_and_fair() -> None:
     observed = torch.tensor([[1, -1, -1, 0, -1]], dtype=torch.int8).repeat(6000, 1)
     torch.manual_seed(0)
     _, targets = build_method("wan", observed, sampled_negatives=True)(

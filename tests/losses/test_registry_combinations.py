@@ -13,7 +13,7 @@ from sparselabel.losses.base import Progress, batch_mean
 from sparselabel.losses.catalog import (
     CONSISTENCY,
     METHODS,
-    UNLABELLED,
+    UNLABELED,
     Combination,
     build_method,
     combinations,
@@ -85,7 +85,7 @@ def test_what_combines() -> None:
             "en+cl+scl",
             r"^en\+cl\+scl: cl and scl each hold the model to what it said before, and a",
         ),
-        ("iu+cluster+fixmatch", r"cluster and fixmatch each put pictures without labels to use"),
+        ("iu+cluster+fixmatch", r"cluster and fixmatch each put images without labels to use"),
         ("en+splc", r"en and splc each say what an unknown label counts as, and a method has one: take one"),
         ("en+em+apl", r"en and em\+apl each say what an unknown label counts as"),
         ("pu+scl+en", r"pu and en each say what"),
@@ -119,7 +119,7 @@ def refusal(name: str) -> str:
 
 
 def test_any_two_known_parts_are_a_method_or_refused_with_a_reason() -> None:
-    known = [*METHODS, *CONSISTENCY, *UNLABELLED, "boostlu"]
+    known = [*METHODS, *CONSISTENCY, *UNLABELED, "boostlu"]
     said = [refusal(f"{one}+{two}") for one in known for two in known]
     assert not any("there is no method" in words for words in said)
 
@@ -339,9 +339,9 @@ def test_every_combination_is_finite_at_large_logits(name: str) -> None:
             method.survey(showing([make_step(logits, observed)]))
         if soft:  # one of the two unknown labels of either class, at β
             _, targets = method(make_step(logits, observed))
-            labelled = targets.weight == torch.tensor(0.9)
-            assert labelled.sum(dim=0).tolist() == [1, 1, 0]
-            assert torch.equal(targets.value[labelled], torch.sigmoid(logits)[labelled])
+            labeled = targets.weight == torch.tensor(0.9)
+            assert labeled.sum(dim=0).tolist() == [1, 1, 0]
+            assert torch.equal(targets.value[labeled], torch.sigmoid(logits)[labeled])
         loss, gradient = value_and_gradient(method, logits, observed, truth)
         assert torch.isfinite(loss)
         assert torch.isfinite(gradient).all()

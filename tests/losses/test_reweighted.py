@@ -13,10 +13,10 @@ from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Method, Progress, ScaledMean, batch_mean, batch_sum
 from sparselabel.losses.catalog import PRESETS, build_method, make_method, settings_of
-from sparselabel.losses.entropy_max import PseudoLabelled, SoftLabels
+from sparselabel.losses.entropy_max import PseudoLabeled, SoftLabels
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill, cross_entropy
 from sparselabel.losses.large_loss import LargeLoss
-from sparselabel.losses.robust import GeneralisedRobust, Line
+from sparselabel.losses.robust import GeneralizedRobust, Line
 from sparselabel.losses.target_rules import AssumedNegative, ConfidentNow
 from tests.conftest import Golden
 from tests.losses import reference as single_positive
@@ -356,19 +356,19 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
             for rows in torch.tensor_split(order, 6)
         ]
         method.survey(showing(steps))
-        labelled, values = soft(make_step(logits, observed, progress=progress))
+        labeled, values = soft(make_step(logits, observed, progress=progress))
         wanted = torch.from_numpy(case["outputs"]["labels_after"][number])
-        assert torch.equal(labelled, wanted < 0)
-        torch.testing.assert_close(values[labelled].double(), -wanted[wanted < 0], rtol=1e-6, atol=1e-9)
+        assert torch.equal(labeled, wanted < 0)
+        torch.testing.assert_close(values[labeled].double(), -wanted[wanted < 0], rtol=1e-6, atol=1e-9)
         if "per_round" in case["values"]:
             assert soft.wanted.tolist() == case["values"]["per_round"]
 
 
-def robust(hyper: dict[str, Any]) -> GeneralisedRobust:
+def robust(hyper: dict[str, Any]) -> GeneralizedRobust:
     slope, offset = (Line(*hyper["beta_w0_w1_b0_b1"][i : i + 2]) for i in (0, 2))
-    first_centre, first_width, last_centre, last_width = hyper["alpha_mu0_s0_mu1_s1"]
-    lines = (slope, offset, Line(first_centre, last_centre), Line(first_width, last_width))
-    return GeneralisedRobust(*lines, hyper["q2"], hyper["q3"])
+    first_center, first_width, last_center, last_width = hyper["alpha_mu0_s0_mu1_s1"]
+    lines = (slope, offset, Line(first_center, last_center), Line(first_width, last_width))
+    return GeneralizedRobust(*lines, hyper["q2"], hyper["q3"])
 
 
 def test_gr(reweighting: Golden) -> None:
@@ -408,7 +408,7 @@ def test_gr_by_its_name_has_the_papers_numbers(reweighting: Golden) -> None:
     for preset, hyper in (("voc", "gr/schedule0"), ("coco", "gr/schedule1")):
         observed = torch.tensor([[1, -1]], dtype=torch.int8)
         element = build_method("gr", observed, preset=preset).element
-        assert isinstance(element, GeneralisedRobust)
+        assert isinstance(element, GeneralizedRobust)
         assert element.lines == robust(reweighting.cases[hyper]["hyper"]).lines
         assert (element.positive_power, element.negative_power) == (0.01, 1.0)
 
@@ -421,7 +421,7 @@ def test_gr_of_a_known_label_is_cross_entropy() -> None:
     torch.testing.assert_close(found, cross_entropy(logits, target, observed))
 
 
-# Worked by hand, at scores where the numbers are short. One picture: positive at p = .8, unknown at .3,
+# Worked by hand, at scores where the numbers are short. One image: positive at p = .8, unknown at .3,
 # observed negative at .1.
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)
 SCORES = torch.tensor([[0.8, 0.3, 0.1]], dtype=torch.float64)
@@ -550,7 +550,7 @@ def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
     assert isinstance(method.reading, LargeLoss)
     assert method.reading.share == Fraction(1, 100)
     kept = make_method("em+apl", preset="cub").reading
-    assert isinstance(kept, PseudoLabelled)
+    assert isinstance(kept, PseudoLabeled)
     assert (kept.unknown.entropy_weight, kept.soft_weight, kept.soft.warm_up) == (0.01, 0.4, 3)
 
 

@@ -210,7 +210,7 @@ def test_first_estimates_do_not_depend_on_the_number_of_processes() -> None:
 
 
 def sparse_labels(count: int, classes: int) -> Tensor:
-    """One positive a picture, some negatives."""
+    """One positive per image, some negatives."""
     generator = torch.Generator().manual_seed(1)
     observed = torch.full((count, classes), UNKNOWN, dtype=torch.int8)
     observed[torch.rand(count, classes, generator=generator) < 0.1] = NEGATIVE

@@ -112,7 +112,7 @@ def test_finite_at_large_logits() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(
-        ConfigError, match="likeliest is a number of unknown labels a picture, 0 or more, not -1: 0 leaves"
+        ConfigError, match="likeliest is a number of unknown labels per image, 0 or more, not -1: 0 leaves"
     ):
         SelectiveUnknown(likeliest=-1)
     with pytest.raises(ConfigError, match="unknown_focus must be a number that is not negative, not -1"):

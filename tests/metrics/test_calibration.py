@@ -14,10 +14,10 @@ from sparselabel.metrics.calibration import (
     sigmoid,
 )
 
-CLASSES, PICTURES = 6, 4000
+CLASSES, IMAGES = 6, 4000
 RANDOM = np.random.default_rng(0)
 SLOPE, OFFSET = np.full(CLASSES, 1.6), np.linspace(-0.5, 0.5, CLASSES)
-LOGITS = RANDOM.normal(-1.5, 1.5, (PICTURES, CLASSES))
+LOGITS = RANDOM.normal(-1.5, 1.5, (IMAGES, CLASSES))
 LABELS = (RANDOM.random(LOGITS.shape) < sigmoid(SLOPE * LOGITS + OFFSET)).astype(np.int8)
 SHARES = LABELS.mean(0)
 FULL = Annotating(np.ones(CLASSES), np.ones(CLASSES))
@@ -51,8 +51,8 @@ def test_one_label_in_three_gives_nearly_the_same() -> None:
 def test_a_class_with_few_labels_stays_near_the_others() -> None:
     logits, labels = LOGITS.copy(), LABELS.copy()
     labels[:, 0] = 0
-    labels[RANDOM.integers(0, PICTURES, 2), 0] = 1  # two, anywhere: alone they would make it flat
-    shares = np.where(np.arange(CLASSES) == 0, 2 / PICTURES, SHARES)
+    labels[RANDOM.integers(0, IMAGES, 2), 0] = 1  # two, anywhere: alone they would make it flat
+    shares = np.where(np.arange(CLASSES) == 0, 2 / IMAGES, SHARES)
     found = calibrate(logits, labels, shares, FULL)
     assert found.slope[0] == pytest.approx(1.6, rel=0.6)
     assert found(logits)[:, 0].mean() < 0.02
@@ -60,7 +60,7 @@ def test_a_class_with_few_labels_stays_near_the_others() -> None:
 
 def test_blocks_of_classes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = calibrate(LOGITS, LABELS, SHARES, FULL)
-    monkeypatch.setattr(calibration, "BLOCK", PICTURES)
+    monkeypatch.setattr(calibration, "BLOCK", IMAGES)
     parts = calibrate(LOGITS, LABELS, SHARES, FULL)
     assert parts.slope == pytest.approx(whole.slope, abs=1e-6)
     assert parts.offset == pytest.approx(whole.offset, abs=1e-6)

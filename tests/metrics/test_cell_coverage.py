@@ -39,13 +39,13 @@ def test_shares_of_cells_are_those_of_the_pixels(
     grid: tuple[int, int], text: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(covered, "TEXT", text)
-    # The last picture has fewer pixels than the grid has cells.
+    # The last image has fewer pixels than the grid has cells.
     sizes = ((60, 90), (33, 47), (100, 20), (64, 64), (9, 6))
     groups = np.array([0, 1, 1, 1, 2, 3, 3, 4])
-    pictures = [random_pixels(number, *sizes[group]) for number, group in enumerate(groups)]
-    found = covered.covered_by_masks(built([*pictures]), groups, FRAMES, grid)
+    images = [random_pixels(number, *sizes[group]) for number, group in enumerate(groups)]
+    found = covered.covered_by_masks(built([*images]), groups, FRAMES, grid)
     for group in range(5):
-        union = np.any([pictures[number] for number in np.flatnonzero(groups == group)], axis=0)
+        union = np.any([images[number] for number in np.flatnonzero(groups == group)], axis=0)
         np.testing.assert_allclose(found[group], plain(union, FRAMES[group], grid), atol=1e-6)
 
 
@@ -61,9 +61,9 @@ def test_a_group_without_a_mask_covers_nothing() -> None:
 
 
 def test_the_union_of_boxes_is_counted_once() -> None:
-    centres = np.array([[0.25, 0.5], [0.5, 0.5], [0.5, 0.5]], np.float32)
+    centers = np.array([[0.25, 0.5], [0.5, 0.5], [0.5, 0.5]], np.float32)
     sizes = np.array([[0.5, 1], [0.5, 1], [1, 1]], np.float32)
-    found = covered.covered_by_boxes(centres, sizes, np.array([0, 0, 1]), FRAMES[[0, 0]], (2, 2))
+    found = covered.covered_by_boxes(centers, sizes, np.array([0, 0, 1]), FRAMES[[0, 0]], (2, 2))
     assert found.tolist() == [[[1, 0.5], [1, 0.5]], [[1, 1], [1, 1]]]
 
 
@@ -96,9 +96,9 @@ def test_shares_of_boxes_are_those_of_exact_rectangles() -> None:
     corners[:, 2:] = corners[:, :2] + random.integers(1, 24, (14, 2)) / 64
     groups = np.array([0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 5, 5, 5])
     frames = FRAMES[[0, 1, 2, 3, 0, 1]]
-    centres, sizes = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2]
+    centers, sizes = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2]
     found = covered.covered_by_boxes(
-        centres.astype(np.float32), sizes.astype(np.float32), groups, frames, (4, 5)
+        centers.astype(np.float32), sizes.astype(np.float32), groups, frames, (4, 5)
     )
     for group in range(6):
         boxes = np.array([[Fraction(side) for side in box] for box in corners[groups == group]])

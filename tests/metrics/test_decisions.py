@@ -49,7 +49,7 @@ def test_values_worked_by_hand() -> None:
 
 def test_top_three_takes_only_those_at_the_threshold() -> None:
     counts = precision_recall_f1(SCORES, LABELS, 0.5, top=3)
-    # The first picture loses its fourth class; the others are below the threshold as before.
+    # The first image loses its fourth class; the others are below the threshold as before.
     assert counts.predicted.tolist() == [1, 2, 1, 0]
     assert counts.hits.tolist() == [1, 1, 1, 0]
     averages = counts.averages()
@@ -89,7 +89,7 @@ def test_a_float32_score_meets_the_threshold_of_the_same_name() -> None:
 
 def test_at_k_worked_by_hand() -> None:
     two = at_k(SCORES, LABELS, 2)
-    # Hits: 1 of 3 positives, 2 of 2, and a picture without positives.
+    # Hits: 1 of 3 positives, 2 of 2, and an image without positives.
     assert two.k == 2
     assert two.recall == pytest.approx((1 / 3 + 1 + 0) / 3)
     assert two.precision == pytest.approx((1 / 2 + 1 + 0) / 3)

@@ -1,4 +1,4 @@
-"""mAP-loc of maps that come batch by batch, against a plain look at every picture on its own."""
+"""mAP-loc of maps that come batch by batch, against a plain look at every image on its own."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
                 truth |= part.masks.decode(mark).repeat(8, 0).repeat(8, 1)
             else:
                 (left, top), (end, bottom) = (
-                    np.rint((part.marks.centres[mark] + side * part.marks.sizes[mark] / 2) * size[::-1] * 8)
+                    np.rint((part.marks.centers[mark] + side * part.marks.sizes[mark] / 2) * size[::-1] * 8)
                     for side in (-1, 1)
                 )
                 truth[int(top) : int(bottom), int(left) : int(end)] = True
@@ -75,7 +75,7 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
     assert (found["masks"], found["boxes"]) == ((14, 0) if places == "any" else (0, 14))
 
 
-def test_by_masks_alone_pictures_that_show_nothing_are_ranked_too(data: Prepared) -> None:
+def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Prepared) -> None:
     part = data.split("test")
     assert part.masks is not None
     truth = part.truth.values.copy()
@@ -103,7 +103,7 @@ def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Prepare
         Located(replace(part, masks=None), "masks")
 
 
-def test_pictures_without_masks_leave_the_ranking_by_masks(data: Prepared) -> None:
+def test_images_without_masks_leave_the_ranking_by_masks(data: Prepared) -> None:
     part = data.split("test")
     assert part.masks is not None
     kept = np.isin(np.arange(len(part)), [1, 4, 5, 8, 11, 13])
@@ -111,7 +111,7 @@ def test_pictures_without_masks_leave_the_ranking_by_masks(data: Prepared) -> No
     some = replace(part.masks, offsets=np.cumsum([0, *kept[part.marks.rows]]))
     _, scores = random_output(len(part), len(part.truth.classes))
     located = Located(replace(part, masks=some), "masks")
-    located.shares[:] = 1  # everything is shown where it is, so mAP-loc is mAP of the six pictures
+    located.shares[:] = 1  # everything is shown where it is, so mAP-loc is mAP of the six images
     found = located.measures(scores.numpy())
     assert found is not None
     six, there = part.truth.values[kept], part.truth.values[kept].any(axis=0)
@@ -151,16 +151,16 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
 
 
 def test_a_drawing_of_marks_in_a_view(data: Prepared, tmp_path: Path) -> None:
-    """Masks and boxes on the cells of a crop, as a picture to look at."""
+    """Masks and boxes on the cells of a crop, as an image to look at."""
     part = data.split("test")
     located = Located(part)
     frame = np.array([[0.1, 0.2, 0.6, 0.6, 1.0]])
     pair = int(np.argmax(located._counts))
     judges = {"masks": located, "boxes": Located(part, "boxes")}
     covered = {name: judge.covered(np.array([pair]), frame, (12, 12))[0] for name, judge in judges.items()}
-    picture = Image.open(part.path(int(located.rows[pair]))).convert("RGB")
-    side = picture.width
-    view = picture.crop((round(0.1 * side), round(0.2 * side), round(0.7 * side), round(0.8 * side)))
+    image = Image.open(part.path(int(located.rows[pair]))).convert("RGB")
+    side = image.width
+    view = image.crop((round(0.1 * side), round(0.2 * side), round(0.7 * side), round(0.8 * side)))
     view = view.resize((360, 360)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     sheet = Image.new("RGB", (720, 360))
     for number, shares in enumerate(covered.values()):

@@ -18,7 +18,7 @@ ANNOTATED = 4 * TRUTH.sum(0).astype(np.int64)
 
 
 def single() -> np.ndarray:
-    """One positive of each picture that has any."""
+    """One positive of each image that has any."""
     seen = np.full(TRUTH.shape, UNKNOWN, np.int8)
     best = np.argmax(TRUTH * RANDOM.random(TRUTH.shape), axis=1)
     rows = np.flatnonzero(TRUTH.any(axis=1))
@@ -53,9 +53,9 @@ def test_sparse_labels_take_what_the_run_knows() -> None:
     assert known.annotating.present == pytest.approx(seen / SHARES)
     assert (known.source, known.trusted) == ("estimated", False)
     k = float(SHARES.sum())
-    by_k = what_is_known(LOGITS, labels, ANNOTATED, Expected("given", True, per_picture=k))
+    by_k = what_is_known(LOGITS, labels, ANNOTATED, Expected("given", True, per_image=k))
     assert by_k.prevalence == pytest.approx(SHARES, abs=0.01)
-    few = what_is_known(LOGITS, labels, ANNOTATED, Expected("given", True, per_picture=0.01))
+    few = what_is_known(LOGITS, labels, ANNOTATED, Expected("given", True, per_image=0.01))
     assert few.prevalence == pytest.approx(seen)  # never fewer than are annotated
 
 
@@ -70,11 +70,11 @@ def test_what_a_run_knows(tmp_path: Path) -> None:
     file = tmp_path / "expected.json"
     assert expected_by(TrainConfig(), file, ("a", "b")) is None
     given = from_dict(TrainConfig, {"settings": {"expected_positives": 1.5}}, "test")
-    assert expected_by(given, file, ("a", "b")) == Expected("given", True, per_picture=1.5)
+    assert expected_by(given, file, ("a", "b")) == Expected("given", True, per_image=1.5)
     content = {
         "how": "auto",
         "trusted": False,
-        "pictures": 10,
+        "images": 10,
         "classes": [{"name": "b", "expected": 5}, {"name": "a", "expected": 2}],
     }
     file.write_text(json.dumps(content))

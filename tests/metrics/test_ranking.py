@@ -270,7 +270,7 @@ def test_anything_numpy_reads_is_fine() -> None:
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        ([0.1, 0.2], [1, 0], r"\(pictures, classes\).*\(2,\) and \(2,\)"),
+        ([0.1, 0.2], [1, 0], r"\(images, classes\).*\(2,\) and \(2,\)"),
         ([[0.1, 0.2]], [[1], [0]], r"\(1, 2\) and \(2, 1\)"),
         (np.empty((0, 2)), np.empty((0, 2)), r"at least one of each.*\(0, 2\)"),
         ([[0.1, 0.2], [0.3, float("nan")]], [[1, 1], [1, 1]], "row 1 of class 1 has nan"),

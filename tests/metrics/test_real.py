@@ -10,7 +10,7 @@ from sparselabel.metrics.real import real_measures, top_1
 
 CLASSES = 6
 NUMBERS = [1, 1, 2, 3, 0, 4, 5, 1, 2, 0, 1, 3]
-"""Labels of each picture by ReaL."""
+"""Labels of each image by ReaL."""
 
 
 def made_up() -> tuple["np.ndarray[tuple[int, int], np.dtype[np.float64]]", Labels, Labels]:
@@ -39,7 +39,7 @@ def test_table_three() -> None:
     best = scores.argmax(axis=1)
     judged = [row for row, number in enumerate(NUMBERS) if number]
     assert measured["images"] == 10
-    assert measured["labels_a_picture"] == pytest.approx(sum(NUMBERS) / 10)
+    assert measured["labels_a_image"] == pytest.approx(sum(NUMBERS) / 10)
     assert measured["top_1_single"] == np.mean([single[row, best[row]] == 1 for row in range(12)])
     assert measured["top_1"] == np.mean([real[row, best[row]] == 1 for row in judged])
     assert measured["mean_average_precision"] == {
@@ -62,5 +62,5 @@ def test_top_1_takes_the_first_of_equals() -> None:
 
 def test_without_any_label() -> None:
     scores, single, real = made_up()
-    with pytest.raises(DataError, match="none of the 12 pictures has a ReaL label"):
+    with pytest.raises(DataError, match="none of the 12 images has a ReaL label"):
         real_measures(scores, single, np.full_like(real, UNKNOWN))

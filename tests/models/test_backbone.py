@@ -136,7 +136,7 @@ def test_a_distilled_deit_has_two_tokens_before_its_cells(tmp_path: Path) -> Non
     backbone = make_backbone(name, str(tmp_path / "w.safetensors"), size=48).eval()
     views = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
     cells, token = backbone.with_token(views)
-    tokens = whole.forward_features(backbone.normalised(views))
+    tokens = whole.forward_features(backbone.normalized(views))
     assert tokens.shape == (2, 2 + 9, 192)
     torch.testing.assert_close(cells.flatten(2).transpose(1, 2), tokens[:, 2:])
     torch.testing.assert_close(token, tokens[:, 0])
@@ -152,7 +152,7 @@ def test_a_class_token_that_is_not_announced_is_no_cell(name: str) -> None:
     views = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
     cells, token = backbone.with_token(views)
     network: Any = backbone.network
-    tokens = network.forward_features(backbone.normalised(views))
+    tokens = network.forward_features(backbone.normalized(views))
     assert tokens.shape == (2, 1 + 9, backbone.width)
     assert cells.shape == (2, backbone.width, 3, 3)
     assert torch.equal(cells.flatten(2).transpose(1, 2), tokens[:, 1:])

@@ -37,11 +37,11 @@ class Recorder(torch.nn.Module):
         return pixels
 
 
-def test_normalisation_is_inside() -> None:
+def test_normalization_is_inside() -> None:
     backbone = Backbone(Recorder(), mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
-    grey = torch.full((1, 3, 4, 4), 128, dtype=torch.uint8)
+    gray = torch.full((1, 3, 4, 4), 128, dtype=torch.uint8)
     expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    torch.testing.assert_close(backbone(grey)[0, :, 0, 0], expected)
+    torch.testing.assert_close(backbone(gray)[0, :, 0, 0], expected)
 
 
 def test_a_frozen_backbone_stays_as_it_is(backbone: Backbone) -> None:

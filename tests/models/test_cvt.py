@@ -20,7 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_cells_of_16_pixels_normalised() -> None:
+def test_cells_of_16_pixels_normalized() -> None:
     torch.manual_seed(0)
     backbone = make_backbone("cvt_w24", "none", size=64).eval()
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_its_first_stages() -> None:
     assert trained == {"1", "2"}
 
 
-def test_in_training_no_picture_is_lost() -> None:
+def test_in_training_no_image_is_lost() -> None:
     torch.manual_seed(0)
     network = cvt.CvtNetwork(**SMALL, drop_path_rate=[0.0, 0.5, 0.9]).train()
     views = torch.randn(16, 3, 64, 64, requires_grad=True)
@@ -97,7 +97,7 @@ def test_a_kept_branch_is_scaled_as_timm_does() -> None:
             branch = layer.output(layer.intermediate(layer.layernorm_after(state)), torch.zeros(()))
             ways += [state, state + 2 * branch]
     off = torch.stack([(found - way).abs().amax(dim=(1, 2)) for way in ways])
-    assert off.amin(dim=0).max() < 1e-5  # every picture went one of the four ways
+    assert off.amin(dim=0).max() < 1e-5  # every image went one of the four ways
     assert {*off.argmin(dim=0).tolist()} == {0, 1, 2, 3}
 
 

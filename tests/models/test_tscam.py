@@ -25,7 +25,7 @@ def tscam() -> Golden:
 
 
 class Unscaled(Backbone):
-    """A backbone for the golden images, which are normalised floats already."""
+    """A backbone for the golden images, which are normalized floats already."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__(network, (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
@@ -128,17 +128,17 @@ def test_attention_is_what_the_blocks_themselves_weigh_by(network: Callable[[], 
     for parameter in made.parameters():  # positions and biases begin at zero: let them count
         parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(parameter.numel())))
     backbone = Unscaled(made)
-    pictures = torch.randn(2, 3, 24, 24, generator=torch.manual_seed(0))
-    output, attention = with_attention(backbone, lambda: backbone(pictures))
+    images = torch.randn(2, 3, 24, 24, generator=torch.manual_seed(0))
+    output, attention = with_attention(backbone, lambda: backbone(images))
     weights: list[torch.Tensor] = []
     for block in made.blocks:  # timm's slow attention has its weights pass through a dropout
         block.attn.fused_attn = False
         block.attn.attn_drop.register_forward_hook(lambda _, given, __: weights.append(given[0]))
-    torch.testing.assert_close(backbone(pictures), output, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(backbone(images), output, rtol=1e-4, atol=1e-4)
     expected = torch.stack(weights).mean(dim=2)[:, :, 0, made.num_prefix_tokens :].sum(dim=0)
     torch.testing.assert_close(attention, expected.reshape(2, 3, 3), rtol=1e-4, atol=1e-6)
     with pytest.raises(ModelError, match="TIMM_FUSED_ATTN"):
-        with_attention(backbone, lambda: backbone(pictures))
+        with_attention(backbone, lambda: backbone(images))
 
 
 def test_blocks_with_two_attentions_are_refused() -> None:

@@ -23,22 +23,22 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return small_scenes(tmp_path_factory.mktemp("data"), 20, 6, Preparation())
 
 
-def test_the_sample_gets_the_same_seconds_a_picture(data: Prepared) -> None:
+def test_the_sample_gets_the_same_seconds_a_image(data: Prepared) -> None:
     budget = budget_of(data, 10, 16_000, Prices(), FRACTIONS)
-    assert budget.seconds == 36.0  # 2.25 s for each of 16 pictures, as for each of 16,000
+    assert budget.seconds == 36.0  # 2.25 s for each of 16 images, as for each of 16,000
     assert budget.everything == pytest.approx(16_000 * 12 / 3600)
     assert budget.share(0.5) == pytest.approx(18 / (16 * 12))
     alone = budget_of(data, 0.01, None, Prices(answer=2), (1, 0.5))
-    assert (alone.pictures, alone.seconds, alone.fractions) == (16, 36.0, (0.5, 1))
+    assert (alone.images, alone.seconds, alone.fractions) == (16, 36.0, (0.5, 1))
     assert alone.share(1) == pytest.approx(36 / (2 * 16 * 12))
 
 
 @pytest.mark.parametrize(
-    ("hours", "pictures", "fractions", "said"),
+    ("hours", "images", "fractions", "said"),
     [
         (0, None, FRACTIONS, "--budget is hours of annotation above 0, not 0: give hours"),
-        (1, 15, FRACTIONS, "--pictures 15 are fewer than the 16 training pictures"),
-        (0.06, None, FRACTIONS, "0.05333 hours answer .* 16 pictures with annotation I, .* --budget 0.0533,"),
+        (1, 15, FRACTIONS, "--images 15 are fewer than the 16 training images"),
+        (0.06, None, FRACTIONS, "0.05333 hours answer .* 16 images with annotation I, .* --budget 0.0533,"),
         (0.002, None, FRACTIONS, r"0.125 of it are 0.9 s for the sample .* the least is --budget 0.0023,"),
         (0.01, None, (0.5, 2, 1), r"--fractions are shares of the budget in \(0, 1\], not 2"),
         (0.01, None, (0.5,), "--fractions must have 1"),
@@ -46,10 +46,10 @@ def test_the_sample_gets_the_same_seconds_a_picture(data: Prepared) -> None:
     ],
 )
 def test_refused_budgets(
-    data: Prepared, hours: float, pictures: int | None, fractions: tuple[float, ...], said: str
+    data: Prepared, hours: float, images: int | None, fractions: tuple[float, ...], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        budget_of(data, hours, pictures, Prices(), fractions, ["I"])
+        budget_of(data, hours, images, Prices(), fractions, ["I"])
 
 
 def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
@@ -67,7 +67,7 @@ def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
         bought = simulate(data, budget, kind, 1, 0)[1]
         assert (bought["answers"], bought["seconds"]) == (192, pytest.approx(costs[kind]))
     assert simulate(data, budget, "AB", 1, 0)[1]["boxes"] == 55
-    said = "0.145 hours answer every question about 16 pictures with annotation AB, the dearest"
+    said = "0.145 hours answer every question about 16 images with annotation AB, the dearest"
     with pytest.raises(ConfigError, match=f"{said} .* give at most --budget 0.145,"):
         budget_of(data, 0.16, None, Prices(), FRACTIONS)
 
@@ -101,7 +101,7 @@ def test_kinds_need_their_marks(data: Prepared) -> None:
     with pytest.raises(DataError, match=r"kind SP needs points or boxes, and .* x, y, w, h\)$"):
         refuse_data(marked(Marks.none()), ["I", "SP", "AB"])
     old = data.train.marks
-    points = marked(Marks(old.rows, old.classes, old.centres, np.zeros_like(old.sizes)))
+    points = marked(Marks(old.rows, old.classes, old.centers, np.zeros_like(old.sizes)))
     assert refuse_data(points, ["I", "SP", "AP"]) == "test"
     with pytest.raises(DataError, match=r"kind SB needs boxes, .* or give --kinds I SP$"):
         refuse_data(points, ["I", "SP", "SB"])

@@ -42,7 +42,7 @@ def test_the_page_says_it_all(tmp_path: Path) -> None:
     assert "−3.0 ± 0.0, clearly" in text
     assert text.count('<svg viewBox="0 0 360.0') == 2  # mAP and mAP-loc
     assert text.count('class="line around') == 4
-    assert "with 1.44 s a picture: 7.2 % of what" in text
+    assert "with 1.44 s an image: 7.2 % of what" in text
     assert "1.6 hours in all. The real data will have 25 times as many answers" in text
     assert "<pre>sparselabel plan &#39;a b&#39;</pre>" in text
     assert "http://" not in text
@@ -54,9 +54,7 @@ def test_the_page_says_it_all(tmp_path: Path) -> None:
 def test_labels_that_the_budget_did_not_pay_for_are_counted(tmp_path: Path) -> None:
     budget, file = Budget(40, 100_000, 4000, 20, Prices()), tmp_path / "plan.html"
     write_page(ROWS, budget, replace(ABOUT, chosen_by=(50, 1000)), file)
-    said = (
-        "chosen by 50 validation pictures with 1,000 known labels, which the budget did not pay for. Who has"
-    )
+    said = "chosen by 50 validation images with 1,000 known labels, which the budget did not pay for. Who has"
     assert said in file.read_text(encoding="utf-8")
     write_page(ROWS, budget, replace(ABOUT, chosen_by=(100, 2000)), file)
     assert "did not pay for: more than the 1,234 answers that it bought" in file.read_text(encoding="utf-8")

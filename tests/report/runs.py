@@ -33,20 +33,20 @@ STRONG = np.clip(0.7 * WEAK + 0.3 * TEST, 0, 1).astype(np.float32)
 
 
 def make_data(folder: Path, test: np.ndarray | None = TEST, sparsify: str = "single-positive") -> Prepared:
-    """Four training pictures with one label each, and test pictures with these labels and a box each."""
+    """Four training images with one label each, and test images with these labels and a box each."""
     splits = {"train": _split(folder, "train", TRAIN)}
     if test is not None:
         splits["test"] = _split(folder, "test", test)
     how = Preparation(sparsify=sparsify, validation=0)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return prepare(Source("made <up>", folder / "pictures", splits), folder / "data", how)
+        return prepare(Source("made <up>", folder / "images", splits), folder / "data", how)
 
 
 def _split(folder: Path, name: str, values: np.ndarray) -> Split:
     paths = [f"{name}{row}.png" for row in range(len(values))]
     for row, path in enumerate(paths):
-        paint(folder / "pictures" / path, row, 60, 40)
+        paint(folder / "images" / path, row, 60, 40)
     rows, classes = np.nonzero(values == 1)
     sizes = np.repeat(np.linspace(0.1, 0.9, len(rows))[:, None], 2, axis=1)
     places = np.full((len(rows), 2), 0.5, np.float32), sizes.astype(np.float32)

@@ -136,8 +136,8 @@ def test_nothing_runs_off_the_screen(browser: Any, page: Path, width: int, schem
         assert opened.said == []
 
 
-def numbers(colour: str) -> list[int]:
-    return [int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+def numbers(color: str) -> list[int]:
+    return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
 
 
 def test_print_is_light(browser: Any, page: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which pictures are shown."""
+"""Which images are shown."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SCORES = np.array(
 )
 
 
-def test_different_pictures_and_classes() -> None:
+def test_different_images_and_classes() -> None:
     rows, classes = np.array([4, 4, 1, 2, 3]), np.array([0, 1, 0, 0, 2])
     assert spread_out(rows, classes, most=3, of_class=2) == [0, 2, 4]
     assert spread_out(rows, classes, most=9, of_class=1) == [0, 4]
@@ -31,12 +31,12 @@ def test_surprise_in_bits() -> None:
 
 def test_the_groups_of_one_run() -> None:
     groups = {group.title: group.cases for group in choose(SCORES, LABELS)}
-    assert [*groups] == ["Certain and right", "Certain and wrong", "Missed"]  # all pictures are shown by then
+    assert [*groups] == ["Certain and right", "Certain and wrong", "Missed"]  # all images are shown by then
     assert groups["Certain and wrong"][0] == Case(1, (1,), float(np.float32(0.7)))
     assert groups["Missed"][0] == Case(4, (0,), float(np.float32(0.01)))
 
 
-def test_surprising_pictures_are_others() -> None:
+def test_surprising_images_are_others() -> None:
     random = np.random.default_rng(0)
     labels = (random.random((200, 4)) < 0.5).astype(np.int8)
     scores = random.random(labels.shape)

@@ -56,7 +56,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
     assert rows[0] == [
         "class",
         "training labels",
-        "test pictures",
+        "test images",
         "AP, %",
         "precision, %",
         "recall, %",
@@ -69,7 +69,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
             CLASSES[index], str(data.train.observed.counts()[index]), str(TEST[:, index].sum()), ap, *others
         ]  # fmt: skip
     mean = measured["mean_average_precision"]["sklearn"]["mean"]
-    assert f"Method an reaches a test mAP of {percent(mean)} % on 6 pictures of made &lt;up&gt;." in page
+    assert f"Method an reaches a test mAP of {percent(mean)} % on 6 images of made &lt;up&gt;." in page
     assert ["mAP", percent(mean)] in tables["All measures"]
     assert ["OF1 at 0.5", percent(measured["at_threshold"]["OF1"])] in tables["All measures"]
     assert tables["Numbers: Validation mAP"] == [["epoch", "an"], ["1", "25.0"], ["2", "50.0"], ["3", "75.0"]]
@@ -133,11 +133,11 @@ def test_how_it_was_made(tmp_path: Path, data: Prepared) -> None:
     assert "Written by sparselabel 1.2.3" in page
 
 
-def test_pictures_and_maps(tmp_path: Path, data: Prepared) -> None:
+def test_images_and_maps(tmp_path: Path, data: Prepared) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
-    without = page_of(run, notes={"pictures": "the model is gone"})
+    without = page_of(run, notes={"images": "the model is gone"})
     assert "Without heat maps: the model is gone" in without
-    assert without.count('alt="Picture test&amp;') > 4
+    assert without.count('alt="Image test&amp;') > 4
     assert 'alt="Where an sees' not in without
     row, index = np.unravel_index(np.where(TEST == 1, WEAK, -1).argmax(), WEAK.shape)
     write_maps(run, "test", [int(row)], [int(index)])
@@ -186,13 +186,13 @@ def test_maps_of_query2label_are_attention(tmp_path: Path, data: Prepared) -> No
     assert below in page
 
 
-def test_pictures_that_have_moved(tmp_path: Path) -> None:
+def test_images_that_have_moved(tmp_path: Path) -> None:
     data = make_data(tmp_path)
     run = finished(tmp_path / "an", data, "an", WEAK)
-    (tmp_path / "pictures").rename(tmp_path / "elsewhere")
-    page = page_of(run, notes={"pictures": "pictures/test0.png cannot be read"})
-    assert "Without heat maps: pictures/test0.png cannot be read" in page
-    assert 'alt="Picture' not in page
+    (tmp_path / "images").rename(tmp_path / "elsewhere")
+    page = page_of(run, notes={"images": "images/test0.png cannot be read"})
+    assert "Without heat maps: images/test0.png cannot be read" in page
+    assert 'alt="Image' not in page
     assert "test&amp;0" in page  # named all the same
 
 
@@ -202,7 +202,7 @@ def test_labels_that_are_not_complete(tmp_path: Path) -> None:
     assert "Shown is the <b>observed-label mAP</b>" in page
     assert "reaches a test observed-label mAP of" in page
     assert "By number of labels: not known" in page
-    assert "Certain, but not labelled" in page
+    assert "Certain, but not labeled" in page
 
 
 def test_data_with_nothing_but_training(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_headings_say_what_was_measured(tmp_path: Path, data: Prepared) -> None:
 
 def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) -> None:
     runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
-    said = "are those of <b>an</b>; other training pictures or labels had: wan."
+    said = "are those of <b>an</b>; other training images or labels had: wan."
     assert said not in page_of(*runs)
     about = runs[1].about()
     about["data_digest"]["train"] = "other"

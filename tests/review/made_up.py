@@ -1,4 +1,4 @@
-"""A review of made-up pictures and scores, with names that must be escaped; as a program, it serves one."""
+"""A review of made-up images and scores, with names that must be escaped; as a program, it serves one."""
 
 import sys
 import threading
@@ -19,8 +19,8 @@ from sparselabel.data.spatial_labels import Marks
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.complete_images import WholePictures
-from sparselabel.review.server import Pictures, ReviewServer
+from sparselabel.review.complete_images import WholeImages
+from sparselabel.review.server import Images, ReviewServer
 from sparselabel.review.session import Review
 from tests.data.images import paint
 
@@ -35,16 +35,16 @@ SCORES = np.linspace(0.99, 0.02, COUNT * 3, dtype=np.float32).reshape(COUNT, 3)
 
 
 def make_data(folder: Path) -> Prepared:
-    """Twelve training pictures, of each of which one label is observed; names that are no addresses."""
+    """Twelve training images, of each of which one label is observed; names that are no addresses."""
     names = [f"a b{row}?&#'<.png" for row in range(COUNT)]
     for row, name in enumerate(names):
-        paint(folder / "pictures" / name, row, 90, 60)
+        paint(folder / "images" / name, row, 90, 60)
     values = np.where(np.arange(3) == (np.arange(COUNT) % 3)[:, None], 1, -1).astype(np.int8)
     labels = LabelTable(np.asarray(names), CLASSES, TRUTH)
     split = Split(labels, np.asarray(names), Marks.none(), observed=values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        source = Source("made <up>", folder / "pictures", {"train": split})
+        source = Source("made <up>", folder / "images", {"train": split})
         return prepare(source, folder / "data", Preparation(validation=0))
 
 
@@ -55,7 +55,7 @@ def maps(row: int) -> Any:
 
 def make_server(data: Prepared, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
     answers = AnswerFile(file, "ann <b>")
-    review = (WholePictures if whole else Review)(data.train, SCORES, answers)
+    review = (WholeImages if whole else Review)(data.train, SCORES, answers)
     about = {
         "run": "runs/<i>first</i>",
         "file": str(file),
@@ -63,7 +63,7 @@ def make_server(data: Prepared, file: Path, whole: bool = False, port: int = 0) 
         "classes": list(CLASSES),
         "mode": "whole" if whole else "suggested",
     }
-    return ReviewServer(review, Pictures(data.train, squashed(32), maps), about, port)
+    return ReviewServer(review, Images(data.train, squashed(32), maps), about, port)
 
 
 @contextmanager

@@ -75,16 +75,16 @@ class Window:
         self.page.get_by_role("combobox", name="Ask about").select_option(label=label)
         api.expect(self.page.locator("body[aria-busy]")).to_have_count(0)
 
-    def loads_pictures(self, count: int) -> None:
-        """Wait until the page has asked for so many pictures."""
+    def loads_images(self, count: int) -> None:
+        """Wait until the page has asked for so many images."""
         for _ in range(200):
-            if len({url for url in self.asked if "/picture/" in url}) >= count:
+            if len({url for url in self.asked if "/image/" in url}) >= count:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError(f"the page asked for {self.asked} only")
 
-    def picture(self) -> str:
-        """The name of the picture that is shown."""
+    def image(self) -> str:
+        """The name of the image that is shown."""
         text: str = self.page.locator("#details").inner_text()
         return text[text.index("a b") : text.index(".png") + 4]
 
@@ -97,15 +97,15 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     with served(data, file) as server, Window(browser, server.address) as window:
         # Known positives: four of each class. The first row has cat observed; its second class comes first.
-        window.sees(question=f"Is there {HOSTILE} in this picture?", counts="0 answered: 0 yes")
+        window.sees(question=f"Is there {HOSTILE} in this image?", counts="0 answered: 0 yes")
         window.sees(details="Score 0.96, about", gain="training knows 12 positive labels; each yes adds one")
         window.sees(run="runs/<i>first</i>", kept="by ann <b>, in")
         assert window.page.title() == "Review of runs/<i>first</i>"
-        for image in ("#picture", "#map"):
+        for image in ("#image", "#map"):
             api.expect(window.page.locator(image)).to_have_js_property("naturalWidth", 90)
         assert window.page.locator("#map").get_attribute("alt") == f"Heat map: where the model sees {HOSTILE}"
-        first = window.picture()
-        window.loads_pictures(3)  # two of them before they are asked about
+        first = window.image()
+        window.loads_images(3)  # two of them before they are asked about
         window.press("y")
         window.sees(
             counts="1 answered: 1 yes, 0 no, 0 skipped", gain="you have found 1 missing label of 1 class"
@@ -125,7 +125,7 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
         # Arrows move without answering, and back to what was answered, which can be changed.
         window.press("ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowLeft")
         window.sees(details="You said yes.")
-        assert window.picture() == first
+        assert window.image() == first
         assert window.page.locator("#yes").get_attribute("class") == "said"
         window.press("ArrowLeft")  # there is nothing before it
         window.press("n")
@@ -137,11 +137,11 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
         assert window.page.locator("#map").is_visible()
         # The mouse does it too; a filter by class; what was skipped.
         window.choose("cat")
-        window.sees(question="Is there cat in this picture?")
+        window.sees(question="Is there cat in this image?")
         window.click("Yes")
-        window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there cat in this picture?")
+        window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there cat in this image?")
         window.choose("what was skipped")
-        window.sees(question="in this picture?")
+        window.sees(question="in this image?")
         assert window.page.evaluate("document.activeElement.id") != "only"  # keys answer again
         window.click("No")
         window.sees(question="No skipped question is left.", counts="4 answered: 1 yes, 3 no, 0 skipped")
@@ -154,7 +154,7 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
 def test_going_on_until_nothing_is_left(browser: Any, data: Prepared, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     with served(data, file) as server, Window(browser, server.address) as window:
-        for number in range(24):  # twelve pictures, two unknown labels each
+        for number in range(24):  # twelve images, two unknown labels each
             window.sees(counts=f"{number} answered")
             window.press("y")
         window.sees(question="Nothing is left to ask about.", counts="24 answered: 24 yes")
@@ -184,12 +184,12 @@ def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> 
         with Window(browser, address) as window:
             window.press("y", "n", "s", "y")
             window.sees(counts="4 answered: 2 yes, 1 no, 1 skipped")
-            asked = window.page.locator("#question").inner_text(), window.picture()
+            asked = window.page.locator("#question").inner_text(), window.image()
             process.send_signal(signal.SIGKILL)
             process.wait()
             window.press("y")
             window.sees(problem="The program does not answer any more. Start it again", counts="4 answered")
-            assert (window.page.locator("#question").inner_text(), window.picture()) == asked
+            assert (window.page.locator("#question").inner_text(), window.image()) == asked
     finally:
         process.kill()
         process.wait()
@@ -200,7 +200,7 @@ def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> 
     try:
         with Window(browser, address) as window:
             window.sees(counts="4 answered: 2 yes, 1 no, 1 skipped")
-            assert (window.page.locator("#question").inner_text(), window.picture()) == asked
+            assert (window.page.locator("#question").inner_text(), window.image()) == asked
             window.press("u")
             window.sees(counts="3 answered: 1 yes, 1 no, 1 skipped")
     finally:
@@ -210,14 +210,14 @@ def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> 
             process.stdout.close()
 
 
-def test_a_picture_that_cannot_be_shown(browser: Any, tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_shown(browser: Any, tmp_path: Path) -> None:
     data = make_data(tmp_path)
-    data.train.path(0).write_bytes(b"no picture")
+    data.train.path(0).write_bytes(b"no image")
     data.train.path(1).unlink()
     with served(data, tmp_path / "answers.csv") as server, Window(browser, server.address) as window:
         window.sees(problem="a b1?&#'<.png cannot be shown and was passed over.")
         window.sees(question="Is there", counts="0 answered")
-        assert window.picture() not in ("a b0?&#'<.png", "a b1?&#'<.png")
+        assert window.image() not in ("a b0?&#'<.png", "a b1?&#'<.png")
         window.press("y")
         window.sees(counts="1 answered: 1 yes")
         assert window.page.locator("#problem").is_hidden()
@@ -266,13 +266,13 @@ def test_it_fits_the_screen(browser: Any, data: Prepared, tmp_path: Path, width:
 
 
 CONTRASTS = """() => {
-  const parts = (colour) => colour.match(/[0-9.]+/g).map(Number);
-  const light = (colour) => parts(colour).slice(0, 3).map((c) => c / 255)
+  const parts = (color) => color.match(/[0-9.]+/g).map(Number);
+  const light = (color) => parts(color).slice(0, 3).map((c) => c / 255)
     .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
   const paper = (one) => {
-    const colour = getComputedStyle(one).backgroundColor;
-    return parts(colour)[3] === 0 ? paper(one.parentElement) : colour;
+    const color = getComputedStyle(one).backgroundColor;
+    return parts(color)[3] === 0 ? paper(one.parentElement) : color;
   };
   return [...document.querySelectorAll("p, h1, button, select, label")]
     .filter((one) => one.offsetParent && one.textContent.trim())
@@ -294,11 +294,11 @@ def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Prepared, t
         assert window.page.evaluate(duration.replace("Property", "Duration")) == "0s"
 
 
-def test_whole_pictures(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_whole_images(browser: Any, data: Prepared, tmp_path: Path) -> None:
     file = tmp_path / "complete.csv"
     look = {"viewport": {"width": 360, "height": 760}}
     with served(data, file, whole=True) as server, Window(browser, server.address, **look) as window:
-        window.sees(question="What is in this picture?", counts="0 pictures done")
+        window.sees(question="What is in this image?", counts="0 images done")
         boxes = window.page.get_by_role("checkbox")
         assert [box.is_checked() for box in boxes.all()] == [True, False, False]  # what is observed
         window.page.get_by_label("Find a class").fill("IMG SRC")
@@ -307,17 +307,17 @@ def test_whole_pictures(browser: Any, data: Prepared, tmp_path: Path) -> None:
         for name in CLASSES:
             window.page.get_by_label(name, exact=True).set_checked(name != "cat")
         window.click("Done: nothing else is there")
-        window.sees(counts="1 picture done", gain="so far a picture has 2.00 classes")
+        window.sees(counts="1 image done", gain="so far an image has 2.00 classes")
         assert sorted(words(file)) == [0, 1, 1]
         window.click("Done: nothing else is there")
-        window.sees(counts="2 pictures done", gain="1.50 ± 0.50 (standard error) classes")
+        window.sees(counts="2 images done", gain="1.50 ± 0.50 (standard error) classes")
         window.click("Undo")
-        window.sees(counts="1 picture done", announce="Taken back.")
+        window.sees(counts="1 image done", announce="Taken back.")
         assert len(words(file)) == 3
         assert window.page.evaluate("document.documentElement.scrollWidth") == 360
         assert window.said == []
     with served(data, file, whole=True) as server, Window(browser, server.address) as window:
-        window.sees(counts="1 picture done")
+        window.sees(counts="1 image done")
 
 
 def test_the_browser_is_debians() -> None:

@@ -90,7 +90,7 @@ def test_other_names_of_it_are_refused(server: ReviewServer, host: str | None) -
     assert ask(server, "GET", "about", Host=f"localhost:{server.port}").status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/about", "/wrong/about", "//about", "/picture/0", "/favicon.ico"])
+@pytest.mark.parametrize("path", ["/", "/about", "/wrong/about", "//about", "/image/0", "/favicon.ico"])
 def test_without_the_token_there_is_nothing(server: ReviewServer, path: str) -> None:
     reply = ask(server, "GET", path)
     assert reply.status == 403
@@ -108,19 +108,19 @@ def test_other_pages_may_not_answer(server: ReviewServer, origin: str | None) ->
 @pytest.mark.parametrize(
     "path",
     [
-        "../dataset.json", "picture/../../data/dataset.json", "picture/%2e%2e", "picture/-1", "picture/0x1",
-        "picture/%D9%A3", "picture/", "map/0", "review.py", "page/index.html", "picture/999999999999",
+        "../dataset.json", "image/../../data/dataset.json", "image/%2e%2e", "image/-1", "image/0x1",
+        "image/%D9%A3", "image/", "map/0", "review.py", "page/index.html", "image/999999999999",
     ],
 )  # fmt: skip
 def test_nothing_else_is_reachable(server: ReviewServer, path: str) -> None:
     assert ask(server, "GET", path).status == 404
     for row in ("12", "99999999"):
-        reply = ask(server, "GET", f"picture/{row}")
+        reply = ask(server, "GET", f"image/{row}")
         assert (reply.status, "rows go to 11" in reply.json["error"]) == (422, True)
 
 
-def test_pictures_and_maps(server: ReviewServer) -> None:
-    reply = ask(server, "GET", "picture/3")
+def test_images_and_maps(server: ReviewServer) -> None:
+    reply = ask(server, "GET", "image/3")
     assert (reply.status, reply.headers["Cache-Control"]) == (200, "private, max-age=3600")
     assert Image.open(io.BytesIO(reply.content)).size == (90, 60)
     reply = ask(server, "GET", "map/3/1")
@@ -193,13 +193,13 @@ def test_a_full_disk_is_said(server: ReviewServer, monkeypatch: pytest.MonkeyPat
     assert ask(server, "GET", "about").json["summary"]["answered"] == 0
 
 
-def test_a_broken_picture_is_asked_about_no_more(tmp_path: Path) -> None:
+def test_a_broken_image_is_asked_about_no_more(tmp_path: Path) -> None:
     data = make_data(tmp_path)
-    data.train.path(0).write_bytes(b"no picture")
+    data.train.path(0).write_bytes(b"no image")
     with served(data, tmp_path / "answers.csv") as server:
         before = ask(server, "POST", "next", {"count": 100}).json["questions"]
-        reply = ask(server, "GET", "picture/0")
-        assert (reply.status, "cannot be read as a picture" in reply.json["error"]) == (422, True)
+        reply = ask(server, "GET", "image/0")
+        assert (reply.status, "cannot be read as an image" in reply.json["error"]) == (422, True)
         after = ask(server, "POST", "next", {"count": 100}).json["questions"]
         assert len(before) - len(after) == 2
         assert 0 not in {question["row"] for question in after}

@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.complete_images import WholePictures
+from sparselabel.review.complete_images import WholeImages
 from sparselabel.review.question_order import Pool
 from sparselabel.review.session import Review, rows_of
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
@@ -100,9 +100,7 @@ def test_answers_about_other_data_are_counted_and_kept(data: Prepared, tmp_path:
         assert (review.strangers, review.summary()["answered"]) == (2, 0)
 
 
-def test_a_picture_without_scores_is_not_asked_about_and_is_valid_json(
-    data: Prepared, tmp_path: Path
-) -> None:
+def test_a_image_without_scores_is_not_asked_about_and_is_valid_json(data: Prepared, tmp_path: Path) -> None:
     scores = SCORES.copy()
     scores[0] = np.nan  # it could not be read
     with AnswerFile(tmp_path / "a.csv") as file:
@@ -118,7 +116,7 @@ def test_a_picture_without_scores_is_not_asked_about_and_is_valid_json(
         json.dumps([undone, review.next(9), review.summary()], allow_nan=False)
 
 
-def test_only_pictures_with_answers_are_looked_up(data: Prepared) -> None:
+def test_only_images_with_answers_are_looked_up(data: Prepared) -> None:
     names = data.train.paths.tolist()
     assert rows_of({names[3], "elsewhere.jpg"}, data.train) == {names[3]: 3}
 
@@ -128,7 +126,7 @@ def test_wrong_answers_are_refused(data: Prepared, tmp_path: Path) -> None:
         review = Review(data.train, SCORES, file)
         with pytest.raises(ConfigError, match="an answer is yes, no, skip, not 'perhaps'"):
             review.answer(0, 0, "perhaps")
-        with pytest.raises(ConfigError, match="picture 12 and class 0 are not there: rows go to 11"):
+        with pytest.raises(ConfigError, match="image 12 and class 0 are not there: rows go to 11"):
             review.answer(12, 0, "yes")
         assert file.answers == []
 
@@ -146,9 +144,9 @@ def test_more_questions_are_fetched_when_they_run_out(
         assert len(asked) == 24
 
 
-def test_whole_pictures_are_random_and_complete(data: Prepared, tmp_path: Path) -> None:
+def test_whole_images_are_random_and_complete(data: Prepared, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "c.csv") as file:
-        review = WholePictures(data.train, SCORES, file)
+        review = WholeImages(data.train, SCORES, file)
         rows = [question["row"] for question in review.next(99)]
         assert sorted(rows) == list(range(COUNT))
         assert rows != list(range(COUNT))
@@ -163,7 +161,7 @@ def test_whole_pictures_are_random_and_complete(data: Prepared, tmp_path: Path) 
         }
         assert said == {CLASSES[0]: 1, CLASSES[1]: 0, CLASSES[2]: 1}
     with AnswerFile(tmp_path / "c.csv") as file:
-        review = WholePictures(data.train, SCORES, file)
+        review = WholeImages(data.train, SCORES, file)
         assert review.summary()["answered"] == 2
         undone = review.take_back()
         assert undone is not None
@@ -173,7 +171,7 @@ def test_whole_pictures_are_random_and_complete(data: Prepared, tmp_path: Path) 
             review.take({"row": 0, "present": [9]})
 
 
-def test_a_thousand_classes_and_many_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_classes_and_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page asks for is found in a pool of a few questions a class; the scores are read once."""
     scores = np.random.default_rng(0).random((400, 1000), dtype=np.float32).astype(np.float16)
     observed = np.full(scores.shape, -1, np.int8)

@@ -1,4 +1,4 @@
-"""The pages in docs/methods are those that the catalogue makes."""
+"""The pages in docs/methods are those that the catalog makes."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
     assert "`em+apl` |" not in made["em.md"]
     assert "It has no settings." in made["an.md"]
     assert "Zhou et al. 2022, Acknowledging the Unknown" in made["em-apl.md"]
-    assert "| [`role`](role.md) | Regularised online label estimation" in made["README.md"]
+    assert "| [`role`](role.md) | Regularized online label estimation" in made["README.md"]
 
 
 def test_the_index_has_a_number_wherever_a_page_has_one(made: dict[str, str]) -> None:
@@ -99,7 +99,7 @@ def results(tmp_path: Path) -> Path:
 
 def test_results_are_read_by_data_method_and_setting(results: Path) -> None:
     found = {title.partition(", ")[2]: values for title, values in measured(results).items()}
-    tuned = found["one positive label a picture, everything trained, small views"]
+    tuned = found["one positive label per image, everything trained, small views"]
     assert [(value.named, value.words) for value in tuned] == [
         ("`an`", "70.00 (one seed)"),
         ("`en+cl`", "72.00 (one seed)"),

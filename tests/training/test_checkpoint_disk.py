@@ -15,7 +15,7 @@ from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
 HEAD_ALONE = {"head": HeadPhase(epochs=5, batch=16), "full": FullPhase(epochs=0)}
-# 61 pictures × 12 classes: running scores of 4 bytes, and heat maps of 2 × 2 cells; three at once.
+# 61 images × 12 classes: running scores of 4 bytes, and heat maps of 2 × 2 cells; three at once.
 REMEMBERED = 61 * 12 * (4 + 2 * 2)
 
 
@@ -32,7 +32,7 @@ def test_what_is_remembered_in_ram_is_in_three_checkpoints(
     with_free(monkeypatch, 3 * REMEMBERED - 1)
     said = (
         r"needs 0\.02 MB of disk: 3 × 0\.01 MB for checkpoints \(0\.01 MB of it what en\+scl remembers of "
-        r"every picture\); 0\.02 MB are free in .*/run: make room, or take an --out on a larger disk, "
+        r"every image\); 0\.02 MB are free in .*/run: make room, or take an --out on a larger disk, "
         r"--memories file \(once 0\.01 MB instead\)"
     )
     for begin in (train_run, dry_run, check_run):
@@ -52,7 +52,7 @@ def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pyt
 
 
 def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = FullPhase(epochs=2, batch=16, optimiser="adamw", weight_average=0.9)
+    full = FullPhase(epochs=2, batch=16, optimizer="adamw", weight_average=0.9)
     config = tiny("en+scl", head=HeadPhase(epochs=0), full=full)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     one = sum(file.stat().st_size for file in (tmp_path / "run/checkpoints/0002").iterdir())

@@ -47,7 +47,7 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path:
 
 
 def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
-    config = tiny("en+scl", full=FullPhase(epochs=1, batch=16, optimiser="adamw", weight_average=0.9))
+    config = tiny("en+scl", full=FullPhase(epochs=1, batch=16, optimizer="adamw", weight_average=0.9))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     newest = tmp_path / "run" / "checkpoints" / "0003"
@@ -118,7 +118,7 @@ def test_features_of_cells_stay_on_the_disk(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
     cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
     cost = dry_run(data, tiny("en+scl", **cells), tmp_path / "run", HERE, QUIET)
-    # Only training needs cells, 2 × 2 of them in float16: validation and test are 8 and 10 pictures.
+    # Only training needs cells, 2 × 2 of them in float16: validation and test are 8 and 10 images.
     assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4
     assert cost.features - 32 * 256 * 4 * 2 == 18 * 256 * 4
 
@@ -145,7 +145,7 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
 
     monkeypatch.setattr(Session, "outputs", full)
     said = (
-        r"a step of phase full \(16 pictures of 32 pixels, test_efficientnet\) does not fit: Tried to "
+        r"a step of phase full \(16 images of 32 pixels, test_efficientnet\) does not fit: Tried to "
         r"allocate 2\.00 GiB\. Ways out: --full\.recompute, --full\.accumulate 2 \(parts of the batch\), "
         r"--precision bf16-mixed, or a smaller --full\.batch or --views\.size; --dry-run measures each"
     )
@@ -178,7 +178,7 @@ def test_estimating_before_training_is_counted(tmp_path: Path) -> None:
     assert not (data.folder / "features").exists()
 
 
-def test_two_samples_tell_how_long_all_pictures_take(
+def test_two_samples_tell_how_long_all_images_take(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds(features: Any, labels: Any, *_: Any) -> float:
@@ -189,7 +189,7 @@ def test_two_samples_tell_how_long_all_pictures_take(
     monkeypatch.setattr("sparselabel.training.resolve_expected._seconds", seconds)
     config = tiny("en", settings=Settings(expected_positives="auto"), head=HeadPhase(epochs=0))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
-    assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every picture has a label
+    assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every image has a label
 
 
 def test_features_of_cells_and_those_to_estimate_from(tmp_path: Path) -> None:

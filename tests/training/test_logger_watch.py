@@ -1,4 +1,4 @@
-"""The pictures that are followed, and what is kept of them."""
+"""The images that are followed, and what is kept of them."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Pa
     assert sorted(kept) == ["heat_maps", "maps", "rows", "running_scores", "scores"]
     scores = scores_of(session.learner.classifier, session.inputs, "full", "train")
     assert kept["scores"] == pytest.approx(scores.numpy()[[0, 30, 60]], abs=1e-6)
-    # One cell at 32 px: it says what the picture says. Memories are at their start.
+    # One cell at 32 px: it says what the image says. Memories are at their start.
     assert kept["maps"].astype(np.float32)[:, :, 0, 0] == pytest.approx(kept["scores"], abs=1e-3)
     annotated = small.train.observed.values[[0, 30, 60]] == POSITIVE
     assert np.array_equal(kept["running_scores"], annotated.astype(np.float32))

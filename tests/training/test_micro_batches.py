@@ -39,7 +39,7 @@ def full_step(
             named = stage.module.named_parameters()
             found.update({name: value.grad.clone() for name, value in named if value.grad is not None})
 
-        stage.optimiser.step = keep
+        stage.optimizer.step = keep
         rate, batch = next(stage.batches(epoch, expect=lambda rows: None))
         torch.manual_seed(5)  # now: the loader draws a number too
         outputs = session.outputs(stage, batch)
@@ -133,7 +133,7 @@ def test_dropout_is_said(
     monkeypatch.setattr(session.log, "say", lines.append)
     session.stage("full", 2, None)
     wanted = (
-        "dropout draws its masks for 4 pictures at a time: gradients are those of other masks than with a "
+        "dropout draws its masks for 4 images at a time: gradients are those of other masks than with a "
         "batch of 16 at once, and the same on average"
     )
     assert lines == [wanted] * said
@@ -162,7 +162,7 @@ def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: p
     assert said == []
     session.stage("full", 2, None)
     assert said == [
-        "batch norm sees 4 pictures at a time, so that this is not the same as a batch of 16 at once; with "
+        "batch norm sees 4 images at a time, so that this is not the same as a batch of 16 at once; with "
         "--full.frozen-norm it would be"
     ]
 
@@ -170,7 +170,7 @@ def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("parts", [0, 17])
 def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
     with pytest.raises(
-        ConfigError, match=f"full.accumulate must be from 1 to the pictures of a batch, 16, not {parts}"
+        ConfigError, match=f"full.accumulate must be from 1 to the images of a batch, 16, not {parts}"
     ):
         FullPhase(batch=16, accumulate=parts)
 
@@ -182,5 +182,5 @@ def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
     stage = session.stage("full", 0, None)
     next(stage.batches(0, expect=lambda rows: None))
     head = {id(value) for value in session.learner.head.parameters()}
-    rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimiser.param_groups}
+    rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimizer.param_groups}
     assert rates == pytest.approx({False: 1e-3, True: 1e-2})

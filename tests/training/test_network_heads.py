@@ -40,7 +40,7 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
         "asl",
         classifier="query2label",
         query=Query(width=32, self_attention="all"),
-        full=FullPhase(epochs=1, optimiser="adamw", batch=16),
+        full=FullPhase(epochs=1, optimizer="adamw", batch=16),
     )
     result = train_run(small, config, run, HERE, QUIET)
     head = load_classifier(RunFolder(run)).head

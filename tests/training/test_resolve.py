@@ -26,7 +26,7 @@ ALL, ALONE = FullPhase(epochs=2, batch=16), FullPhase(epochs=0)
         (TrainConfig(full=ALL, classifier="tscam"), "pu+scl"),
         (TrainConfig(full=ALL, boost=5), "pu+scl"),
         (TrainConfig(full=ALL, views=Views(geometry="imagenet")), "pu+scl"),
-        # Here maps would be refused: no logits of cells, or cells of the picture's middle alone.
+        # Here maps would be refused: no logits of cells, or cells of the image's middle alone.
         (TrainConfig(full=ALL, classifier="token"), "pu"),
         (TrainConfig(full=ALL, classifier="query2label"), "pu"),
         (TrainConfig(full=ALL, frozen=True, views=Views(geometry="imagenet")), "pu"),

@@ -33,8 +33,8 @@ def test_complete_labels_are_counted(small: Prepared, tmp_path: Path, zeros: boo
     labels = complete_labels(file, small)
     assert np.array_equal(labels.values, small.train.truth.values[5:45])
     found = expected_positives(small, tiny(), "counted", file)
-    assert found.why == "counted in 40 pictures"
-    assert found.per_picture == pytest.approx(labels.values.sum() / 40, rel=0.1)  # bounds may move it
+    assert found.why == "counted in 40 images"
+    assert found.per_image == pytest.approx(labels.values.sum() / 40, rel=0.1)  # bounds may move it
 
 
 def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +43,8 @@ def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pyt
     found = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
     assert found.how == "auto"
     assert not found.trusted
-    assert "only 61 pictures have a label" in found.why
-    assert found.per_picture >= 1
+    assert "only 61 images have a label" in found.why
+    assert found.per_image >= 1
     kept = [*(small.folder / "features").glob("train-*.npy")]
     assert any(np.load(file).shape[0] == 61 for file in kept)
     again = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
@@ -81,10 +81,10 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
     with pytest.raises(DataError, match="the data has no unicorn"):
         complete_labels(file, small)
     file.write_text("\n".join(text.splitlines()[:-1]) + "\n")
-    with pytest.raises(DataError, match="1 of 3 pictures have unknown labels"):
+    with pytest.raises(DataError, match="1 of 3 images have unknown labels"):
         complete_labels(file, small)
     file.write_text(text.replace(str(small.train.paths[0]), str(small.split("test").paths[0])))
-    with pytest.raises(DataError, match=r"1 of 3 pictures not in training of .*; pictures are named"):
+    with pytest.raises(DataError, match=r"1 of 3 images not in training of .*; images are named"):
         complete_labels(file, small)
 
 
@@ -96,18 +96,18 @@ def test_an_empty_cell_is_not_counted_as_absent(small: Prepared, tmp_path: Path)
         lines.append(",".join([str(small.train.paths[row]), *cells]))
     file.write_text("\n".join(lines) + "\n")
     first = small.classes[int(np.argmin(truth[0]))]
-    with pytest.raises(DataError, match=f"3 of 3 pictures have unknown labels .{first} on .* and label"):
+    with pytest.raises(DataError, match=f"3 of 3 images have unknown labels .{first} on .* and label"):
         complete_labels(file, small)
     file.write_text(f"image,label,value\n{small.train.paths[0]},{small.classes[0]},\n")
-    with pytest.raises(DataError, match="1 of 1 picture have unknown labels"):
+    with pytest.raises(DataError, match="1 of 1 image have unknown labels"):
         complete_labels(file, small)
 
 
-def test_a_picture_that_is_not_there_is_named_without_a_flag_of_another_command(
+def test_a_image_that_is_not_there_is_named_without_a_flag_of_another_command(
     small: Prepared, tmp_path: Path
 ) -> None:
     (tmp_path / "full.csv").write_text("image,label\nnowhere.png,tree\n")
-    with pytest.raises(DataError, match=r"'nowhere.png' is not in .*; pictures are named relative to"):
+    with pytest.raises(DataError, match=r"'nowhere.png' is not in .*; images are named relative to"):
         complete_labels(tmp_path / "full.csv", small)
     with pytest.raises(DataError) as error:
         complete_labels(tmp_path / "full.csv", small)
@@ -144,7 +144,7 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
     part = next(part for part in method_of(config, counts).parts() if isinstance(part, ExpectedLabels))
     assert part.expected == tuple(counts.expected.tolist())
     config = tiny("epr", settings=Settings(expected_positives="auto"))
-    assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_picture)
+    assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_image)
     for given, said in (
         ("nowhere.json", "there is no file 'nowhere.json'$"),
         ("AUTO", "there is no file 'AUTO'; auto is written in small letters$"),
@@ -152,13 +152,13 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
             "2,5",
             "a number above 0, auto, or a file that `sparselabel expect` wrote, and there is no",
         ),
-        (-3.0, r"the mean number of classes in a picture: above 0 and at most 12, .* not -3$"),
+        (-3.0, r"the mean number of classes in an image: above 0 and at most 12, .* not -3$"),
         (13, "at most 12, the number of classes, not 13$"),
         (float("nan"), "not nan$"),
     ):
         with pytest.raises(ConfigError, match=said):
             checked(small, tiny("en", settings=Settings(expected_positives=given)))
-    with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels a picture are annotated"):
+    with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels per image are annotated"):
         checked(small, tiny("en", settings=Settings(expected_positives=0.5)))
     with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
         checked(small, tiny("en", settings=Settings(expected_positives="counted")))
@@ -166,6 +166,6 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
 
 def test_counts_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
-    replace(counts, pictures=100_000).write(tmp_path / "other.json")
-    with pytest.raises(DataError, match=r"made for other labels \(100,000 pictures"):
+    replace(counts, images=100_000).write(tmp_path / "other.json")
+    with pytest.raises(DataError, match=r"made for other labels \(100,000 images"):
         checked(small, tiny("en", settings=Settings(expected_positives=str(tmp_path / "other.json"))))

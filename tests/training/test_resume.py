@@ -169,7 +169,7 @@ def test_mixed_precision_goes_on_to_the_same_bits(
 ) -> None:
     """With all that is kept beside the weights: an average of them, a step in parts, a second look."""
     full = FullPhase(
-        epochs=2, learning_rate=1e-3, batch=32, schedule="one-cycle", optimiser="adamw",
+        epochs=2, learning_rate=1e-3, batch=32, schedule="one-cycle", optimizer="adamw",
         weight_average=0.9, accumulate=2, recompute=True,
     )  # fmt: skip
     config = tiny(

@@ -20,12 +20,12 @@ def test_constant() -> None:
 
 
 def test_cosine_equals_torch() -> None:
-    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=20)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
     wanted = []
     for _ in range(20):
-        wanted.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        wanted.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         schedule.step()
     assert rates(Phase(epochs=1, learning_rate=0.3, schedule="cosine"), 20) == pytest.approx(wanted, rel=1e-9)
 
@@ -33,13 +33,13 @@ def test_cosine_equals_torch() -> None:
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 def test_one_cycle_equals_torch(kind: Any) -> None:
     extra = {"momentum": 0.9} if kind is torch.optim.SGD else {}
-    optimiser = kind([torch.zeros(1, requires_grad=True)], lr=0.1, **extra)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.3, total_steps=50, pct_start=0.2)
+    optimizer = kind([torch.zeros(1, requires_grad=True)], lr=0.1, **extra)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.3, total_steps=50, pct_start=0.2)
     wanted = []
     for step in range(50):
-        (group,) = optimiser.param_groups
+        (group,) = optimizer.param_groups
         wanted.append((group["lr"], group["momentum"] if extra else group["betas"][0]))
-        optimiser.step()
+        optimizer.step()
         if step < 49:
             schedule.step()
     phase = Phase(epochs=1, learning_rate=0.3, schedule="one-cycle")
@@ -49,17 +49,17 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
     assert (moved[0], moved[9], moved[49]) == pytest.approx((0.95, 0.85, 0.95))
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
-def test_the_optimiser_is_set_to_it(small: Prepared, tmp_path: Path, optimiser: Any) -> None:
-    head = HeadPhase(epochs=3, learning_rate=0.3, batch=8, schedule="one-cycle", optimiser=optimiser)
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: Any) -> None:
+    head = HeadPhase(epochs=3, learning_rate=0.3, batch=8, schedule="one-cycle", optimizer=optimizer)
     session = make_session(small, tiny(head=head, full=FullPhase(epochs=0)), tmp_path)
     stage = session.stage("head", 0, None)
-    (group,) = stage.optimiser.param_groups
+    (group,) = stage.optimizer.param_groups
     for step, (rate, _) in enumerate(stage.batches(0, expect=lambda rows: None)):
         moved = momentum(head, step, 24)
         assert group["lr"] == rate == learning_rate(head, step, 24)
-        assert (group["momentum"] if optimiser == "sgd" else group["betas"]) == (
-            moved if optimiser == "sgd" else (moved, 0.999)
+        assert (group["momentum"] if optimizer == "sgd" else group["betas"]) == (
+            moved if optimizer == "sgd" else (moved, 0.999)
         )
 
 

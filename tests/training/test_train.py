@@ -59,12 +59,12 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     )
     kept = np.load(run / "scores-test.npz")
     assert kept["ids"].tolist() == small.split("test").truth.ids.tolist()
-    with pytest.warns(DataWarning, match="2 of 12 classes have no positive picture"):
+    with pytest.warns(DataWarning, match="2 of 12 classes have no positive image"):
         ap = average_precision(kept["scores"], small.split("test").truth.values)
     assert [row["average_precision"] for row in measured["classes"]] == pytest.approx(ap.tolist())
 
 
-def test_frozen_training_equals_training_the_head_on_whole_pictures(small: Prepared, tmp_path: Path) -> None:
+def test_frozen_training_equals_training_the_head_on_whole_images(small: Prepared, tmp_path: Path) -> None:
     from sparselabel.config import Views
 
     alone: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
 def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
     config = tiny(
         head=HeadPhase(
-            epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimiser="sgd"
+            epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimizer="sgd"
         ),
         full=FullPhase(epochs=0),
         frozen=True,
@@ -140,7 +140,7 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
     assert result["best_epoch"] == 2
     assert result["validation"] is None
-    with pytest.raises(ConfigError, match="no fully labelled validation data to count it in"):
+    with pytest.raises(ConfigError, match="no fully labeled validation data to count it in"):
         train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
     for config, flag in (
         (tiny(head=HeadPhase(epochs=2, patience=1)), r"--head\.patience 1"),
@@ -243,7 +243,7 @@ class Surveyor(AssumedNegative):
         self.seen.append(rows)
 
 
-def test_a_part_that_asks_for_it_sees_all_pictures_before_every_epoch(
+def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surveyor = Surveyor()
@@ -255,7 +255,7 @@ def test_a_part_that_asks_for_it_sees_all_pictures_before_every_epoch(
 def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prepared, tmp_path: Path) -> None:
     config = tiny(
         head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
-        full=FullPhase(epochs=4, learning_rate=3e-1, batch=16, patience=4),  # spoils what the head had learnt
+        full=FullPhase(epochs=4, learning_rate=3e-1, batch=16, patience=4),  # spoils what the head learned
     )
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
     values = [record["validation"]["value"] for record in lines(tmp_path / "run")]
@@ -270,7 +270,7 @@ def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prep
 def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     small: Prepared, tmp_path: Path, method: str
 ) -> None:
-    config = tiny(method, full=FullPhase(epochs=2, learning_rate=1e30, batch=16, optimiser="sgd"))
+    config = tiny(method, full=FullPhase(epochs=2, learning_rate=1e30, batch=16, optimizer="sgd"))
     said = r"diverged in phase full \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
     way_out = r"Begin anew \(--force\) with a smaller --full.learning-rate, or .*--full.clip"
     with pytest.raises(RunError, match=said + way_out):
@@ -279,7 +279,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
 
 
 def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
-    one_step = FullPhase(epochs=2, learning_rate=1e38, batch=64, optimiser="sgd")  # its loss is still finite
+    one_step = FullPhase(epochs=2, learning_rate=1e38, batch=64, optimizer="sgd")  # its loss is still finite
     with pytest.raises(RunError, match=r"1e\+38\): scores of split 'val' are not finite. Begin"):
         train_run(small, tiny(head=HeadPhase(epochs=0), full=one_step), tmp_path / "run", HERE, QUIET)
 
@@ -336,11 +336,11 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give one"):
         Handling(resume=True, force=True)
     newest = tmp_path / "run" / "checkpoints" / "0002"
-    optimiser = (newest / "optimiser.pt").read_bytes()
-    for damaged in (b"", optimiser[: len(optimiser) // 2], b"\x80\x02" + optimiser[2:]):
-        (newest / "optimiser.pt").write_bytes(damaged)
-        with pytest.raises(RunError, match=r"optimiser\.pt is damaged .* remove the folder .*0002, and"):
-            Checkpoint(newest).optimiser()
+    optimizer = (newest / "optimizer.pt").read_bytes()
+    for damaged in (b"", optimizer[: len(optimizer) // 2], b"\x80\x02" + optimizer[2:]):
+        (newest / "optimizer.pt").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"optimizer\.pt is damaged .* remove the folder .*0002, and"):
+            Checkpoint(newest).optimizer()
     with pytest.MonkeyPatch.context() as patch:  # too little memory does not make a checkpoint damaged
 
         def full(*_: object, **__: object) -> None:
@@ -348,7 +348,7 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
 
         patch.setattr(torch, "load", full)
         with pytest.raises(RuntimeError, match="can't allocate memory"):
-            Checkpoint(newest).optimiser()
+            Checkpoint(newest).optimizer()
     for damaged in (b"", b"\xff\xfe", b"[]", b"{}", b'{"processes": 1, "epoch": 2}'):
         (newest / "state.json").write_bytes(damaged)
         with pytest.raises(RunError, match=r"state\.json .*: remove the folder .*0002, and --resume"):

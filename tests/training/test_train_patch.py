@@ -1,4 +1,4 @@
-"""Runs with points and boxes: on pictures, on stored features of cells, and what is refused before."""
+"""Runs with points and boxes: on images, on stored features of cells, and what is refused before."""
 
 import json
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
         for place, row in enumerate(step.rows.tolist()):
             mine = step.marks.rows == place
             assert step.marks.classes[mine].tolist() == seen.classes[seen.rows == row].tolist()
-            np.testing.assert_array_equal(step.marks.centres[mine], seen.centres[seen.rows == row])
+            np.testing.assert_array_equal(step.marks.centers[mine], seen.centers[seen.rows == row])
             assert (marked.train.observed.values[row, step.marks.classes[mine]] == POSITIVE).all()
             checked += int(mine.sum())
     assert checked == len(seen)  # every row once
@@ -54,7 +54,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
 
 
 def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path) -> None:
-    """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the picture."""
+    """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the image."""
     session = make_session(marked, tiny("patchml"), tmp_path)
     stage = session.stage("full", 0, None)
     found = flipped = 0
@@ -68,7 +68,7 @@ def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path
             low, high = ends.amin(0).numpy(), ends.amax(0).numpy()
             mine = (step.marks.rows == place) & (step.marks.classes == which)
             half = step.marks.sizes[mine] / 2
-            meets = (step.marks.centres[mine] - half < high) & (step.marks.centres[mine] + half > low)
+            meets = (step.marks.centers[mine] - half < high) & (step.marks.centers[mine] + half > low)
             assert meets.all(axis=1).any()
             found += 1
             flipped += bool(step.frames[0].flip[place])
@@ -77,14 +77,14 @@ def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path
 
 
 @pytest.mark.parametrize("classifier", ["linear", "tscam"])
-def test_stored_cells_give_the_losses_of_pictures_seen_whole(
+def test_stored_cells_give_the_losses_of_images_seen_whole(
     marked: Prepared, tmp_path: Path, classifier: str
 ) -> None:
     whole = {**HEAD_ALONE, "views": Views(size=64, smallest_crop=1.0, flip=0.0), "classifier": classifier}
-    train_run(marked, tiny("patchml", **whole), tmp_path / "pictures", HERE, QUIET)
+    train_run(marked, tiny("patchml", **whole), tmp_path / "images", HERE, QUIET)
     result = train_run(marked, tiny("patchml", frozen=True, **whole), tmp_path / "stored", HERE, QUIET)
-    for pictures, stored in zip(losses(tmp_path / "pictures"), losses(tmp_path / "stored"), strict=True):
-        assert stored == pytest.approx(pictures, rel=2e-3)  # half precision
+    for images, stored in zip(losses(tmp_path / "images"), losses(tmp_path / "stored"), strict=True):
+        assert stored == pytest.approx(images, rel=2e-3)  # half precision
         assert stored["patches"] > 0
     files = {file.name.partition("-")[0]: np.load(file, mmap_mode="r") for file in _features(marked, 64)}
     assert files["train"].dtype == np.float16
@@ -137,16 +137,16 @@ def stop_after(patch: pytest.MonkeyPatch, epochs: int) -> None:
     patch.setattr(loop, "train_epoch", killed)
 
 
-def test_pseudo_labels_are_for_pictures_without_labels(marked: Prepared, tmp_path: Path) -> None:
+def test_pseudo_labels_are_for_images_without_labels(marked: Prepared, tmp_path: Path) -> None:
     config = tiny("patchml+cluster", frozen=True, settings=Settings(near=0.2, far=0.4), **HEAD_ALONE)
     train_run(marked, config, tmp_path / "run", HERE, QUIET)
     newest = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert newest is not None
     kept = load_file(newest.path / "memory-0.safetensors")["terms.pseudo.labels.labels/values"].numpy()
-    unlabelled = (marked.train.observed.values == UNKNOWN).all(axis=1)
-    assert 0 < unlabelled.sum() < len(unlabelled)
-    assert (kept[~unlabelled] == UNKNOWN).all()
-    assert {*np.unique(kept[unlabelled]).tolist()} == {-1, 0, 1}
+    unlabeled = (marked.train.observed.values == UNKNOWN).all(axis=1)
+    assert 0 < unlabeled.sum() < len(unlabeled)
+    assert (kept[~unlabeled] == UNKNOWN).all()
+    assert {*np.unique(kept[unlabeled]).tolist()} == {-1, 0, 1}
     # In the first epoch there are none.
     assert [loss["pseudo"] > 0 for loss in losses(tmp_path / "run")] == [False, True, True]
 
@@ -166,7 +166,7 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
         assert all(np.isfinite(value) for value in losses(tmp_path / classifier)[0].values())
 
 
-def test_two_views_the_second_recoloured(marked: Prepared, tmp_path: Path) -> None:
+def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> None:
     session = make_session(marked, tiny("fixmatch"), tmp_path)
     stage = session.stage("full", 0, None)
     _, batch = next(stage.batches(0, expect=lambda rows: None))
@@ -226,6 +226,6 @@ def test_cells_that_the_disk_cannot_hold_are_refused_with_their_size(
 ) -> None:
     monkeypatch.setattr(inputs, "free_disk", lambda path: 10_000_000)
     config = tiny("patchml", frozen=True, views=Views(size=512), **HEAD_ALONE)
-    # 61 pictures of 256 numbers on 16 × 16 cells at 2 bytes, and pooled ones of the other splits.
+    # 61 images of 256 numbers on 16 × 16 cells at 2 bytes, and pooled ones of the other splits.
     with pytest.raises(ResourceError, match=r"take \d+\.\d+ MB and .* has 10.00 MB free: make room"):
         train_run(marked, replace(config, backbone="resnet18"), tmp_path / "run", HERE, QUIET)

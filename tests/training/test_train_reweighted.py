@@ -39,9 +39,9 @@ def test_soft_labels_grow_by_the_epoch(small: Prepared, tmp_path: Path, frozen: 
     unknown = torch.from_numpy(np.array(small.train.observed.values)) == UNKNOWN
     # Three rounds of ⌊.9·n/3⌋ each, and every one the score of its round.
     wanted = 3 * (unknown.sum(dim=0) * 9 // 30)
-    labelled = ~kept.signbit() & unknown
-    assert labelled.sum(dim=0).tolist() == wanted.tolist()
-    assert ((kept[labelled] >= 0) & (kept[labelled] <= 1)).all()
+    labeled = ~kept.signbit() & unknown
+    assert labeled.sum(dim=0).tolist() == wanted.tolist()
+    assert ((kept[labeled] >= 0) & (kept[labeled] <= 1)).all()
 
 
 def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Prepared, tmp_path: Path) -> None:

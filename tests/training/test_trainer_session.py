@@ -27,7 +27,7 @@ PROGRESS = Progress(0, 4, 2, 1e-3)
 def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
     config = tiny(head=HeadPhase(epochs=2, batch=16), full=FullPhase(epochs=3, batch=30))
     session = make_session(small, config, tmp_path)
-    assert session.steps() == 2 * 4 + 3 * 3  # 61 pictures
+    assert session.steps() == 2 * 4 + 3 * 3  # 61 images
     assert session.steps(TrainingState(epochs=1)) == 4
     assert session.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
 
@@ -79,7 +79,7 @@ def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path
     assert seeds[7] != make_session(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
 
 
-def test_a_survey_sees_every_picture_whole_in_order(small: Prepared, tmp_path: Path) -> None:
+def test_a_survey_sees_every_image_whole_in_order(small: Prepared, tmp_path: Path) -> None:
     session = make_session(small, tiny(), tmp_path)
     stage = session.stage("head", 0, None)
     steps = [*session.survey(stage, PROGRESS)]
@@ -114,9 +114,9 @@ def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Pa
     assert not any(bool(buffer.any()) for buffer in stage.judged.buffers())
 
 
-@pytest.mark.parametrize(("method", "colours"), [("an", False), ("an+scl", True)])
+@pytest.mark.parametrize(("method", "colors"), [("an", False), ("an+scl", True)])
 def test_operations_that_move_pixels_are_for_methods_without_places(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colours: bool
+    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colors: bool
 ) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
     session = make_session(small, tiny(method, views=views), tmp_path)
@@ -125,11 +125,11 @@ def test_operations_that_move_pixels_are_for_methods_without_places(
     session.stage("head", 0, None)
     stage = session.stage("full", 2, None)
     _, batch = next(stage.batches(2, expect=lambda rows: None))
-    assert said == ["RandAugment only changes colours: an+scl needs to know where things are"] * colours
+    assert said == ["RandAugment only changes colors: an+scl needs to know where things are"] * colors
     hidden = batch.frames[0].hidden
     assert hidden is not None
-    # The hole is there: one colour, which operations that move pixels would have moved.
-    if colours:
+    # The hole is there: one color, which operations that move pixels would have moved.
+    if colors:
         for view, (left, top, width, height) in zip(
             batch.inputs[0], (32 * hidden).round().int(), strict=True
         ):

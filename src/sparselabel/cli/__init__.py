@@ -40,7 +40,7 @@ app = App(
     name="sparselabel",
     help="""Train multi-label image classifiers from sparse annotations.
 
-    Start with `sparselabel train photos --labels labels.csv` or, without pictures, `sparselabel demo`.
+    Start with `sparselabel train photos --labels labels.csv` or, without images, `sparselabel demo`.
     """,
     version_flags=["--version"],
     help_flags=HELP_FLAGS,

@@ -66,7 +66,7 @@ def compare(
     data
         Prepared data, as `sparselabel prepare` wrote it.
     out
-        Folder of the runs, of table.csv, table.md and table.tex, and of table-by-labels.csv (mAP of pictures
+        Folder of the runs, of table.csv, table.md and table.tex, and of table-by-labels.csv (mAP of images
         with 1, 2, ... labels).
     methods
         The methods (--method is ignored); each takes those of the --settings that it has, and its own default
@@ -79,7 +79,7 @@ def compare(
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
-        The method that the others are compared with, by a paired bootstrap over test pictures; default an.
+        The method that the others are compared with, by a paired bootstrap over test images; default an.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
         and --out must be on a disk that all its nodes share. Needs the extra `cluster`.

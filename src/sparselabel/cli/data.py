@@ -26,12 +26,12 @@ def data(
     *,
     split: str = "train",
     every_class: Annotated[bool, Parameter(name="--all")] = False,
-    pictures: bool = False,
+    images: bool = False,
     sheet: Path | None = None,
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Describe prepared data: pictures, classes, how much of the labels training may see, and problems.
+    """Describe prepared data: images, classes, how much of the labels training may see, and problems.
 
     Example: `sparselabel data prepared --sheet sheet.png`
 
@@ -40,15 +40,15 @@ def data(
     folder
         Prepared data, as `sparselabel prepare` wrote it.
     split
-        Split whose classes are listed, and whose pictures are on the sheet.
+        Split whose classes are listed, and whose images are on the sheet.
     every_class
         List every class; without it, of more than 40 the most and the least frequent ones.
-    pictures
-        Open every picture too: broken, tiny and nearly identical ones are found. Takes as long as `prepare`.
+    images
+        Open every image too: broken, tiny and nearly identical ones are found. Takes as long as `prepare`.
     sheet
-        PNG file to draw random pictures in, with their labels, points and boxes; its CSV is beside it.
+        PNG file to draw random images in, with their labels, points and boxes; its CSV is beside it.
     seed
-        Of the choice of pictures on the sheet.
+        Of the choice of images on the sheet.
     json
         Print JSON instead of tables; its lists are complete.
     """
@@ -61,7 +61,7 @@ def data(
         from sparselabel.report.figures.style import checked_out
 
         numbers = draw_sheet(shown, seed, checked_out(sheet, flag="--sheet"))
-    looks = _looked_at(prepared) if pictures else None
+    looks = _looked_at(prepared) if images else None
     if json:
         plain_console().print_json(json_format.dumps(_as_json(prepared, looks)))
         return
@@ -73,7 +73,7 @@ def data(
 def describe(
     prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
 ) -> None:
-    """Print tables of the splits, of labels a picture and of a split's classes, and the problems."""
+    """Print tables of the splits, of labels per image and of a split's classes, and the problems."""
     from sparselabel.cli.data_tables import class_table, histogram_table, mark_lines, score_table, split_table
     from sparselabel.data.checks import sizes_of
     from sparselabel.data.describe import count_all
@@ -84,7 +84,7 @@ def describe(
     console.print(split_table(prepared, counted))
     for name, part in prepared.splits.items():
         if part.real is not None:
-            console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} pictures have ReaL's labels too")
+            console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} images have ReaL's labels too")
     for line in mark_lines(prepared, counted):
         console.print(line)
     console.print(EXPLAINED)
@@ -99,7 +99,7 @@ def describe(
         console.print(f"{which} width and height: {width:,} and {height:,} pixels")
     problems = _problems(prepared, counted, looks)
     number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problem"
-    console.print(f"{number} found{'' if looks else ' (--pictures opens every picture to find more)'}")
+    console.print(f"{number} found{'' if looks else ' (--images opens every image to find more)'}")
     for problem in problems:
         console.print(f"- {problem}")
 
@@ -126,5 +126,5 @@ def _looked_at(prepared: "Prepared") -> "Looks":
     from sparselabel.data.image_hashes import look_at
 
     count = sum(len(split) for split in prepared.splits.values())
-    with progress(count, f"looking at {count:,} pictures") as advance:
+    with progress(count, f"looking at {count:,} images") as advance:
         return look_at(prepared, advance)

@@ -12,18 +12,18 @@ BINS = 10  # numbers of positives, or ranges of them, that have a column
 
 
 def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
-    """A row for each split: its pictures, and the labels of each."""
+    """A row for each split: its images, and the labels of each."""
     table = _table(
         f"{prepared.name}: {len(prepared.classes):,} classes",
         "split",
-        "pictures",
-        "positives\na picture",
-        "observed\npositives\na picture",
-        "observed\nnegatives\na picture",
+        "images",
+        "positives\na image",
+        "observed\npositives\na image",
+        "observed\nnegatives\na image",
         "unknown,\nof all\nlabels",
     )
     for name, counts in counted.items():
-        numbers = counts.per_picture
+        numbers = counts.per_image
         table.add_row(
             name,
             f"{len(numbers['positive']):,}",
@@ -36,12 +36,12 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
 
 
 def mark_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
-    """Sentences on pictures without labels, on points, boxes and masks, and on what a budget bought."""
+    """Sentences on images without labels, on points, boxes and masks, and on what a budget bought."""
     lines = []
     for name, split in prepared.splits.items():
         if counted[name].without:
             lines.append(
-                f"{name}: {counted[name].without:,} of {len(split):,} pictures have no observed label at all"
+                f"{name}: {counted[name].without:,} of {len(split):,} images have no observed label at all"
             )
         if len(split.marks) or len(split.seen):
             found = count_marks(split)
@@ -50,11 +50,11 @@ def mark_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
             lines.append(f"{name}: {known} known, {seen} observed")
     for name, bought in prepared.made.get("bought", {}).items():
         lines.append(
-            f"{name}: annotation {bought['kind']} of {bought['images']:,} pictures, "
+            f"{name}: annotation {bought['kind']} of {bought['images']:,} images, "
             f"{bought['answers']:,} answers ({bought['positive']:,} yes, {bought['negative']:,} no), "
             f"{_several(bought, 'points', 'boxes')}: {bought['seconds'] / 3600:,.2f} hours, "
             f"{bought['seconds'] / bought['seconds_of_all_answers']:.2%} of what an answer for every "
-            f"picture and class costs (cost {bought['cost']})"
+            f"image and class costs (cost {bought['cost']})"
         )
     return lines
 
@@ -65,18 +65,18 @@ def _several(found: dict[str, int], *names: str) -> str:
 
 
 def histogram_table(counted: dict[str, Counts]) -> Table:
-    """The share of pictures with 0, 1, 2, … positives: of all that there are, and of the observed ones."""
+    """The share of images with 0, 1, 2, … positives: of all that there are, and of the observed ones."""
     lines: dict[str, Counted] = {}
     for name, counts in counted.items():
         if counts.complete:
-            lines[name] = counts.per_picture["positive"]
+            lines[name] = counts.per_image["positive"]
         if not counts.complete or counts.hidden:
-            lines[f"{name}, observed"] = counts.per_picture["observed_positive"]
+            lines[f"{name}, observed"] = counts.per_image["observed_positive"]
     most = max(int(numbers.max(initial=0)) for numbers in lines.values())
     width = -(-(most + 1) // BINS)
     starts = range(0, most + 1, width)
     names = [str(start) if width == 1 else f"{start}–{start + width - 1}" for start in starts]
-    table = _table("share of pictures with so many positives", "split", *names)
+    table = _table("share of images with so many positives", "split", *names)
     for name, numbers in lines.items():
         found = np.bincount(numbers // width, minlength=len(names))
         table.add_row(name, *(_share(int(number), len(numbers)) for number in found))
@@ -88,9 +88,9 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
     counts = counted[split]
     others = [name for name in counted if name != split]
     negatives = bool(counts.per_class["observed_negative"].any())
-    unknown = not (counts.hidden and negatives)  # the rest of the pictures; a line has 80 letters
+    unknown = not (counts.hidden and negatives)  # the rest of the images; a line has 80 letters
     table = _table(
-        f"classes in {split}: number of pictures where it is ...",
+        f"classes in {split}: number of images where it is ...",
         "class",
         "positive",
         "observed\npositive",
@@ -117,7 +117,7 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
             f"{seen:,}",
             *(kept if counts.hidden else ()),
             *((f"{absent:,}",) if negatives else ()),
-            *((f"{len(counts.per_picture['positive']) - seen - absent:,}",) if unknown else ()),
+            *((f"{len(counts.per_image['positive']) - seen - absent:,}",) if unknown else ()),
             *(f"{counted[name].per_class['positive'][index]:,}" for name in others),
         )
     return table
@@ -152,15 +152,13 @@ def score_table(prepared: Prepared) -> Table:
         f"{sum(made['positive_missed']):,} of {sum(made['positive']):,}",
         f"{sum(made['negative_missed']):,} of {sum(made['negative']):,}",
     )
-    table.caption = f"of: those with a score beyond a threshold; {made['unscored']:,} pictures have no score"
+    table.caption = f"of: those with a score beyond a threshold; {made['unscored']:,} images have no score"
     table.caption_justify = "left"
     return table
 
 
 def _explained(hidden: bool, others: list[str]) -> str | None:
-    kept = (
-        "kept: observed, of the positives; if at random: were it a random choice of each picture's positives"
-    )
+    kept = "kept: observed, of the positives; if at random: were it a random choice of each image's positives"
     positives = f"in {', '.join(others)}: positive there"
     return "\n".join([*([kept] if hidden else []), *([positives] if others else [])]) or None
 

@@ -13,23 +13,23 @@ from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
 METHODS = ("bce", "an", "en", "en+scl", "pu+scl")
-PICTURES, TESTED = 2000, 800
+IMAGES, TESTED = 2000, 800
 WEIGHTS = Path(__file__).with_name("demo.safetensors")
-"""Of a network that has learnt to name single drawn things (``python -m benchmarks.demo_weights``)."""
+"""Of a network that has learned to name single drawn things (``python -m benchmarks.demo_weights``)."""
 CONFIG = TrainConfig(
     backbone="test_resnet",
     weights=str(WEIGHTS),
     output_stride=16,  # 4 × 4 cells
     views=Views(size=64, smallest_crop=0.5),
     head=HeadPhase(epochs=2, learning_rate=1e-2, batch=32),
-    full=FullPhase(epochs=5, learning_rate=1e-3, batch=32, optimiser="adamw", weight_decay=0.02),
+    full=FullPhase(epochs=5, learning_rate=1e-3, batch=32, optimizer="adamw", weight_decay=0.02),
 )
 
 
 def demo(
     *, out: Path = Path("demo"), seeds: Annotated[list[int] | None, Listed] = None, force: bool = False
 ) -> None:
-    """Draw pictures, hide all labels but one each, train five methods on that and compare them.
+    """Draw images, hide all labels but one each, train five methods on that and compare them.
 
     About two minutes on two cores. Stopped, it goes on where it was.
 
@@ -59,7 +59,7 @@ def demo(
         shutil.rmtree(runs, ignore_errors=True)
     if not (data / "dataset.json").exists():
         how = Preparation(sparsify="single-positive")
-        scenes(out=data, train=PICTURES, test=TESTED, how=how)
+        scenes(out=data, train=IMAGES, test=TESTED, how=how)
     planned = plan(CONFIG, METHODS, seeds or (0,), runs)
     with runs_shown(len(planned)) as shown:
         rows = compare(open_prepared(data), planned, Machine(), shown, sys.argv)
@@ -70,22 +70,22 @@ def demo(
     show(sheet)
     tell_failures(rows, planned)
     where = next(run.path for run in reversed(planned) if run.method == "en+scl")
-    picture = out / "heat-maps.png"
-    draw_heat_maps(where, (), 4, picture)
+    image = out / "heat-maps.png"
+    draw_heat_maps(where, (), 4, image)
     page = out / "report.html"
     write(read_runs(best_of_each(rows, "an")), page, workers=0)
     console.print(
-        "bce is the oracle: it saw every label. The others saw one positive label a picture.\n"
+        "bce is the oracle: it saw every label. The others saw one positive label per image.\n"
         "an takes the rest for absent; en leaves out what is likely there; en+scl also holds the model to\n"
-        "what it said of a picture before, place by place; pu+scl does that too, and takes the rest for\n"
+        "what it said of an image before, place by place; pu+scl does that too, and takes the rest for\n"
         "absent or missed, as likely as that is: it is what you get if you name no method and train all.\n"
-        "All start from a network that has learnt to name single drawn things of these classes, as networks\n"
+        "All start from a network that can name single drawn things of these classes, as networks\n"
         "for photographs have from ImageNet's. From random numbers en would lose to an (docs/results.md).\n\n"
-        f"Where en+scl sees things in some training pictures: {picture}\n"
+        f"Where en+scl sees things in some training images: {image}\n"
         f"All about these runs, for your browser: {page}\n\n"
         "What to try next:\n"
         f"  sparselabel evaluate {where}     all measures of a run, class by class\n"
         f"  sparselabel figure growth {where}     how its heat maps grew\n"
         "  sparselabel methods                              what else there is\n"
-        "  sparselabel train photos --labels labels.csv     your own pictures"
+        "  sparselabel train photos --labels labels.csv     your own images"
     )

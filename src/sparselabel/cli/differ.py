@@ -6,9 +6,9 @@ from sparselabel.cli.terminal import plain_console
 
 
 def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 2000) -> None:
-    """Compare two evaluated runs on the same pictures: difference of mAP and its 95 % interval.
+    """Compare two evaluated runs on the same images: difference of mAP and its 95 % interval.
 
-    The pictures are drawn anew with replacement many times, the same for both runs (a paired bootstrap).
+    The images are drawn anew with replacement many times, the same for both runs (a paired bootstrap).
 
     Example: `sparselabel differ runs/an runs/role --split test`
 
@@ -21,7 +21,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     split
         Which split of the data: test, val or train.
     samples
-        How often the pictures are drawn.
+        How often the images are drawn.
     """
     from sparselabel.errors import counted
     from sparselabel.inference.saved_scores import saved_pair
@@ -31,7 +31,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     first, second = saved_pair(run, other, split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
     console = plain_console()
-    console.print(f"{split}: {counted(len(first.labels), 'picture')}, {name_of_map(first.labels)}")
+    console.print(f"{split}: {counted(len(first.labels), 'image')}, {name_of_map(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")

@@ -51,10 +51,10 @@ def show_decided(decided: dict[str, Any]) -> None:
 
 
 def _title(chosen: dict[str, Any]) -> str:
-    if not chosen["pictures"]:
+    if not chosen["images"]:
         return "from score 0.5 on: no validation labels to choose by"
     return (
-        f"at the classes' own thresholds, chosen from {counted(chosen['pictures'], 'validation picture')} "
+        f"at the classes' own thresholds, chosen from {counted(chosen['images'], 'validation image')} "
         f"({chosen['labels']} labels)"
     )
 
@@ -122,14 +122,14 @@ def evaluate(
         Score from which a class counts as predicted.
     places
         What a run's maps are judged by where the data says where things are (mAP-loc).
-        any: masks where they are known, else boxes; masks, boxes: these alone. With masks alone, pictures
+        any: masks where they are known, else boxes; masks, boxes: these alone. With masks alone, images
         without any are left out of the ranking.
     coupled
-        Also judge TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees pictures twice.
+        Also judge TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees images twice.
     json
         Print JSON instead of tables.
     workers
-        Processes that load pictures.
+        Processes that load images.
     """
     if (run is None) == (pretrained is None):
         raise ConfigError(
@@ -137,20 +137,20 @@ def evaluate(
             "or a network (`sparselabel evaluate --pretrained NAME --data DIR`)"
         )
     if run is not None:
-        from sparselabel.inference.evaluate import evaluate_run, pictures_in
+        from sparselabel.inference.evaluate import evaluate_run, images_in
 
         split = split or _usual_split(run)
-        pictures = pictures_in(run, split, data)
+        images = images_in(run, split, data)
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
         found: dict[str, Any] | None = None
         if coupled:  # first: what cannot be coupled is refused before the rest
             from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
 
-            with progress(pictures, f"coupled maps of {split}") as advance:
+            with progress(images, f"coupled maps of {split}") as advance:
                 found = evaluate_coupled(
                     run, split, data=data, workers=workers, places=places, report=advance
                 )
-        with progress(pictures, f"scoring {split}") as advance:
+        with progress(images, f"scoring {split}") as advance:
             measured = evaluate_run(
                 run, split, data=data, threshold=threshold, workers=workers, places=places, report=advance
             )
@@ -215,7 +215,7 @@ def show(measured: dict[str, Any]) -> None:
     """Tables of the measures."""
     console = plain_console()
     table = Table(
-        title=f"{measured['split']}: {counted(measured['images'], 'picture')}, labels {measured['labels']}"
+        title=f"{measured['split']}: {counted(measured['images'], 'image')}, labels {measured['labels']}"
     )
     table.add_column("measure")
     table.add_column("value", justify="right")
@@ -236,7 +236,7 @@ def show(measured: dict[str, Any]) -> None:
     for count, subset in (measured["by_number_of_labels"] or {}).items():
         mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
         if mean is not None:
-            what = f"mAP, pictures with {count} label{'' if count == '1' else 's'} "
+            what = f"mAP, images with {count} label{'' if count == '1' else 's'} "
             what += f"({subset['images']:,}; {present} class{'' if present == 1 else 'es'})"
             table.add_row(what, f"{100 * mean:.2f}")
     if measured.get("real"):
@@ -268,8 +268,8 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
 
 
 def _places(located: dict[str, Any]) -> str:
-    """What maps were judged by: masks of 1,118 pictures, boxes of 4,705; and how many were ranked."""
-    parts = [f"{kind} of {counted(located[kind], 'picture')}" for kind in ("masks", "boxes") if located[kind]]
+    """What maps were judged by: masks of 1,118 images, boxes of 4,705; and how many were ranked."""
+    parts = [f"{kind} of {counted(located[kind], 'image')}" for kind in ("masks", "boxes") if located[kind]]
     return f"{', '.join(parts)}; {located['ranked']:,} ranked"
 
 
@@ -277,10 +277,10 @@ def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:
     """Rows of P1 table 3, where the data has ReaL labels."""
     if real is None:
         return
-    table.add_row(f"{name}: top-1 ({real['images']:,} pictures)", f"{100 * real['top_1']:.2f}")
+    table.add_row(f"{name}: top-1 ({real['images']:,} images)", f"{100 * real['top_1']:.2f}")
     table.add_row(f"{name}: mAP", f"{100 * real['mean_average_precision']['mean']:.2f}")
     for number, subset in real["by_number_of_labels"].items():
         mean, present = (subset["average_precision"][key] for key in ("mean_of_present", "present"))
         if mean is not None:
-            what = f"{name}: mAP, pictures with {number} labels ({subset['images']:,}; {present} classes)"
+            what = f"{name}: mAP, images with {number} labels ({subset['images']:,}; {present} classes)"
             table.add_row(what, f"{100 * mean:.2f}")

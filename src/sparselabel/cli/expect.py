@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CONFIG, VIEWS = TrainConfig(), Views()
 WAY_OUT: "dict[How, str]" = {
-    "auto": "label a few dozen random training pictures completely and count in them (--how counted --labels "
+    "auto": "label a few dozen random training images completely and count in them (--how counted --labels "
     "TABLE); or give a number of your own to training (--settings.expected-positives 2.5)",
-    "counted": "label more random training pictures completely, until the interval is narrow enough for you",
+    "counted": "label more random training images completely, until the interval is narrow enough for you",
 }
 
 
@@ -39,7 +39,7 @@ def expect(
     workers: int = Machine().workers,
     given: Annotated[FromFile, Parameter(name="*")] = FROM_FILE,
 ) -> None:
-    """Estimate the expected positives of every class, and K, their number a picture.
+    """Estimate the expected positives of every class, and K, their number per image.
 
     Example: `sparselabel expect prepared --backbone mobilenetv2_100 --out expected.json`
 
@@ -52,9 +52,9 @@ def expect(
     how
         auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
     labels
-        Table of complete labels of some random training pictures, as `sparselabel prepare table` reads it, or
-        `sparselabel review --complete` wrote it; pictures are named as in the prepared data, relative to the
-        folder that its pictures are in.
+        Table of complete labels of some random training images, as `sparselabel prepare table` reads it, or
+        `sparselabel review --complete` wrote it; images are named as in the prepared data, relative to the
+        folder that its images are in.
     answers
         Reviewers' answers that add to the observed labels, if training is to have them too.
     backbone
@@ -64,7 +64,7 @@ def expect(
     seed
         Of the folds and of the bootstrap.
     workers
-        Processes that load pictures.
+        Processes that load images.
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
@@ -85,7 +85,7 @@ def show(found: "ClassCounts", data: "Prepared") -> None:
     """The classes' expected positives; beside the truth, where it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
-    table = Table(title=f"{data.name}: {counted(found.pictures, 'training picture')}", title_justify="left")
+    table = Table(title=f"{data.name}: {counted(found.images, 'training image')}", title_justify="left")
     table.add_column("class", overflow="fold")
     for name in ("annotated", "expected", "interval", *(() if truth is None else ("truth", "error"))):
         table.add_column(name, justify="right")
@@ -101,9 +101,9 @@ def show(found: "ClassCounts", data: "Prepared") -> None:
     low, high = found.interval
     known = ""
     if real is not None:
-        k = float(real.sum()) / found.pictures
-        known = f"; truth {k:.3f}, error {_error(found.per_picture, k)}"
-    console.print(f"K, classes a picture: {found.per_picture:.3f} ({low:.2f} – {high:.2f}){known}")
+        k = float(real.sum()) / found.images
+        known = f"; truth {k:.3f}, error {_error(found.per_image, k)}"
+    console.print(f"K, classes per image: {found.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
     console.print(f"{'trusted' if found.trusted else 'not to be trusted'}: {found.why}")
     if not found.trusted:
         console.print(f"what to do: {WAY_OUT[found.how]}")

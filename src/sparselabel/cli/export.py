@@ -21,8 +21,8 @@ def export(
 ) -> None:
     """Write a trained classifier as one file that runs without sparselabel.
 
-    It takes whole pictures, uint8 RGB (batch, height, width, 3) of any size, and gives calibrated `scores`,
-    heat `maps` and what is `present` by the thresholds. Resizing, normalisation, class names, thresholds and
+    It takes whole images, uint8 RGB (batch, height, width, 3) of any size, and gives calibrated `scores`,
+    heat `maps` and what is `present` by the thresholds. Resizing, normalization, class names, thresholds and
     calibration are inside. docs/predict.md shows how to use it.
 
     Example: `sparselabel export runs/first model.onnx`

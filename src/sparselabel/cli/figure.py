@@ -1,4 +1,4 @@
-"""``sparselabel figure``: the analyses of the papers, each a picture and a table of the numbers in it."""
+"""``sparselabel figure``: the analyses of the papers, each per image and a table of the numbers in it."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,9 +29,9 @@ def heat_maps(
     count: int = 4,
     out: Path = Path("heat-maps.png"),
 ) -> None:
-    """Where a run sees the classes of watched training pictures, in the last epoch.
+    """Where a run sees the classes of watched training images, in the last epoch.
 
-    Of each picture the highest-scored class that is annotated, that is there but not annotated, and that is
+    Of each image the highest-scored class that is annotated, that is there but not annotated, and that is
     absent. Heat maps where the method keeps them (+scl), else the model's score of each cell; of
     query2label its attention.
 
@@ -40,11 +40,11 @@ def heat_maps(
     Parameters
     ----------
     run
-        Folder of a run that watched pictures (`--watch`).
+        Folder of a run that watched images (`--watch`).
     rows
-        Rows of the training pictures to show; default: those with a class of each kind first.
+        Rows of the training images to show; default: those with a class of each kind first.
     count
-        How many pictures, where --rows does not say which.
+        How many images, where --rows does not say which.
     out
         PNG file to write; its numbers become a CSV beside it.
     """
@@ -56,7 +56,7 @@ def heat_maps(
 
 @app.command
 def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png")) -> None:
-    """How the maps of a picture's classes come about, epoch by epoch.
+    """How the maps of an image's classes come about, epoch by epoch.
 
     The highest-scored class that is annotated, that is there but not annotated, and that is absent.
 
@@ -65,9 +65,9 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
     Parameters
     ----------
     run
-        Folder of a run that watched pictures (`--watch`).
+        Folder of a run that watched images (`--watch`).
     row
-        Row of the training picture; default: the first watched one with a class of each kind.
+        Row of the training image; default: the first watched one with a class of each kind.
     out
         PNG file to write; its numbers become a CSV beside it.
     """
@@ -79,7 +79,7 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
 
 @app.command
 def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("beside.png")) -> None:
-    """The maps of two runs beside each other: the first watched pictures, and the first run's top 5 classes.
+    """The maps of two runs beside each other: the first watched images, and the first run's top 5 classes.
 
     Heat maps if both runs keep them, else the score of each cell of both (of query2label its attention). To
     see what the spatial loss alone does, let the other run be the same method with `--settings.weight 0`: it
@@ -90,11 +90,11 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("besid
     Parameters
     ----------
     run
-        Folder of a run that watched pictures (`--watch`); its scores choose the classes.
+        Folder of a run that watched images (`--watch`); its scores choose the classes.
     other
         Folder of another run on the same data.
     count
-        How many pictures.
+        How many images.
     out
         PNG file to write; its numbers become a CSV beside it.
     """
@@ -106,7 +106,7 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("besid
 
 @app.command
 def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> None:
-    """How the 1st to 4th highest score of a picture are distributed, for each run.
+    """How the 1st to 4th highest score of an image are distributed, for each run.
 
     Reads what `sparselabel evaluate RUN --split val` wrote.
 
@@ -207,16 +207,16 @@ def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
 
 
 @app.command
-def localisation(
-    *runs: Path, count: int = 4, split: str = "test", out: Path = Path("localisation.png")
+def localization(
+    *runs: Path, count: int = 4, split: str = "test", out: Path = Path("localization.png")
 ) -> None:
-    """Good and failed localisations: where runs see a class, beside the outlines of its things.
+    """Good and failed localizations: where runs see a class, beside the outlines of its things.
 
     Reads what `sparselabel evaluate RUN` wrote of data with boxes or masks. Shown are maps of the last run
     that are right at every cut, first those that gain most over the first run's, and maps that are right at
     none, first those of the highest score.
 
-    Example: `sparselabel figure localisation runs/image runs/points --count 4 --out localisation.png`
+    Example: `sparselabel figure localization runs/image runs/points --count 4 --out localization.png`
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def localisation(
     out
         PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.figures.localization_examples import choose, draw_localisation, judged
+    from sparselabel.report.figures.localization_examples import choose, draw_localization, judged
     from sparselabel.report.figures.style import checked_out
 
     checked_out(out)
@@ -240,7 +240,7 @@ def localisation(
     for one in found:
         run = one.saved.run
         write_maps(run.path, split, examples.rows, examples.classes, file=run.located_maps_file(split))
-    _written(out, draw_localisation(found, examples, split, out))
+    _written(out, draw_localization(found, examples, split, out))
 
 
 @app.command

@@ -88,7 +88,7 @@ def _rank(entry: "HelpEntry") -> int:
 AMOUNTS = {
     "positive-share": "--share {}",
     "uniform": "--share {}",
-    "per-picture": "--positives {} --negatives 0",
+    "per-image": "--positives {} --negatives 0",
     "per-class": "--positives {} --negatives 0",
 }
 """The flags that say how much a sparsifier keeps."""

@@ -20,7 +20,7 @@ def labels(
     Example: `sparselabel labels prepared --split train --out labels.json`
 
     `sparselabel prepare table labels.csv --images PHOTOS --out again` reads a table back, PHOTOS being the
-    folder of the pictures.
+    folder of the images.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def labels(
 
     prepared = open_prepared(folder)
     write_labels(prepared, split, which, out, force)
-    pictures = sum(len(part) for name, part in prepared.splits.items() if split in (None, name))
+    images = sum(len(part) for name, part in prepared.splits.items() if split in (None, name))
     plain_console().print(
-        f"{which} labels of {pictures:,} pictures and {len(prepared.classes):,} classes in {out}"
+        f"{which} labels of {images:,} images and {len(prepared.classes):,} classes in {out}"
     )

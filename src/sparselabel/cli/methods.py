@@ -61,19 +61,19 @@ def how_they_combine() -> str:
         CONSISTENCY,
         ELEMENTS,
         METHODS,
-        UNLABELLED,
+        UNLABELED,
         with_consistency,
         with_elements,
-        with_unlabelled,
+        with_unlabeled,
     )
 
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
-        "They combine: METHOD+ELEMENT+UNLABELLED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
+        "They combine: METHOD+ELEMENT+UNLABELED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
         f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy, or of splc's focal margin: "
         f"on {', '.join(with_elements())}.\n"
-        f"  UNLABELLED {', '.join(UNLABELLED)}, for pictures without labels: "
-        f"on {', '.join(with_unlabelled())}.\n"
+        f"  UNLABELED {', '.join(UNLABELED)}, for images without labels: "
+        f"on {', '.join(with_unlabeled())}.\n"
         f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"
         "With --boost 5 the head of any of them is boosted (BoostLU)."
     )
@@ -115,8 +115,8 @@ def needs_of(name: str) -> str:
         "observed negatives": needs.negatives,
         "cell maps": needs.maps,
         "points or boxes": needs.marks,
-        "two fresh views of every picture": needs.views > 1,
-        "a pass over the pictures before epochs": needs.survey,
+        "two fresh views of every image": needs.views > 1,
+        "a pass over the images before epochs": needs.survey,
         "expected_positives": "expected_positives" in has,
     }
     return ", ".join(word for word, needed in words.items() if needed)

@@ -31,7 +31,7 @@ def plan(
     *,
     budget: float,
     out: Path = Path("plan"),
-    pictures: int | None = None,
+    images: int | None = None,
     kinds: Annotated[list[Annotation] | None, Listed] = None,
     fractions: Annotated[list[float] | None, Listed] = None,
     draws: int = 3,
@@ -50,18 +50,18 @@ def plan(
     would buy for the budget and for fractions of it, trains on that, and writes a page with a recommendation,
     plan.html, beside plan.csv and plan.png. Finished runs are skipped, so a plan that was stopped goes on.
 
-    Example: `sparselabel plan sample --budget 40 --pictures 100000 --out plan`
+    Example: `sparselabel plan sample --budget 40 --images 100000 --out plan`
 
     Parameters
     ----------
     data
-        Prepared data, fully annotated: every class of every picture known, and boxes or points of things.
+        Prepared data, fully annotated: every class of every image known, and boxes or points of things.
     budget
-        Hours of annotation: for the training pictures of the data, or for --pictures.
+        Hours of annotation: for the training images of the data, or for --images.
     out
         Folder of the page and the runs.
-    pictures
-        Size of the real data that the budget is for; the sample gets as many seconds a picture.
+    images
+        Size of the real data that the budget is for; the sample gets as many seconds per image.
     kinds
         Kinds of annotation to try; default: I SP SB AP AB.
         I: answers alone. SP, SB: after a yes a point on, or a box around, one thing of the class. AP, AB: on
@@ -100,7 +100,7 @@ def plan(
     prepared = open_prepared(data)
     tried = kinds or KINDS
     split = refuse_data(prepared, tried)
-    spent = budget_of(prepared, budget, pictures, prices, fractions or FRACTIONS, tried)
+    spent = budget_of(prepared, budget, images, prices, fractions or FRACTIONS, tried)
     refuse_other_budget(spent, out)
     methods = answer_method, mark_method
     candidates = candidates_of(prepared, spent, tried, draws, config, methods, out / "runs")
@@ -148,11 +148,11 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
     return config
 
 
-def _judge(candidates: "Sequence[Candidate]", split: str, pictures: int, workers: int) -> None:
+def _judge(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
     """Judge where the candidates see things."""
     from sparselabel.plan.candidates import judge_maps, passes
 
-    if total := passes(candidates, split) * pictures:
+    if total := passes(candidates, split) * images:
         with progress(total, f"where they see things, {split}") as advance:
             judge_maps(candidates, split, workers, advance)
 

@@ -1,4 +1,4 @@
-"""``sparselabel predict``: labels for pictures, by a finished run."""
+"""``sparselabel predict``: labels for images, by a finished run."""
 
 import os
 import sys
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sparselabel.inference.predictor import Predictor
 
 Hyphen = Parameter(allow_leading_hyphen=True)  # - is standard input, or output
-SAID = 20  # pictures that cannot be read and are named; the output names all
+SAID = 20  # images that cannot be read and are named; the output names all
 
 
 def predict(
     run: Path,
     /,
-    *pictures: Annotated[str, Hyphen],
+    *images: Annotated[str, Hyphen],
     out: Annotated[str, Hyphen] = "-",
     precision: float | None = None,
     threshold: float | None = None,
@@ -33,7 +33,7 @@ def predict(
     resume: bool = False,
     force: bool = False,
 ) -> None:
-    """Label pictures with a trained classifier: a line a picture, as CSV or JSON lines.
+    """Label images with a trained classifier: a line per image, as CSV or JSON lines.
 
     Each class has its own threshold, chosen for the highest F1 on validation, and scores are calibrated: of
     the labels scored 0.8, eight of ten should be right. `sparselabel evaluate RUN` shows how far that holds.
@@ -44,7 +44,7 @@ def predict(
     ----------
     run
         Folder of a finished run.
-    pictures
+    images
         Files, folders (with all in them), patterns, .txt lists of paths, or - for paths from stdin.
     out
         File to write, .csv or .jsonl; - is CSV on standard output.
@@ -55,11 +55,11 @@ def predict(
     all_scores
         Write the scores of all classes too.
     maps
-        Folder for heat maps (of query2label attention): a PNG for each picture and class found.
+        Folder for heat maps (of query2label attention): a PNG for each image and class found.
     batch
-        Pictures at a time.
+        Images at a time.
     workers
-        Processes that load pictures.
+        Processes that load images.
     resume
         Go on with a file that was interrupted.
     force
@@ -71,8 +71,8 @@ def predict(
     from sparselabel.inference.writer import Output, check_out
 
     if batch < 1:
-        raise ConfigError(f"--batch must be at least 1 picture, not {batch}")
-    check_words(pictures)
+        raise ConfigError(f"--batch must be at least 1 image, not {batch}")
+    check_words(images)
     check_out(out, force=force, resume=resume)
     if maps is not None:
         require_folder_to_write(maps, "choose another --maps")
@@ -88,7 +88,7 @@ def predict(
     }
     output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
     try:
-        seen = _write(predictor, pictures, output, maps, batch, workers)
+        seen = _write(predictor, images, output, maps, batch, workers)
     except BrokenPipeError:  # whoever read the output has seen enough, as `| head` has
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would flush the broken one at exit
         return
@@ -108,32 +108,32 @@ def predict(
 def _write(
     predictor: "Predictor", words: tuple[str, ...], output: Any, maps: Path | None, batch: int, workers: int
 ) -> dict[str, int]:
-    """Predict and write all; how many pictures, labels and pictures that cannot be read there were."""
-    from sparselabel.inference.sources import count, pictures
+    """Predict and write all; how many images, labels and images that cannot be read there were."""
+    from sparselabel.inference.sources import count, images
     from sparselabel.inference.writer import MapFolder
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
-    seen = {"pictures": 0, "labels": 0, "broken": 0, "before": output.done}
-    left = output.skip(pictures(words))
+    seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
+    left = output.skip(images(words))
     with progress_bar(console, count(words), "predicting") as bar:
         bar.skip(output.done)
         for found in predictor(left, maps=folder is not None, batch=batch, workers=workers):
             output.write(found, None if folder is None else folder.write(found))
-            seen["pictures"] += 1
+            seen["images"] += 1
             seen["labels"] += len(found.labels)
             if found.error is not None:
                 seen["broken"] += 1
                 if seen["broken"] <= SAID:
                     console.print(f"skipped: {found.error}")
             bar.advance()
-    if not seen["pictures"] + output.done:
+    if not seen["images"] + output.done:
         output.discard()
-        raise DataError(f"no pictures in {listing(words)}: name files, or folders that have some")
+        raise DataError(f"no images in {listing(words)}: name files, or folders that have some")
     output.finish()
-    if seen["broken"] == seen["pictures"] and not output.done:
+    if seen["broken"] == seen["images"] and not output.done:
         raise DataError(
-            f"none of {counted(seen['pictures'], 'picture')} could be read; the first reasons are above"
+            f"none of {counted(seen['images'], 'image')} could be read; the first reasons are above"
         )
     return seen
 
@@ -145,11 +145,11 @@ def _summary(
     from sparselabel.metrics.thresholds import NEVER
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    read = seen["pictures"] - seen["broken"]
-    said = f"{counted(read, 'picture')}, {counted(seen['labels'], 'label')}"
-    said += f" ({seen['labels'] / read:.2f} a picture)" if read else ""
+    read = seen["images"] - seen["broken"]
+    said = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
+    said += f" ({seen['labels'] / read:.2f} an image)" if read else ""
     if seen["broken"]:
-        said += f"; {counted(seen['broken'], 'picture')} could not be read"
+        said += f"; {counted(seen['broken'], 'image')} could not be read"
     if seen["before"]:
         said += f"; {seen['before']:,} were there before"
     console.print(f"{'' if out == '-' else f'{out}: '}{said}", soft_wrap=True)

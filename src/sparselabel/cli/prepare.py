@@ -32,7 +32,7 @@ def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation
         raise DataError(f"--scores {how.scores} is not a file: give a CSV, TSV, Parquet or .npz file")
     source = read()
     everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
+    with progress(everything, f"checking {counted(everything, 'image')}") as advance:
         prepared = prepare(source, out, how, force=force, report=advance)
     describe(prepared)
     return prepared
@@ -40,7 +40,7 @@ def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation
 
 app = App(
     name="prepare",
-    help="""Read a data set, check every picture, and write it in the form that training opens at once.
+    help="""Read a data set, check every image, and write it in the form that training opens at once.
 
     Example: `sparselabel prepare table labels.csv --images photos --out prepared`
     """,
@@ -82,7 +82,7 @@ def coco(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """COCO: the folder with annotations/ and pictures, or one COCO-style JSON file.
+    """COCO: the folder with annotations/ and images, or one COCO-style JSON file.
 
     Example: `sparselabel prepare coco coco --sparsify single-positive --out prepared`
 
@@ -93,13 +93,13 @@ def coco(
     out
         Folder to write.
     images
-        Folder of the pictures, if it is not where COCO has it.
+        Folder of the images, if it is not where COCO has it.
     keep_empty
-        Keep pictures without any object.
+        Keep images without any object.
     skip_missing
-        Leave out pictures whose file is not there, instead of stopping.
+        Leave out images whose file is not there, instead of stopping.
     labels
-        List of the labels that training sees, as published with Hill and SPLC: `picture,class class ...`.
+        List of the labels that training sees, as published with Hill and SPLC: `image,class class ...`.
     force
         Replace what is in --out.
     """
@@ -142,9 +142,9 @@ def table(
     out
         Folder to write.
     images
-        Folder of the pictures; default: the table's own.
+        Folder of the images; default: the table's own.
     image
-        Column with the picture's file name.
+        Column with the image's file name.
     label
         Column with the label; a table without it has a column per class.
     value
@@ -154,11 +154,11 @@ def table(
     separator
         What separates several labels in one cell.
     suffix
-        What the names of pictures lack to be files' names (.jpg).
+        What the names of images lack to be files' names (.jpg).
     names
         Table of codes and names, if the labels are codes.
     skip_missing
-        Leave out pictures whose file is not there, instead of stopping.
+        Leave out images whose file is not there, instead of stopping.
     force
         Replace what is in --out.
     """
@@ -178,7 +178,7 @@ def table(
 def folder(
     source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN
 ) -> None:
-    """Class folders: a picture's folder is its one known label.
+    """Class folders: an image's folder is its one known label.
 
     Example: `sparselabel prepare folder photos --out prepared`
 
@@ -208,22 +208,22 @@ def scenes(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """The embedded data: drawn pictures of small worlds with several things each, fully labelled.
+    """The embedded data: drawn images of small worlds with several things each, fully labeled.
 
     Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
     out
-        Folder to write; the pictures go there too.
+        Folder to write; the images go there too.
     train
-        Pictures to train on (a part becomes the validation split).
+        Images to train on (a part becomes the validation split).
     test
-        Pictures to test on.
+        Images to test on.
     size
-        Side of a picture in pixels.
+        Side of an image in pixels.
     seed
-        Of the pictures.
+        Of the images.
     force
         Replace what is in --out.
     """
@@ -250,7 +250,7 @@ def nuswide(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; pictures in Flickr/.
+    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; images in Flickr/.
 
     Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
 
@@ -261,7 +261,7 @@ def nuswide(
     out
         Folder to write.
     images
-        Folder of the pictures, if it is not Flickr or Images inside.
+        Folder of the images, if it is not Flickr or Images inside.
     force
         Replace what is in --out.
     """
@@ -292,7 +292,7 @@ def cub(
     out
         Folder to write.
     images
-        Folder of the pictures, if it is not images inside.
+        Folder of the images, if it is not images inside.
     force
         Replace what is in --out.
     """
@@ -326,7 +326,7 @@ def imagenet(
         Folder to write.
     labels
         Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
-        id a picture, or the devkit's numbers.
+        id an image, or the devkit's numbers.
     synsets
         Synset ids in the devkit's order, for the devkit's numbers.
     real
@@ -356,7 +356,7 @@ def label_studio(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """Label Studio: the export "JSON", with choices, boxes, points and other labelled shapes.
+    """Label Studio: the export "JSON", with choices, boxes, points and other labeled shapes.
 
     Example: `sparselabel prepare label-studio export.json --images photos --out prepared`
 
@@ -367,9 +367,9 @@ def label_studio(
     out
         Folder to write.
     images
-        Folder of the pictures; default: the file's own.
+        Folder of the images; default: the file's own.
     image
-        Name of the tasks' data that holds the picture.
+        Name of the tasks' data that holds the image.
     negative
         Control (from_name) whose choices say what is not there.
     complete
@@ -407,7 +407,7 @@ def cvat(
     out
         Folder to write.
     images
-        Folder of the pictures; default: images/ beside the file, or the file's own.
+        Folder of the images; default: images/ beside the file, or the file's own.
     negative
         Checkbox attribute that says that a tag or shape is not there.
     complete
@@ -445,7 +445,7 @@ def fiftyone(
     out
         Folder to write.
     images
-        Folder of the pictures; default: data/ beside the file, or the file's own.
+        Folder of the images; default: data/ beside the file, or the file's own.
     negatives
         A second export, of classes that are not there.
     complete

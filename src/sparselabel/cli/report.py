@@ -23,7 +23,7 @@ def report(
 ) -> None:
     """Write a report of finished runs: one HTML file that opens offline, on a phone too.
 
-    Numbers, learning curves, classes, sizes, scores, heat maps of telling pictures, and training labels that
+    Numbers, learning curves, classes, sizes, scores, heat maps of telling images, and training labels that
     are likely missing. The first run is the one that others are compared with. What has not been scored yet
     is scored now and kept in the run.
 
@@ -40,7 +40,7 @@ def report(
     data
         The runs' prepared data, if it is no longer where it was.
     workers
-        Processes that load pictures.
+        Processes that load images.
     force
         Replace a file that is not a report of the same runs.
     """
@@ -69,7 +69,7 @@ def write(about: "Reported", out: Path, workers: int) -> None:
         with _or_note(notes, "scores"):
             _score(about, about.split, workers)
             scored = look_at_scores(about)
-        with _or_note(notes, "pictures"):
+        with _or_note(notes, "images"):
             for run in with_maps(about, about.split):
                 write_maps(run.folder.path, about.split, *entries(scored.groups), about.moved)
     missing = None
@@ -92,7 +92,7 @@ def write(about: "Reported", out: Path, workers: int) -> None:
 
 
 def _score(about: "Reported", split: str, workers: int) -> None:
-    """Score the split's pictures with the models that have not, or whose scores are of other pictures."""
+    """Score the split's images with the models that have not, or whose scores are of other images."""
     from sparselabel.inference.evaluate import evaluate_run
     from sparselabel.inference.saved_scores import saved_scores
 
@@ -106,7 +106,7 @@ def _score(about: "Reported", split: str, workers: int) -> None:
 
 @contextmanager
 def _or_note(notes: dict[str, str], section: str) -> Iterator[None]:
-    """Where pictures, a model or the right to write are missing, the report goes on and says so."""
+    """Where images, a model or the right to write are missing, the report goes on and says so."""
     try:
         yield
     except (DataError, ModelError, RunError, OSError) as error:

@@ -46,7 +46,7 @@ def review(
     reviewer
         Name that is kept with the answers; default: the name you are logged in with.
     complete
-        Ask for all labels of random pictures instead, to count in (`sparselabel expect --how counted`).
+        Ask for all labels of random images instead, to count in (`sparselabel expect --how counted`).
     data
         The run's prepared data, if it is no longer where it was.
     port
@@ -54,13 +54,13 @@ def review(
     no_browser
         Only print the address.
     workers
-        Processes that load pictures, when they are scored the first time.
+        Processes that load images, when they are scored the first time.
     """
     from sparselabel.inference.maps import Looking
     from sparselabel.inference.saved_scores import split_of
     from sparselabel.review.answer_log import AnswerFile
-    from sparselabel.review.complete_images import WholePictures
-    from sparselabel.review.server import Pictures, ReviewServer
+    from sparselabel.review.complete_images import WholeImages
+    from sparselabel.review.server import Images, ReviewServer
     from sparselabel.review.session import Review
     from sparselabel.run import RunFolder
 
@@ -77,7 +77,7 @@ def review(
         looking = Looking(folder, part)
         if not complete:
             looking.load_ahead()
-        session = WholePictures(part, scores, kept) if complete else Review(part, scores, kept)
+        session = WholeImages(part, scores, kept) if complete else Review(part, scores, kept)
         if session.strangers:
             console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
         about: dict[str, Any] = {
@@ -87,8 +87,8 @@ def review(
             "classes": list(session.classes),
             "mode": "whole" if complete else "suggested",
         }
-        pictures = Pictures(part, looking.view, looking.maps)
-        with ReviewServer(session, pictures, about, port) as server:
+        images = Images(part, looking.view, looking.maps)
+        with ReviewServer(session, images, about, port) as server:
             if port not in (0, server.port):
                 console.print(f"port {port} is taken: this is {server.port}")
             console.print(f"review: {server.address}\nCtrl-C ends; every answer is saved at once in {file}")
@@ -102,14 +102,14 @@ def review(
 
 
 def _scored(run: "RunFolder", part: "PreparedSplit", workers: int) -> "TrainingScores":
-    """Scores of the training pictures: those that were kept, or new ones."""
+    """Scores of the training images: those that were kept, or new ones."""
     from sparselabel.inference.training_scores import training_scores, write_training_scores
 
     kept = training_scores(run, part)
     if kept is not None:
         return kept
     require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
-    with progress(len(part), "scoring the training pictures") as advance:
+    with progress(len(part), "scoring the training images") as advance:
         features = _stored_features(run, part)
         return write_training_scores(run, part, features=features, workers=workers, report=advance)
 
@@ -147,8 +147,8 @@ def _tell_next(run: "RunFolder", data: Path, kept: "AnswerFile", complete: bool)
         console.print(f"no answers yet: go on with `{again}`")
         return
     if complete:
-        pictures = len({image for image, _ in said})
-        console.print(f"{counted(pictures, 'picture')} with all labels in {kept.path}")
+        images = len({image for image, _ in said})
+        console.print(f"{counted(images, 'image')} with all labels in {kept.path}")
         words = ["expect", data, "--how", "counted", "--labels", kept.path, "--out", "expected.json"]
     else:
         console.print(f"{counted(len(said), 'answer')} in {kept.path}")

@@ -36,18 +36,18 @@ def train(
     handling: Annotated[Handling, Flat] = HANDLING,
     given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
-    """Train a classifier on a folder of pictures, or on prepared data.
+    """Train a classifier on a folder of images, or on prepared data.
 
     Example: `sparselabel train photos --labels labels.csv`
 
-    For a folder of pictures network and schedule are chosen, as far as no flag tells them.
+    For a folder of images network and schedule are chosen, as far as no flag tells them.
 
     Parameters
     ----------
     data
-        A folder of pictures, with --labels or in class folders; or what `sparselabel prepare` wrote.
+        A folder of images, with --labels or in class folders; or what `sparselabel prepare` wrote.
     labels
-        Table of the pictures' labels: columns image and label, or a column for each class (1, 0, empty).
+        Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
     out
         Folder of the run; default: runs/NAME of the data.
     answers
@@ -68,7 +68,7 @@ def train(
         config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
     elif labels is not None:
         raise ConfigError(
-            f"--labels {labels} is for a folder of pictures, and {data} is not: give the folder, or leave "
+            f"--labels {labels} is for a folder of images, and {data} is not: give the folder, or leave "
             "--labels out"
         )
     else:
@@ -103,9 +103,7 @@ def train(
         console.print(f"next: sparselabel report {run}")
         return
     report(out, out=out / "report.html", workers=machine.workers, force=True)
-    console.print(
-        f"next: sparselabel predict {run} MORE-PICTURES --out tags.csv  # what is in other pictures"
-    )
+    console.print(f"next: sparselabel predict {run} MORE-IMAGES --out tags.csv  # what is in other images")
     console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
 
 
@@ -114,7 +112,7 @@ def show(cost: "RunCost") -> None:
     from sparselabel.resources import in_words
 
     console = plain_console()
-    table = Table("phase", "epochs", "steps an epoch", "pictures a step", "seconds a step", "time", "RAM")
+    table = Table("phase", "epochs", "steps an epoch", "images a step", "seconds a step", "time", "RAM")
     for column in table.columns[1:]:
         column.justify = "right"
     if cost.gpu:

@@ -1,4 +1,4 @@
-"""A folder of pictures as it is: prepared, and trained on with what suits the labels and the machine."""
+"""A folder of images as it is: prepared, and trained on with what suits the labels and the machine."""
 
 import hashlib
 from collections.abc import Callable, Collection
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from sparselabel.data.readers.source import Source
 
 ON_A_CPU = "mobilenetv2_100"
-"""Looks at about a hundred pictures a second on two cores; what we measured methods with."""
+"""Looks at about a hundred images a second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
 """Networks to look for where the weights of the first choice cannot be had: some may be kept from before."""
-ENOUGH = 1000  # training pictures from which on a whole network is trained; ours, not measured
+ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
 
 LABELS = "labels.digest"
 """Beside the prepared data: of which table they were made."""
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 def is_photos(data: Path) -> bool:
-    """Whether this is a folder that is not prepared data: one of pictures."""
+    """Whether this is a folder that is not prepared data: one of images."""
     return data.is_dir() and not is_prepared(data)
 
 
@@ -43,21 +43,21 @@ def default_out(data: Path) -> Path:
 
 
 def data_of(out: Path) -> Path:
-    """Where a run's pictures are prepared: beside the run, as several runs may use them."""
+    """Where a run's images are prepared: beside the run, as several runs may use them."""
     return out.with_name(f"{out.name}-data")
 
 
 def refuse_run(out: Path, handling: Handling) -> None:
-    """Raise if a run is in the way, before all pictures are looked at."""
+    """Raise if a run is in the way, before all images are looked at."""
     if (out / "config.toml").exists() and not (handling.resume or handling.force):
         raise RunError(
             f"{out} holds a run already: go on with it (--resume), replace it (--force), or choose another "
-            f"folder (--out); to train on the same pictures in another way: sparselabel train {data_of(out)}"
+            f"folder (--out); to train on the same images in another way: sparselabel train {data_of(out)}"
         )
 
 
 def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handling) -> "Prepared":
-    """Read and check pictures and labels; what cannot be read is left out, and named."""
+    """Read and check images and labels; what cannot be read is left out, and named."""
     from sparselabel.data.dataset import open_prepared
     from sparselabel.data.prepare import prepare
 
@@ -67,12 +67,12 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
         return open_prepared(folder)
     if handling.dry_run:
         raise ConfigError(
-            "--dry-run writes nothing, so the pictures must be prepared before: `sparselabel prepare table "
+            "--dry-run writes nothing, so the images must be prepared before: `sparselabel prepare table "
             f"LABELS --images {data} --out prepared` (or `prepare folder`), then `train prepared --dry-run`"
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {counted(everything, 'picture')}") as advance:
+    with progress(everything, f"checking {counted(everything, 'image')}") as advance:
         how = Preparation(skip_broken=True)
         prepared = prepare(source, folder, how, force=is_prepared(folder), report=advance)
     (folder / LABELS).write_text(_digest(labels))
@@ -103,9 +103,9 @@ def _read(data: Path, labels: Path | None) -> "Source":
         try:
             return READERS["table"](labels, images=data, skip_missing=True)
         except DataError as error:  # the reader's way out are flags of `prepare table`, which train has not
-            said, flag, _ = str(error).partition("; name the pictures' folder with --images")
+            said, flag, _ = str(error).partition("; name the images' folder with --images")
             if flag:
-                said += f"; pictures are named relative to {data}"
+                said += f"; images are named relative to {data}"
             said, column, _ = said.partition("; say which it is with --image")
             if column:
                 said += "; name the columns image and label"
@@ -114,26 +114,26 @@ def _read(data: Path, labels: Path | None) -> "Source":
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
         raise DataError(
             f"{data} is neither prepared data nor a folder of class folders: name the table with the "
-            "pictures' labels (--labels labels.csv, with columns image and label)"
+            "images' labels (--labels labels.csv, with columns image and label)"
         )
     return READERS["folder"](data)
 
 
 def found_in(prepared: "Prepared", read: int) -> str:
-    """What was found, in one line; ``read`` pictures had labels."""
+    """What was found, in one line; ``read`` images had labels."""
     from sparselabel.data.labels import NEGATIVE, POSITIVE
 
     splits = prepared.splits.values()
     kept = sum(len(split) for split in splits)
     present = sum(int(split.truth.counts(POSITIVE).sum()) for split in splits)
     absent = sum(int(split.truth.counts(NEGATIVE).sum()) for split in splits)
-    one_each = all((split.truth.per_picture(POSITIVE) == 1).all() for split in splits) and not absent
+    one_each = all((split.truth.per_image(POSITIVE) == 1).all() for split in splits) and not absent
     labels = "one label each" if one_each else f"{present / kept:.1f} labels each of what is there"
     labels += f" and {absent / kept:.1f} of what is not" if absent else ""
     parts = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
     lost = f"; {counted(read - kept, 'file')} could not be read" if kept < read else ""
     classes = len(prepared.classes)
-    return f"{counted(kept, 'picture')} ({parts}), {classes:,} classes, {labels}{lost}"
+    return f"{counted(kept, 'image')} ({parts}), {classes:,} classes, {labels}{lost}"
 
 
 def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
@@ -147,7 +147,7 @@ def with_backbone(
 ) -> TrainConfig:
     """The configuration with a network whose weights can be had, unless one is told, or a run has ``begun``.
 
-    What cannot be had is found now, and not after all pictures were looked at.
+    What cannot be had is found now, and not after all images were looked at.
     """
     if "--backbone" in told or "--weights" in told:
         _try_weights(config)
@@ -173,21 +173,21 @@ def with_schedule(
     config: TrainConfig,
     told: Collection[str],
     machine: Machine,
-    pictures: int,
+    images: int,
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule, unless one is told, by the machine and the number of pictures."""
+    """The configuration with a schedule, unless one is told, by the machine and the number of images."""
     if any(flag.startswith(("--head.", "--full.")) or flag == "--frozen" for flag in told):
         return config
     if begun is not None:
         return replace(config, frozen=begun.frozen, head=begun.head, full=begun.full)
     graphics = _has_graphics(machine)
-    if graphics and pictures >= ENOUGH:
+    if graphics and images >= ENOUGH:
         say(f"there is a GPU: {config.backbone}, the head alone, then everything")
         head = replace(config.head, epochs=5)
         return replace(config, head=head, full=replace(config.full, epochs=25, batch=8))
-    reason = f"only {counted(pictures, 'picture')}" if graphics else "no GPU"
+    reason = f"only {counted(images, 'image')}" if graphics else "no GPU"
     say(
         f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
         f"(--full.epochs 10 trains everything{'' if graphics else ': better, but hours'})"
@@ -208,8 +208,8 @@ def refuse_many_processes() -> None:
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
-            "several processes cannot train on a folder of pictures: prepare it first (`sparselabel prepare "
-            "table labels.csv --images PICTURES --out prepared`, or `prepare folder`), and train on that"
+            "several processes cannot train on a folder of images: prepare it first (`sparselabel prepare "
+            "table labels.csv --images IMAGES --out prepared`, or `prepare folder`), and train on that"
         )
 
 

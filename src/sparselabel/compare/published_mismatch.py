@@ -18,7 +18,7 @@ PAPERS_DATA = {
     "cub": (312, 5794),
     "imagenet": (1000, 50000),
 }
-"""Classes and test pictures of the papers, by the reader or the folder of a recipe's `prepare`."""
+"""Classes and test images of the papers, by the reader or the folder of a recipe's `prepare`."""
 HIDDEN_BY = (
     "sparsify",
     "positives",
@@ -53,10 +53,10 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     size = len(data.classes), len(data.splits["test"]) if "test" in data.splits else 0
     found = []
     if known and size != known[0]:
-        classes, pictures = known[0]
+        classes, images = known[0]
         found.append(
-            f"data {data.name} with {size[0]:,} classes and {size[1]:,} test pictures (the paper's has "
-            f"{classes:,} and {pictures:,})"
+            f"data {data.name} with {size[0]:,} classes and {size[1]:,} test images (the paper's has "
+            f"{classes:,} and {images:,})"
         )
     defaults = asdict(Preparation())  # data of older versions does not say all
     made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}

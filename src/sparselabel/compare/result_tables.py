@@ -53,7 +53,7 @@ def write_table(
 
 
 def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) -> None:
-    """The mAP on pictures with 1, 2, ... labels: mean and spread over the seeds."""
+    """The mAP on images with 1, 2, ... labels: mean and spread over the seeds."""
     owners, lines = [], []
     for row in rows:
         for (split, labels), found in row.by_labels.items():
@@ -91,7 +91,7 @@ def measures_published(rows: Sequence[Row], recipe: Recipe | None) -> list[str]:
 
 
 def published(row: Row, recipe: Recipe | None, measure: str) -> float | None:
-    """The number that a paper has for a row, in per cent."""
+    """The number that a paper has for a row, in percent."""
     return None if recipe is None else recipe.number(measure, row.method, row.value)
 
 
@@ -106,7 +106,7 @@ def _of(value: float | None, factor: float, digits: int = 2) -> str:
 
 
 HIDDEN = "all training labels, mAP"
-"""How recipes call the mAP of training pictures against all their labels (P3 table 2)."""
+"""How recipes call the mAP of training images against all their labels (P3 table 2)."""
 ABOUT_HIDDEN = f"{HIDDEN}: as in P3 table 2; the observed labels are among them, and estimates contain them"
 
 

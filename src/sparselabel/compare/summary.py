@@ -23,8 +23,8 @@ class Row:
     """What a method reached with the settings of its best mean validation; values are by seed.
 
     ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
-    a paired bootstrap over the test pictures; None where there is nothing to compare with. ``by_labels`` has
-    the mAP on pictures with so many labels, by split and that number. ``hidden`` has the mAP of the model and
+    a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
+    the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
     of the method's estimates on all training labels (P3 table 2), observed ones included. ``failed`` are
     errors of runs, those of settings that were not chosen included. ``labels`` is how many labels training
     saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
@@ -126,7 +126,7 @@ def _gathered(pairs: Any) -> dict[Any, list[float]]:
 
 
 def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float | None]]:
-    """The mAP on pictures with one, two, ... labels; nothing where labels are incomplete."""
+    """The mAP on images with one, two, ... labels; nothing where labels are incomplete."""
     for split in ("validation", "test"):
         for labels, subset in ((result[split] or {}).get("by_number_of_labels") or {}).items():
             yield (split, labels), subset["average_precision"]["mean_of_present"]

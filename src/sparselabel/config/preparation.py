@@ -10,14 +10,14 @@ ALL = -1
 PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
 SUBSET_SEED = 999  # of P3 figure 1's smaller training sets
 
-Kind = Literal["none", "single-positive", "per-picture", "positive-share", "uniform", "per-class", "budget"]
+Kind = Literal["none", "single-positive", "per-image", "positive-share", "uniform", "per-class", "budget"]
 Preferred = Literal["any", "larger", "frequent"]
 Annotation = Literal["I", "SP", "SB", "AP", "AB"]
 Cost = Literal["flat", "flat-objects365", "per-positive"]
 
 USED_BY: dict[str, tuple[float | str | None, tuple[Kind, ...]]] = {
-    "positives": (1, ("per-picture", "per-class")),
-    "negatives": (0, ("per-picture", "per-class")),
+    "positives": (1, ("per-image", "per-class")),
+    "negatives": (0, ("per-image", "per-class")),
     "share": (0.5, ("positive-share", "uniform")),
     "annotate": ("I", ("budget",)),
     "budget": (None, ("budget",)),
@@ -29,22 +29,22 @@ USED_BY: dict[str, tuple[float | str | None, tuple[Kind, ...]]] = {
 
 @dataclass(frozen=True)
 class Sparsify:
-    """Which labels to hide, to simulate sparse annotation on fully labelled data.
+    """Which labels to hide, to simulate sparse annotation on fully labeled data.
 
     Parameters
     ----------
     sparsify
         none: hide nothing.
-        single-positive: keep one positive a picture, by default a random one (the papers' setting).
-        per-picture: keep --positives and --negatives a picture.
+        single-positive: keep one positive per image, by default a random one (the papers' setting).
+        per-image: keep --positives and --negatives per image.
         positive-share: keep each positive with probability --share, no negative.
         uniform: keep each label, positive or negative, with probability --share.
         per-class: keep --positives and --negatives of every class.
-        budget: ask random questions, whether a class is on a picture, until --budget is spent (P2).
+        budget: ask random questions, whether a class is on an image, until --budget is spent (P2).
     positives
-        Positives kept by per-picture and per-class (-1: all).
+        Positives kept by per-image and per-class (-1: all).
     negatives
-        Negatives kept by per-picture and per-class (-1: all).
+        Negatives kept by per-image and per-class (-1: all).
     share
         Share kept by positive-share and uniform.
     label_seed
@@ -52,14 +52,14 @@ class Sparsify:
     prefer
         Which one single-positive keeps: an annotator with a preference.
         any: a random one.
-        larger: the class with the largest box in the picture; a class without a box has size 0.
-        frequent: the class that most training pictures have.
+        larger: the class with the largest box in the image; a class without a box has size 0.
+        frequent: the class that most training images have.
     annotate
         What a budget buys where the answer is yes.
         I: nothing more. SP, SB: a point on, or a box around, one thing of the class. AP, AB: on or around
         each of them.
     budget
-        Share of what it costs to ask for every class on every training picture: 0.02 is 2 %. All points or
+        Share of what it costs to ask for every class on every training image: 0.02 is 2 %. All points or
         boxes of everything cost more than 1.
     answers
         Instead of --budget: how many questions to ask, whatever that costs.
@@ -113,7 +113,7 @@ class Sparsify:
         most, rule = (1.0, "in (0, 1]") if self.annotate == "I" else (math.inf, "above 0")
         if self.budget is not None and not 0 < self.budget <= most:
             raise ConfigError(
-                f"budget must be a share {rule}, where 1 is to ask for every class on every picture, not "
+                f"budget must be a share {rule}, where 1 is to ask for every class on every image, not "
                 f"{self.budget}: 2 % is --budget 0.02"
             )
         if self.answers is not None and self.answers < 1:
@@ -122,22 +122,22 @@ class Sparsify:
 
 @dataclass(frozen=True)
 class Preparation(Sparsify):
-    """How to prepare data: which labels to hide (see Sparsify), and which pictures to validate on.
+    """How to prepare data: which labels to hide (see Sparsify), and which images to validate on.
 
     Parameters
     ----------
     validation
-        Share of the training pictures held out for validation, where the data has no validation split.
+        Share of the training images held out for validation, where the data has no validation split.
     validation_labels
         full: validation sees all that is known; observed: it is as sparse as training.
     keep_train
-        Share of the training pictures to keep, chosen at random after validation was held out.
+        Share of the training images to keep, chosen at random after validation was held out.
     keep_validation
-        Share of the validation pictures to keep.
+        Share of the validation images to keep.
     skip_broken
-        Leave out pictures that cannot be decoded, instead of stopping.
+        Leave out images that cannot be decoded, instead of stopping.
     scores
-        File with another model's scores of pictures and classes (CSV, Parquet or .npz), to set labels of
+        File with another model's scores of images and classes (CSV, Parquet or .npz), to set labels of
         training that are unknown; observed ones and other splits stay as they are.
     score_positive
         An unknown label with a score of at least this becomes positive.

@@ -53,7 +53,7 @@ class Measured:
     seeds
         The seeds of the runs.
     values
-        Per cent by method, one value a seed.
+        Percent by method, one value a seed.
     measure
         What was measured, in the words of ``published``.
     """
@@ -92,7 +92,7 @@ class Recipe:
     draw
         Commands that draw a figure of what was trained.
     published
-        The paper's numbers in per cent, by measure and method; of a figure, "METHOD VALUE" is a method at one
+        The paper's numbers in percent, by measure and method; of a figure, "METHOD VALUE" is a method at one
         value of what it varies. Empty where the paper prints none.
     remarks
         What the paper leaves open, what we do otherwise, what is missing.

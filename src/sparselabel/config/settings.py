@@ -15,11 +15,11 @@ class Settings:
     negative_weight
         Weight γ of assumed negatives (wan*).
     sampled_negatives
-        One random pseudo-negative a picture and step instead of a weight (wan*).
+        One random pseudo-negative per image and step instead of a weight (wan*).
     expected_positives
-        K, the mean number of classes in a picture (role, en*, ep*, pu*): a number; a file that `sparselabel
+        K, the mean number of classes in an image (role, en*, ep*, pu*): a number; a file that `sparselabel
         expect` wrote; or auto: estimated from stored features before training. Default: counted in fully
-        labelled validation data.
+        labeled validation data.
     momentum
         μ of running averages (pseudo*, en*, ep, ep+*, *+cl, *+scl).
     weight
@@ -29,7 +29,7 @@ class Settings:
     map_scale
         Cells of a heat map for each cell of the model, along an axis (*+scl).
     top_maps
-        Keep heat maps of so many classes of each picture (*+scl), the best; default: of all.
+        Keep heat maps of so many classes of each image (*+scl), the best; default: of all.
     positive_weight
         Weight of observed positives (epr*, role).
     threshold
@@ -66,7 +66,7 @@ class Settings:
         What an unknown label is (csl-*, patchml*): negative, left out (ignore), or left out where it is
         likely positive and else negative (selective).
     likeliest
-        So many unknown labels a picture of a batch count as likely positive (csl-*, patchml*).
+        So many unknown labels per image of a batch count as likely positive (csl-*, patchml*).
     prior
         How often each class is there (csl-*, patchml*), to leave out unknown labels of frequent ones: a
         JSON or CSV file with a number for each class by name; or auto: the mean scores of a short run in
@@ -86,12 +86,12 @@ class Settings:
     box_rule
         Which cells a box makes positive (patchml*, csl-p*, *+cluster*): those it covers by half, or any.
     prototypes
-        What prototypes are means of (*+cluster*): annotated cells, or whole pictures. Default: cells, where
+        What prototypes are means of (*+cluster*): annotated cells, or whole images. Default: cells, where
         the method has points or boxes.
     near
-        d⁺, the cosine distance to a prototype up to which a picture is positive (*+cluster*).
+        d⁺, the cosine distance to a prototype up to which an image is positive (*+cluster*).
     far
-        d⁻, the cosine distance to a prototype beyond which a picture is negative (*+cluster*).
+        d⁻, the cosine distance to a prototype beyond which an image is negative (*+cluster*).
     pseudo_weight
         Weight of pseudo labels (*+cluster*).
     sure_positive
@@ -139,7 +139,7 @@ class Settings:
     negative_cell_weight: float | None = None
     unknown_cell_weight: float | None = None
     box_rule: Literal["half", "any"] | None = None
-    prototypes: Literal["cells", "pictures"] | None = None
+    prototypes: Literal["cells", "images"] | None = None
     near: float | None = None
     far: float | None = None
     pseudo_weight: float | None = None

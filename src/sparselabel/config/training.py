@@ -20,13 +20,13 @@ class Phase:
     learning_rate
         Learning rate at the start.
     batch
-        Pictures in a step, over all processes.
+        Images in a step, over all processes.
     accumulate
         Parts of a process's batch that go through the model one after the other, which add up to the same
-        gradients in less memory; the model sees every picture twice. Live batch norm and dropout see a part
+        gradients in less memory; the model sees every image twice. Live batch norm and dropout see a part
         at a time, and a run says so.
-    optimiser
-        Optimiser (sgd has momentum .9).
+    optimizer
+        Optimizer (sgd has momentum .9).
     schedule
         How the learning rate goes on, step by step; one-cycle moves the momentum (Adam's β₁) too, from .95 to
         .85 and back, as torch's does.
@@ -48,7 +48,7 @@ class Phase:
     learning_rate: float = 1e-3
     batch: int = 16
     accumulate: int = 1
-    optimiser: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     schedule: Literal["constant", "cosine", "one-cycle"] = "constant"
     weight_decay: float = 0.0
     clip: float = 0.0
@@ -68,7 +68,7 @@ class Phase:
         refuse(not 0 <= average < 1, f"{self.called}.weight-average must be in [0, 1), not {average}")
         refuse(
             not 1 <= self.accumulate <= self.batch,
-            f"{self.called}.accumulate must be from 1 to the pictures of a batch, {self.batch}, "
+            f"{self.called}.accumulate must be from 1 to the images of a batch, {self.batch}, "
             f"not {self.accumulate}",
         )
 
@@ -129,14 +129,14 @@ WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model ne
 
 @dataclass(frozen=True)
 class Views:
-    """How pictures become the model's input.
+    """How images become the model's input.
 
     Parameters
     ----------
     size
         Side of a view in pixels.
     geometry
-        squashed: pictures become squares, as in the papers on VOC, COCO, NUS and CUB; imagenet: random
+        squashed: images become squares, as in the papers on VOC, COCO, NUS and CUB; imagenet: random
         resized crops of any aspect in training, the central square in evaluation.
     smallest_crop
         Smallest share of the area that a random crop in training keeps; 1: no crop.
@@ -207,7 +207,7 @@ class TrainConfig:
     method
         How unknown labels are read (`sparselabel methods`); auto is pu, with --full.epochs pu+scl.
     backbone
-        Any timm network that makes a grid of cells of a picture.
+        Any timm network that makes a grid of cells of an image.
     weights
         Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
     partial_weights
@@ -224,11 +224,11 @@ class TrainConfig:
         Compute the backbone's features once, keep them beside the data, and train the head on them;
         --full.epochs then trains all.
     seed
-        Of the head's start, the order of pictures and their crops.
+        Of the head's start, the order of images and their crops.
     precision
         Of the model's numbers: 32-true, 16-mixed, bf16-mixed, 64-true.
     watch
-        How many training pictures to follow: their scores (and maps) are kept for every epoch.
+        How many training images to follow: their scores (and maps) are kept for every epoch.
     """
 
     method: str = "auto"
@@ -290,7 +290,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to run; it changes the outcome by rounding, and by the order of pictures that processes share.
+    """Where to run; it changes the outcome by rounding, and by the order of images that processes share.
 
     Parameters
     ----------
@@ -299,9 +299,9 @@ class Machine:
     devices
         Processes on this machine, one a device. Under `torchrun` it is torchrun's business.
     workers
-        Processes that load pictures, per device.
+        Processes that load images, per device.
     memories
-        Where methods keep what they remember of every picture: in RAM, in files of the run's folder, or,
+        Where methods keep what they remember of every image: in RAM, in files of the run's folder, or,
         auto, in RAM if it takes at most half of what is free.
     """
 

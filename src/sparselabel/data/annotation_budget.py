@@ -1,6 +1,6 @@
 """Annotations that a budget buys: random questions, and points or boxes where the answer is yes (P2 §4).
 
-P2 = PatchML. A question is a picture and a class: is it there? All of them, asked at image level, are a
+P2 = PatchML. A question is an image and a class: is it there? All of them, asked at image level, are a
 budget of 100 %. What is bought for a yes besides the answer is the kind of annotation:
 
     I   nothing          SP  a point on one thing of the class     AP  a point on each
@@ -34,7 +34,7 @@ class Prices:
 
     ``answer`` is paid for every question; ``point`` and ``box`` for each that is drawn (P2 §1 has 1 and 1.4;
     6 for a box is derived, (101 − 80)/3.5). With ``mean_point`` or ``mean_box`` a question of kind SP or SB
-    costs that much, yes or no: P2's tables take the mean over COCO's pictures, 84.9/80 and 101/80.
+    costs that much, yes or no: P2's tables take the mean over COCO's images, 84.9/80 and 101/80.
     """
 
     answer: float = 1.0
@@ -106,7 +106,7 @@ def refuse_answers(truth: Labels, answers: int) -> None:
     if answers > truth.size:
         raise ConfigError(
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
-            f"pictures and {truth.shape[1]:,} classes have: ask fewer"
+            f"images and {truth.shape[1]:,} classes have: ask fewer"
         )
 
 
@@ -149,7 +149,7 @@ def _refuse(truth: Labels, kind: Kind, seconds: float) -> None:
     if hidden:
         raise DataError(
             f"a budget is simulated on complete labels, but {hidden:,} of these are unknown: "
-            "take a fully labelled sample"
+            "take a fully labeled sample"
         )
 
 
@@ -203,7 +203,7 @@ def _chosen(
     return np.asarray(order[np.repeat(start, count) + within], np.int64)
 
 
-SPREAD = 0.02  # of points around the middle of a box, in shares of the picture (P2 §4, Objects365)
+SPREAD = 0.02  # of points around the middle of a box, in shares of the image (P2 §4, Objects365)
 BLOCK = 4096  # masks decoded together
 
 
@@ -265,7 +265,7 @@ def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
     """The error of a budget that is less than its first answer costs."""
     answers = split.labels.values.size
     return ConfigError(
-        f"budget {how.budget} buys nothing of split {name!r}: 1 is to ask for every class on every picture, "
+        f"budget {how.budget} buys nothing of split {name!r}: 1 is to ask for every class on every image, "
         f"{answers:,} answers, so that one costs {1 / answers:.2g} or, with points or boxes, more: give more"
     )
 
@@ -276,7 +276,7 @@ def refuse_more_than_all(split: Split, how: Sparsify) -> None:
     if how.budget is not None and how.budget > most * (1 + 1e-9):
         raise ConfigError(
             f"budget {how.budget:g} is more than everything: annotation {how.annotate} of every class on "
-            f"every picture costs {most:.6g} of what answers alone would (cost {how.cost}): give at most "
+            f"every image costs {most:.6g} of what answers alone would (cost {how.cost}): give at most "
             f"--budget {math.floor(most * 1e4) / 1e4:g}"
         )
 
@@ -305,14 +305,14 @@ def _instances(marks: Marks, kind: Annotation) -> tuple[Marks, Indices]:
 def _columns(
     marks: Marks, chosen: Indices
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats, Floats]:
-    return marks.rows[chosen], marks.classes[chosen], marks.centres[chosen], marks.sizes[chosen]
+    return marks.rows[chosen], marks.classes[chosen], marks.centers[chosen], marks.sizes[chosen]
 
 
 def points_on(marks: Marks, masks: Masks | None, chosen: Indices, random: np.random.Generator) -> Marks:
     """A random point on each of some things: on its mask, else near the middle of its box but inside it."""
-    rows, classes, centres, sizes = _columns(marks, chosen)
-    noise = random.normal(scale=SPREAD, size=centres.shape)
-    places = np.clip(centres + noise, centres - sizes / 2, centres + sizes / 2).astype(np.float32)
+    rows, classes, centers, sizes = _columns(marks, chosen)
+    noise = random.normal(scale=SPREAD, size=centers.shape)
+    places = np.clip(centers + noise, centers - sizes / 2, centers + sizes / 2).astype(np.float32)
     if masks is not None:
         drawn = np.flatnonzero(masks.there[chosen])
         for start in range(0, len(drawn), BLOCK):

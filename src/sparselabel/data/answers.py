@@ -32,7 +32,7 @@ WORD_OF = {value: word for word, value in WORDS.items()}
 
 @dataclass(frozen=True)
 class Answer:
-    """One line: a picture and a class by name; the value is None where the last answer is taken back."""
+    """One line: an image and a class by name; the value is None where the last answer is taken back."""
 
     image: str
     label: str
@@ -140,7 +140,7 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
 
 
 def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
-    """What counts in the end: for each picture and class the last answer that was not taken back."""
+    """What counts in the end: for each image and class the last answer that was not taken back."""
     said: dict[tuple[str, str], list[int]] = {}
     for answer in answers:
         before = said.setdefault((answer.image, answer.label), [])
@@ -158,28 +158,28 @@ class Overlay:
     values: Labels
     known: list[tuple[int, int, int]]  # row, class and label, in order of rows and classes
     changed: int  # labels that were observed, and said otherwise
-    elsewhere: list[str]  # pictures that are not among these, but in another split
+    elsewhere: list[str]  # images that are not among these, but in another split
 
 
 def lay_over(
     words: dict[tuple[str, str], int],
     observed: Labels,
-    pictures: Sequence[Texts],
+    images: Sequence[Texts],
     classes: Sequence[str],
     where: str,
     elsewhere: Iterable[str] = (),
 ) -> Overlay:
-    """A copy of ``observed`` (N, L) with these answers in it; ``pictures`` are names of the rows, each (N,).
+    """A copy of ``observed`` (N, L) with these answers in it; ``images`` are names of the rows, each (N,).
 
-    A picture or class that is not there is an error, unless the picture is one of ``elsewhere``.
+    An image or class that is not there is an error, unless the image is one of ``elsewhere``.
     """
     asked = {image for image, _ in words}
-    row_of = {name: row for names in pictures for row, name in enumerate(names.tolist()) if name in asked}
+    row_of = {name: row for names in images for row, name in enumerate(names.tolist()) if name in asked}
     other = sorted(asked.intersection(elsewhere) - set(row_of))
     strange = sorted(asked - set(row_of) - set(other))
     if strange:
         raise DataError(
-            f"{where}: {len(strange):,} of {len(asked):,} pictures are not in the data: {listing(strange)}; "
+            f"{where}: {len(strange):,} of {len(asked):,} images are not in the data: {listing(strange)}; "
             "give the answers that belong to this data"
         )
     column_of = {name: column for column, name in enumerate(classes)}
@@ -218,7 +218,7 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     laid = lay_over(last_words(answers), train.observed.values, names, data.classes, where, others)
     if laid.elsewhere:
         raise DataError(
-            f"{where}: {len(laid.elsewhere):,} pictures are not in training, but in another split: "
+            f"{where}: {len(laid.elsewhere):,} images are not in training, but in another split: "
             f"{listing(laid.elsewhere)}; give the answers that belong to this data"
         )
     if laid.changed:

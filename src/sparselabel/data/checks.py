@@ -45,7 +45,7 @@ def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Probl
         *_stray_marks(prepared),
         *_rare_classes(prepared, counted),
         *_alike_classes(prepared, counted),
-        *_unlabelled_pictures(prepared, counted),
+        *_unlabeled_images(prepared, counted),
         *_preference(prepared, counted),
     ]
 
@@ -88,7 +88,7 @@ def _stray_marks(prepared: Prepared) -> Iterator[Problem]:
         items = tuple(sorted({str(split.paths[row]) for row in rows[~known & inside].tolist()}))
         yield Problem(
             "stray-marks",
-            f"{(~known).sum():,} points or boxes of {name} are of classes that their pictures are not said "
+            f"{(~known).sum():,} points or boxes of {name} are of classes that their images are not said "
             f"to show: {listing(items, NAMED)}",
             "set the label or remove the mark, and prepare the data again",
             items,
@@ -124,7 +124,7 @@ def _rare_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
         yield from _of_classes(
             "always-positive",
             names[always],
-            "positive on every training picture",
+            "positive on every training image",
             "there is nothing to learn: leave them out",
         )
     for split, counts in counted.items():
@@ -134,7 +134,7 @@ def _rare_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
                 "not-judged",
                 names[missing],
                 f"without a positive in {split}",
-                "their average precision counts as 0 there: hold out pictures that show them",
+                "their average precision counts as 0 there: hold out images that show them",
             )
 
 
@@ -156,19 +156,19 @@ def _alike_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[P
     yield from _of_groups(
         "same-positives",
         together.values(),
-        "classes that are positive on exactly the same pictures",
+        "classes that are positive on exactly the same images",
         "nothing can tell them apart: unite them, or look for a copied column",
     )
 
 
-def _unlabelled_pictures(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
-    per_picture = counted["train"].per_picture
-    bare = np.flatnonzero((per_picture["observed_positive"] == 0) & (per_picture["observed_negative"] == 0))
+def _unlabeled_images(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+    per_image = counted["train"].per_image
+    bare = np.flatnonzero((per_image["observed_positive"] == 0) & (per_image["observed_negative"] == 0))
     if len(bare):
         items = tuple(np.asarray(prepared.train.paths)[bare].tolist())
         yield Problem(
-            "unlabelled",
-            f"{len(bare):,} of {len(prepared.train):,} training pictures have no observed label at all: "
+            "unlabeled",
+            f"{len(bare):,} of {len(prepared.train):,} training images have no observed label at all: "
             f"{listing(items, NAMED)}",
             "methods that take unknown for absent learn that they show nothing: label or remove them",
             items,
@@ -176,7 +176,7 @@ def _unlabelled_pictures(prepared: Prepared, counted: dict[str, Counts]) -> Iter
 
 
 def _preference(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
-    """Observed positives that are no random choice of each picture's positives."""
+    """Observed positives that are no random choice of each image's positives."""
     counts = counted["train"]
     positive = counts.per_class["positive"]
     more = counts.per_class["observed_positive"] - counts.uniform
@@ -197,9 +197,9 @@ def _preference(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Prob
     shown = [f"{item['class']} {item['kept']:.0%} instead of {item['kept_if_uniform']:.0%}" for item in items]
     yield Problem(
         "preference",
-        f"which positives are observed is no random choice of each picture's: of {len(items):,} classes far "
+        f"which positives are observed is no random choice of each image's: of {len(items):,} classes far "
         f"more or far fewer are, as {listing(shown, NAMED)}",
-        "methods and estimates that count on a random choice are off: annotate a few pictures completely and "
+        "methods and estimates that count on a random choice are off: annotate a few images completely and "
         "use `sparselabel expect --how counted`",
         items,
     )
@@ -228,8 +228,8 @@ def _letters(name: str) -> str:
 TINY = 32  # pixels: below, little is left to see
 LONG = 5  # times as long as wide: squashed to a square, nothing looks like itself
 
-Picture = tuple[str, int]
-"""A picture by split and row."""
+Image = tuple[str, int]
+"""An image by split and row."""
 
 
 def file_problems(prepared: Prepared) -> list[Problem]:
@@ -240,8 +240,8 @@ def file_problems(prepared: Prepared) -> list[Problem]:
         found.insert(
             0,
             Problem(
-                "no-pictures",
-                f"the folder of the pictures, {root}, is not there",
+                "no-images",
+                f"the folder of the images, {root}, is not there",
                 "move it back, or prepare the data again",
             ),
         )
@@ -253,33 +253,33 @@ def file_problems(prepared: Prepared) -> list[Problem]:
         if not split.path(row).is_file()
     ]
     wayout = "put them back, or prepare the data again"
-    return [*_of_pictures(prepared, gone, "missing-pictures", "whose file is not there", wayout), *found]
+    return [*_of_images(prepared, gone, "missing-images", "whose file is not there", wayout), *found]
 
 
 def look_problems(prepared: Prepared, looks: Looks) -> list[Problem]:
-    """What decoding every picture tells."""
+    """What decoding every image tells."""
     at = _places(prepared)
     short, long = looks.sizes.min(1), looks.sizes.max(1)
     whole = short > 0
     return [
-        *_of_pictures(
+        *_of_images(
             prepared,
             [at(place) for place in looks.broken],
-            "broken-pictures",
+            "broken-images",
             "that cannot be decoded (any more)",
             "put them back, or prepare the data again with --skip-broken",
         ),
-        *_of_pictures(
+        *_of_images(
             prepared,
             [at(place) for place in np.flatnonzero(whole & (short < TINY)).tolist()],
-            "tiny-pictures",
+            "tiny-images",
             f"with a side of less than {TINY} pixels",
             "are they thumbnails or icons? replace them, or leave them out",
         ),
-        *_of_pictures(
+        *_of_images(
             prepared,
             [at(place) for place in np.flatnonzero(whole & (long > LONG * short)).tolist()],
-            "long-pictures",
+            "long-images",
             f"more than {LONG} times as long as wide",
             "training squashes them to a square: cut them, or leave them out",
         ),
@@ -302,7 +302,7 @@ def sizes_of(looks: Looks) -> dict[str, list[int]]:
 def _copies(prepared: Prepared, groups: list[Places], near: str) -> Iterator[Problem]:
     at = _places(prepared)
     copies = [[at(place) for place in group.tolist()] for group in groups]
-    alike = "nearly the same picture" if near else "the same picture"
+    alike = "nearly the same image" if near else "the same image"
     names = list(prepared.splits)
     for number, first in enumerate(names):
         for second in names[number + 1 :]:
@@ -312,12 +312,12 @@ def _copies(prepared: Prepared, groups: list[Places], near: str) -> Iterator[Pro
                 prepared,
                 across,
                 f"{near}leak",
-                f"{leaked:,} of {len(prepared.splits[second]):,} pictures of {second} that {first} has too"
+                f"{leaked:,} of {len(prepared.splits[second]):,} images of {second} that {first} has too"
                 + (", or nearly" if near else ""),
                 f"scores on {second} are too good: take them out of {first}",
             )
     for name in names:
-        within = [[picture for picture in group if picture[0] == name] for group in copies]
+        within = [[image for image in group if image[0] == name] for group in copies]
         within = [group for group in within if len(group) > 1]
         spare = sum(len(group) - 1 for group in within)
         yield from _of_copies(
@@ -336,42 +336,42 @@ def _copies(prepared: Prepared, groups: list[Places], near: str) -> Iterator[Pro
     )
 
 
-def _contradict(prepared: Prepared, group: list[Picture]) -> bool:
+def _contradict(prepared: Prepared, group: list[Image]) -> bool:
     """Whether a class is said to be there on one copy and not on another."""
     labels = np.stack([prepared.splits[split].truth.values[row] for split, row in group])
     return bool(((labels == POSITIVE).any(0) & (labels == NEGATIVE).any(0)).any())
 
 
 def _of_copies(
-    prepared: Prepared, groups: list[list[Picture]], name: str, what: str, remedy: str
+    prepared: Prepared, groups: list[list[Image]], name: str, what: str, remedy: str
 ) -> Iterator[Problem]:
     if groups:
-        items = tuple([_named(prepared, picture) for picture in group] for group in groups)
+        items = tuple([_named(prepared, image) for image in group] for group in groups)
         shown = [" = ".join(f"{one['split']} {one['image']}" for one in group) for group in items]
         yield Problem(name, f"{what}: {listing(shown, NAMED)}", remedy, items)
 
 
-def _of_pictures(
-    prepared: Prepared, pictures: list[Picture], name: str, what: str, remedy: str
+def _of_images(
+    prepared: Prepared, images: list[Image], name: str, what: str, remedy: str
 ) -> Iterator[Problem]:
-    if pictures:
-        items = tuple(_named(prepared, picture) for picture in pictures)
+    if images:
+        items = tuple(_named(prepared, image) for image in images)
         shown = listing((f"{one['split']} {one['image']}" for one in items), NAMED)
         everything = sum(map(len, prepared.splits.values()))
-        yield Problem(name, f"{len(items):,} of {everything:,} pictures {what}: {shown}", remedy, items)
+        yield Problem(name, f"{len(items):,} of {everything:,} images {what}: {shown}", remedy, items)
 
 
-def _named(prepared: Prepared, picture: Picture) -> dict[str, str]:
-    split, row = picture
+def _named(prepared: Prepared, image: Image) -> dict[str, str]:
+    split, row = image
     return {"split": split, "image": str(prepared.splits[split].paths[row])}
 
 
-def _places(prepared: Prepared) -> Callable[[int], Picture]:
-    """From a picture's number over all splits to its split and row."""
+def _places(prepared: Prepared) -> Callable[[int], Image]:
+    """From an image's number over all splits to its split and row."""
     names = list(prepared.splits)
     ends = np.cumsum([len(split) for split in prepared.splits.values()])
 
-    def at(place: int) -> Picture:
+    def at(place: int) -> Image:
         split = int(np.searchsorted(ends, place, side="right"))
         return names[split], place - (int(ends[split - 1]) if split else 0)
 

@@ -1,8 +1,8 @@
 """Prepared data: a folder of memory-mapped arrays that opens at once, whatever its size.
 
-    DIR/dataset.json      name, root of the pictures, classes, splits (sizes, digests), how it was made
+    DIR/dataset.json      name, root of the images, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
-               /mark_rows.npy  mark_classes.npy  mark_centres.npy  mark_sizes.npy
+               /mark_rows.npy  mark_classes.npy  mark_centers.npy  mark_sizes.npy
                /seen_rows.npy, …  marks that training may see, where these are neither all nor none
                /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the marks, where there are some
                /real.npy      ImageNet's reassessed labels, where the data has them
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparselabel.data.answers import Answer
 
 FORMAT = 1
-MARK_COLUMNS = ("rows", "classes", "centres", "sizes")
+MARK_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
 
@@ -38,13 +38,13 @@ Seen = Literal["all", "none", "own"]
 
 @dataclass(frozen=True, eq=False)
 class PreparedSplit:
-    """One split: N pictures with all that is known of their labels, and what training may see of it.
+    """One split: N images with all that is known of their labels, and what training may see of it.
 
     ``marks`` are all points and boxes, to judge and to choose by; ``seen`` are those that training may see.
     ``masks`` are those of all marks, in their order, where things have masks. ``digest`` identifies the
-    split's pictures, labels and marks, but not masks: no training sees them, and a run on data that was
-    prepared before there were masks may be judged by them. ``digests`` (N,) identify its pictures' bytes.
-    ``real`` (N, L) are ImageNet's reassessed labels; the row of a picture without them is UNKNOWN.
+    split's images, labels and marks, but not masks: no training sees them, and a run on data that was
+    prepared before there were masks may be judged by them. ``digests`` (N,) identify its images' bytes.
+    ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them is UNKNOWN.
     """
 
     name: str
@@ -63,7 +63,7 @@ class PreparedSplit:
         return len(self.paths)
 
     def path(self, row: int) -> Path:
-        """Where a row's picture is."""
+        """Where a row's image is."""
         return self.root / str(self.paths[row])
 
 

@@ -23,13 +23,13 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """The labels of a split of N pictures and L classes, counted.
+    """The labels of a split of N images and L classes, counted.
 
-    ``uniform`` (L,) is how many positives of each class would be observed if every picture's observed ones
+    ``uniform`` (L,) is how many positives of each class would be observed if every image's observed ones
     were a random choice of its positives, and ``spread`` (L,) the standard deviation of that number.
     """
 
-    per_picture: dict[What, Counted]
+    per_image: dict[What, Counted]
     per_class: dict[What, Counted]
     uniform: Numbers
     spread: Numbers
@@ -48,13 +48,13 @@ class Counts:
 
     @property
     def without(self) -> int:
-        """How many pictures have no observed label at all."""
-        return int((self.per_picture["observed_positive"] + self.per_picture["observed_negative"] == 0).sum())
+        """How many images have no observed label at all."""
+        return int((self.per_image["observed_positive"] + self.per_image["observed_negative"] == 0).sum())
 
     @property
     def shares(self) -> dict[str, float]:
         """What is observed of all labels: the share of positives, of negatives, and of unknown ones."""
-        everything = len(self.per_picture["positive"]) * len(self.per_class["positive"])
+        everything = len(self.per_image["positive"]) * len(self.per_class["positive"])
         positive, negative = (int(self.per_class[what].sum()) for what in WHAT[1:])
         counts = {"positive": positive, "negative": negative, "unknown": everything - positive - negative}
         return {what: number / max(everything, 1) for what, number in counts.items()}
@@ -63,7 +63,7 @@ class Counts:
 def count(split: PreparedSplit, folder: Path) -> Counts:
     """Count the labels of a split of the data in a folder."""
     rows, classes = split.truth.values.shape
-    per_picture = {what: np.zeros(rows, np.int64) for what in WHAT}
+    per_image = {what: np.zeros(rows, np.int64) for what in WHAT}
     per_class = {what: np.zeros(classes, np.int64) for what in WHAT}
     uniform, variance = np.zeros(classes), np.zeros(classes)
     columns = [hashlib.blake2b(digest_size=16) for _ in range(classes)]
@@ -80,7 +80,7 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
             "observed_negative": observed == NEGATIVE,
         }
         for what in WHAT:
-            per_picture[what][start : start + step] = found[what].sum(1)
+            per_image[what][start : start + step] = found[what].sum(1)
             per_class[what] += found[what].sum(0)
         there = found["positive"]
         chance = (there & found["observed_positive"]).sum(1) / np.maximum(there.sum(1), 1)
@@ -95,7 +95,7 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
         for digest, column in zip(columns, bits.T, strict=True):
             digest.update(column.tobytes())
     return Counts(
-        per_picture,
+        per_image,
         per_class,
         uniform,
         np.sqrt(variance),
@@ -152,15 +152,15 @@ def _described(classes: tuple[str, ...], counts: Counts) -> dict[str, Any]:
         if counts.hidden:
             row["observed_positive_if_uniform"] = round(float(counts.uniform[index]), 3)
         rows.append(row)
-    known = {what: histogram(counts.per_picture[what]) for what in WHAT if what != "positive"}
+    known = {what: histogram(counts.per_image[what]) for what in WHAT if what != "positive"}
     return {
-        "images": len(counts.per_picture["positive"]),
+        "images": len(counts.per_image["positive"]),
         "classes": rows,
         "complete": counts.complete,
         "observed": counts.shares,
         "images_without_labels": counts.without,
-        # Where labels are missing, a picture's known positives are not all that it shows.
-        "per_image": {"positive": histogram(counts.per_picture["positive"]) if counts.complete else None}
+        # Where labels are missing, an image's known positives are not all that it shows.
+        "per_image": {"positive": histogram(counts.per_image["positive"]) if counts.complete else None}
         | known,
     }
 

@@ -1,4 +1,4 @@
-"""Scores of another model for pictures and classes, made into labels where nothing else is known.
+"""Scores of another model for images and classes, made into labels where nothing else is known.
 
     wide                        long                     .npz
     image,cat,dog               image,label,score        images (N,), classes (L,), scores (N, L)
@@ -22,7 +22,7 @@ from sparselabel.errors import DataError, listing, numpy_said
 _BETWEEN = 2  # scored, but neither high nor low; made UNKNOWN in the end
 
 Scored = tuple[str, str, Sequence[int], npt.NDArray[np.float64]]
-"""Where it stands, a picture's name, the columns of some classes, and their scores (NaN: none)."""
+"""Where it stands, an image's name, the columns of some classes, and their scores (NaN: none)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class ScoreReport:
     positive_missed: npt.NDArray[np.int64]  # of them: the score says that it is not there
     negative: npt.NDArray[np.int64]
     negative_missed: npt.NDArray[np.int64]
-    unscored: int  # pictures without any score
+    unscored: int  # images without any score
 
     def description(self) -> dict[str, list[int] | int]:
         """As it is kept in dataset.json."""
@@ -49,7 +49,7 @@ def apply_scores(
 ) -> tuple[Labels, ScoreReport]:
     """Labels with unknown ones set to what scores say: at least ``positive``, or at most ``negative``.
 
-    Pictures are found by id or by path. An observed label is never changed.
+    Images are found by id or by path. An observed label is never changed.
     """
     said = np.full(table.values.shape, UNKNOWN, dtype=np.int8)
     row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
@@ -74,7 +74,7 @@ def apply_scores(
         said[row, at[given]] = labels[given]
     if not met:
         raise DataError(
-            f"{file} has no score for any of the {len(table):,} training pictures: name them as they are "
+            f"{file} has no score for any of the {len(table):,} training images: name them as they are "
             f"named in the data, as in {table.ids[0]!s} or {paths[0]!s}"
         )
     said[said == _BETWEEN] = UNKNOWN

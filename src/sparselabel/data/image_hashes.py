@@ -1,9 +1,9 @@
-"""Pictures that are the same, or nearly: by the digests of their files, and by what they look like.
+"""Images that are the same, or nearly: by the digests of their files, and by what they look like.
 
-Two pictures are nearly the same if their difference hashes differ in at most 7 of 64 bits and their tiny
-copies by at most 10 of 255 levels in the mean. The hash alone is wrong on plain pictures (313 pairs of the
-11,540 of VOC 2012, mostly birds and planes in an empty sky); the copies leave one, a photograph in colour and
-in grey. Of 150 of them, saved again at JPEG quality 40 or half the size, 99 % or more were within 7 bits and
+Two images are nearly the same if their difference hashes differ in at most 7 of 64 bits and their tiny
+copies by at most 10 of 255 levels in the mean. The hash alone is wrong on plain images (313 pairs of the
+11,540 of VOC 2012, mostly birds and planes in an empty sky); the copies leave one, a photograph in color and
+in gray. Of 150 of them, saved again at JPEG quality 40 or half the size, 99 % or more were within 7 bits and
 all within 2 levels.
 """
 
@@ -22,17 +22,17 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.transforms import load, size_of
 from sparselabel.errors import DataError
 
-WIDTH, HEIGHT = 9, 8  # of the tiny copy: eight differences between neighbours in each of eight lines
-GREY = np.array([299, 587, 114])
+WIDTH, HEIGHT = 9, 8  # of the tiny copy: eight differences between neighbors in each of eight lines
+GRAY = np.array([299, 587, 114])
 ENOUGH = 64  # pixels that suffice for the tiny copy; a large JPEG is decoded at a part of its size
 
 
 @dataclass(frozen=True, eq=False)
 class Looks:
-    """What N pictures look like, in the order of the splits and their rows.
+    """What N images look like, in the order of the splits and their rows.
 
     ``tiny`` (N, 8 · 9 · 3) uint8 copies, ``hashes`` (N,) difference hashes, ``sizes`` (N, 2) width and height
-    in pixels, as stored in the file. All are 0 for a broken picture; ``broken`` says why.
+    in pixels, as stored in the file. All are 0 for a broken image; ``broken`` says why.
     """
 
     tiny: npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ class Looks:
 
 
 def look_at(prepared: Prepared, report: Callable[[int], None] | None = None) -> Looks:
-    """Decode every picture once; a broken one is noted, not raised."""
+    """Decode every image once; a broken one is noted, not raised."""
     count = sum(len(split) for split in prepared.splits.values())
     looks = Looks(
         np.zeros((count, HEIGHT * WIDTH * 3), np.uint8),
@@ -69,17 +69,17 @@ def look_at(prepared: Prepared, report: Callable[[int], None] | None = None) -> 
 
 def _look(path: Path) -> tuple[npt.NDArray[np.uint8], tuple[int, int]] | str:
     try:
-        picture = load(path, ENOUGH)
+        image = load(path, ENOUGH)
         size = size_of(path)
     except DataError as error:
         return str(error)
-    return np.asarray(picture.resize((WIDTH, HEIGHT), Image.Resampling.BOX)), size
+    return np.asarray(image.resize((WIDTH, HEIGHT), Image.Resampling.BOX)), size
 
 
 def difference_hash(tiny: npt.NDArray[np.uint8]) -> np.uint64:
-    """A bit for each two neighbours of a tiny copy (8, 9, 3), set where the right one is lighter."""
-    grey = tiny @ GREY
-    bits: npt.NDArray[np.uint8] = np.packbits(grey[:, 1:] > grey[:, :-1])
+    """A bit for each two neighbors of a tiny copy (8, 9, 3), set where the right one is lighter."""
+    gray = tiny @ GRAY
+    bits: npt.NDArray[np.uint8] = np.packbits(gray[:, 1:] > gray[:, :-1])
     return np.uint64(int.from_bytes(bits.tobytes(), "big"))
 
 
@@ -89,16 +89,16 @@ PAIRS = 1 << 20  # hashes compared together
 CLOSE = 1 << 15  # tiny copies compared together
 
 Places = npt.NDArray[np.intp]
-"""Pictures by number, counted over all splits in their order."""
+"""Images by number, counted over all splits in their order."""
 
 
 def same_files(prepared: Prepared) -> list[Places]:
-    """Groups of pictures whose files have the same bytes."""
+    """Groups of images whose files have the same bytes."""
     return _groups(np.concatenate([np.asarray(split.digests) for split in prepared.splits.values()]))
 
 
 def same_looks(prepared: Prepared, looks: Looks) -> list[Places]:
-    """Groups of pictures that look nearly the same but are different files."""
+    """Groups of images that look nearly the same but are different files."""
     root = np.arange(len(looks.tiny))
     whole = np.ones(len(root), dtype=bool)
     whole[[*looks.broken]] = False

@@ -1,4 +1,4 @@
-"""What is known about every picture: one value per picture and class.
+"""What is known about every image: one value per image and class.
 
 A label is POSITIVE (the class is there), NEGATIVE (it is not) or UNKNOWN (nobody looked). The field
 has other codings (-1/0/+1, NaN); readers convert on the way in, and nothing after them does.
@@ -24,9 +24,9 @@ Texts = npt.NDArray[np.str_]
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """Labels of N pictures for L classes; a picture's row number is its key everywhere else.
+    """Labels of N images for L classes; an image's row number is its key everywhere else.
 
-    ``ids`` are the pictures' names (unique), ``classes`` the class names (unique), ``values`` is
+    ``ids`` are the images' names (unique), ``classes`` the class names (unique), ``values`` is
     (N, L) int8 with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped.
     """
 
@@ -44,26 +44,26 @@ class LabelTable:
         shape = (len(self.ids), len(self.classes))
         if self.values.shape != shape:
             raise DataError(
-                f"labels of {shape[0]:,} pictures and {shape[1]:,} classes must have shape {shape}, "
+                f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
                 f"not {self.values.shape}"
             )
-        refuse_duplicates("picture", self.ids)
+        refuse_duplicates("image", self.ids)
         refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
-        """(L,) How many pictures have this value, per class."""
+        """(L,) How many images have this value, per class."""
         return np.asarray(np.sum(self.values == value, axis=0, dtype=np.int64))
 
-    def per_picture(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
-        """(N,) How many classes have this value, per picture."""
+    def per_image(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
+        """(N,) How many classes have this value, per image."""
         return np.asarray(np.sum(self.values == value, axis=1, dtype=np.int64))
 
     @property
     def complete(self) -> bool:
-        """Whether every label of every picture is known."""
+        """Whether every label of every image is known."""
         return not bool((self.values == UNKNOWN).any())
 
     def take(self, rows: Sequence[int] | Indices) -> "LabelTable":

@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: views of pictures, or features computed before.
+"""Batches for training and evaluation: views of images, or features computed before.
 
 Both kinds give ``Batch``es, so the training loop does not care which one it has.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.transforms import Changes, View, draw, load, recoloured, render
+from sparselabel.data.transforms import Changes, View, draw, load, recolored, render
 from sparselabel.data.view_geometry import Frame
 from sparselabel.errors import ConfigError, DataError
 
@@ -61,7 +61,7 @@ class Feed(Protocol):
 
 
 class FeatureFeed:
-    """Features of pictures seen whole: pooled (N, D), or of cells (N, D, h, w) in half precision."""
+    """Features of images seen whole: pooled (N, D), or of cells (N, D, h, w) in half precision."""
 
     def __init__(self, features: Tensor) -> None:
         self.features = features
@@ -78,11 +78,11 @@ class FeatureFeed:
             yield Batch(rows, (inputs.float() if self.half else inputs,), frames[len(rows)])
 
 
-class PictureFeed:
-    """Views (B, 3, S, S) uint8 of pictures, rendered by worker processes ahead of the training step.
+class ImageFeed:
+    """Views (B, 3, S, S) uint8 of images, rendered by worker processes ahead of the training step.
 
     A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
-    the ``views`` have their colours changed as well. ``changes``, if there are any, are those of the strong
+    the ``views`` have their colors changed as well. ``changes``, if there are any, are those of the strong
     views; of all, where none is strong.
     """
 
@@ -98,7 +98,7 @@ class PictureFeed:
     ) -> None:
         self._keys = _Keys()
         self._loader: DataLoader[Any] = DataLoader(
-            _Pictures(split, view, seed, views, strong_views, changes),
+            _Images(split, view, seed, views, strong_views, changes),
             batch_sampler=self._keys,
             collate_fn=_as_is,
             num_workers=workers,
@@ -135,7 +135,7 @@ class _Keys:
         return len(self.batches)
 
 
-class _Pictures(Dataset[Any]):
+class _Images(Dataset[Any]):
     """Loads and renders a whole batch at a time."""
 
     def __init__(
@@ -170,7 +170,7 @@ class _Pictures(Dataset[Any]):
         known = 5 if self.changes is None or not self.changes.hole else 9  # of a frame, with what is hidden
         frames: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, known), np.float32)
         for position, row in enumerate(rows.tolist()):
-            shown = 0 if row == PADDING else row  # padding shows some picture, and counts for nothing
+            shown = 0 if row == PADDING else row  # padding shows some image, and counts for nothing
             image = load(self.split.path(shown), self.view.at_least)
             for number in range(self.views):
                 key_of_view = (self.seed, epoch, shown, number)
@@ -178,7 +178,7 @@ class _Pictures(Dataset[Any]):
                 pixels[position, number] = render(image, frame, size)
                 strong = number >= self.first_strong
                 if strong:
-                    pixels[position, number] = recoloured(pixels[position, number], key_of_view)
+                    pixels[position, number] = recolored(pixels[position, number], key_of_view)
                 # A weak view says what the strong one should say: it stays as it is.
                 if self.changes is not None and (strong or self.first_strong == self.views):
                     pixels[position, number], hidden = self.changes(pixels[position, number], key_of_view)

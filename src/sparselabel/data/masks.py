@@ -1,4 +1,4 @@
-"""Masks: which pixels of a picture a thing covers, for the things that marks are around.
+"""Masks: which pixels of an image a thing covers, for the things that marks are around.
 
 A mask is kept as COCO writes it: the lengths of runs of pixels outside and inside in turn, column by column,
 in a text of its own coding. One flat array holds all texts, so that masks of any number are a few arrays.

@@ -1,6 +1,6 @@
-"""From a reader's source to prepared data: check the pictures, hide labels, split off validation, write.
+"""From a reader's source to prepared data: check the images, hide labels, split off validation, write.
 
-Every picture is decoded once here, so that a broken one is found now and not after hours of training.
+Every image is decoded once here, so that a broken one is found now and not after hours of training.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 
 Report = Callable[[int], None]
-"""Told how many more pictures have been checked."""
+"""Told how many more images have been checked."""
 
 
 def prepare(
@@ -50,7 +50,7 @@ def prepare(
         )
     refuse_absent(source)
     _refuse_to_hide(source, how)
-    if how.scores is not None:  # what is wrong with them is said before all pictures are decoded
+    if how.scores is not None:  # what is wrong with them is said before all images are decoded
         _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
     splits = _leave_out_broken(source, how.skip_broken, report)
     parts: dict[str, Part] = {}
@@ -65,7 +65,7 @@ def prepare(
         train, val = split_rows(count, how.validation)
         if not len(train) or not len(val):
             raise DataError(
-                f"a validation share of {how.validation} of {counted(count, 'picture')} leaves none for "
+                f"a validation share of {how.validation} of {counted(count, 'image')} leaves none for "
                 f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
             )
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
@@ -76,7 +76,7 @@ def prepare(
         held_out = parts["val"].split
         parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.marks)
     bought: dict[str, dict[str, Any]] = {}
-    if how.sparsify == "budget":  # it is one of the pictures that are trained on
+    if how.sparsify == "budget":  # it is one of the images that are trained on
         of_observed = how.validation_labels == "observed" and "val" in parts
         for draw, name in enumerate(("train", "val") if of_observed else ("train",)):
             found = annotate(parts[name].split, how, draw)
@@ -105,13 +105,13 @@ def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) 
     """What training and validation may see: what was published, or what is left of all labels."""
     if split.observed is not None:
         return split.observed
-    if how.sparsify == "budget":  # is spent when it is known which pictures are trained on
+    if how.sparsify == "budget":  # is spent when it is known which images are trained on
         return split.labels.values
     return sparsify(split.labels.values, how, split.marks, frequency)
 
 
 def _refuse_to_hide(source: Source, how: Preparation) -> None:
-    """Raise at once if labels cannot be hidden: decoding the pictures may take hours."""
+    """Raise at once if labels cannot be hidden: decoding the images may take hours."""
     if how.sparsify == "none":
         return
     for name, split in source.splits.items():
@@ -149,7 +149,7 @@ def _leave_out_broken(
         rows = np.nonzero(good)[0]
         kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
-        found = f"{len(broken):,} of {counted(everything, 'picture')} cannot be decoded:\n  " + "\n  ".join(
+        found = f"{len(broken):,} of {counted(everything, 'image')} cannot be decoded:\n  " + "\n  ".join(
             broken
         )
         if not skip:
@@ -159,7 +159,7 @@ def _leave_out_broken(
 
 
 def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
-    """For each picture in turn a digest of its bytes, or the error that decoding it gave."""
+    """For each image in turn a digest of its bytes, or the error that decoding it gave."""
 
     def check(path: str) -> int | DataError:
         file = root / path
@@ -190,7 +190,7 @@ def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
     for name, rows in kept.items():
         if not len(rows):
             raise DataError(
-                f"a share of {shares[name]} of {counted(counts[name], 'picture')} leaves none of {name!r}: "
+                f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}: "
                 "keep more"
             )
     return {name: parts[name].take(rows) for name, rows in kept.items()}
@@ -199,7 +199,7 @@ def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
 def _refuse_empty(parts: dict[str, Part]) -> None:
     for name, part in parts.items():
         if len(part.split.labels) == 0:
-            raise DataError(f"split {name!r} has no pictures: check the source, or leave the split out")
+            raise DataError(f"split {name!r} has no images: check the source, or leave the split out")
     if not len(parts["train"].split.labels.classes):
         raise DataError("the data has no classes: every label is empty")
 

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Bags(NamedTuple):
-    """How cells are made of others: for each of B pictures and each cell, which k, and their weights."""
+    """How cells are made of others: for each of B images and each cell, which k, and their weights."""
 
     others: npt.NDArray[np.int64]  # (B, cells, k)
     weights: Floats
@@ -25,7 +25,7 @@ class Bags(NamedTuple):
         return self if factor == 1 else self._replace(weights=self.weights * factor)
 
     def halves(self) -> tuple["Bags", "Bags"]:
-        """Those of the first half of the pictures, and of the second."""
+        """Those of the first half of the images, and of the second."""
         half = len(self.others) // 2
         first = Bags(self.others[:half], self.weights[:half], self.filled[:half])
         return first, Bags(self.others[half:], self.weights[half:], self.filled[half:])
@@ -56,30 +56,30 @@ class Axis(NamedTuple):
         return Axis(*(part[:half] for part in self)), Axis(*(part[half:] for part in self))
 
     def reading(self, cells: int, grid: int) -> Bags:
-        """The picture cells, of ``grid``, that each of the view's ``cells`` is made of."""
-        place = (self.origin + self.direction * _centres(cells)) * grid - 0.5  # 0: the first cell's centre
-        reach = np.maximum(np.abs(self.direction) * (grid / cells), 1)  # picture cells in a view cell
+        """The image cells, of ``grid``, that each of the view's ``cells`` is made of."""
+        place = (self.origin + self.direction * _centers(cells)) * grid - 0.5  # 0: the first cell's center
+        reach = np.maximum(np.abs(self.direction) * (grid / cells), 1)  # image cells in a view cell
         others = _around(place, reach, math.ceil(2 * max(1, grid / cells)))
         inside, weights = _kept(others, reach[..., None] - np.abs(others - place[..., None]), grid)
         return Bags(inside, weights, np.ones(place.shape, dtype=np.bool_))
 
     def writing(self, grid: int, cells: int) -> Bags:
-        """The view's ``cells`` that each picture cell of ``grid`` whose centre it shows is made of."""
-        centres = _centres(grid)
-        seen = (centres - self.origin) / self.direction
+        """The view's ``cells`` that each image cell of ``grid`` whose center it shows is made of."""
+        centers = _centers(grid)
+        seen = (centers - self.origin) / self.direction
         # What the crop does not show is made of something too, of which nothing is kept in the end.
         place = np.minimum(np.maximum(seen, 0), 1) * cells - 0.5
-        reach = np.maximum(cells / (np.abs(self.direction) * grid), 1)  # view cells in a picture cell
+        reach = np.maximum(cells / (np.abs(self.direction) * grid), 1)  # view cells in an image cell
         half = (reach + 1) / 2
         others = _around(place, half, math.ceil(reach.max(initial=1)) + 1)
         overlap = half[..., None] - np.abs(others - place[..., None])  # of an interval that long with each
         inside, weights = _kept(others, np.minimum(overlap, 1), cells)
-        shown = (self.start <= centres) & (centres < self.end)
+        shown = (self.start <= centers) & (centers < self.end)
         return Bags(inside, weights * shown[..., None], shown)
 
 
 @lru_cache
-def _centres(cells: int) -> Floats:
+def _centers(cells: int) -> Floats:
     return (np.arange(cells) + 0.5) / cells
 
 

@@ -1,7 +1,7 @@
-"""Simulated sparse annotation: hide labels of a fully labelled table, as the papers do.
+"""Simulated sparse annotation: hide labels of a fully labeled table, as the papers do.
 
 All functions take complete labels (N, L) and return observed ones with UNKNOWN where a label was hidden.
-They are deterministic in their seed. ``keep_per_picture`` reproduces the published single-positive labels
+They are deterministic in their seed. ``keep_per_image`` reproduces the published single-positive labels
 bit for bit (numpy's legacy ``RandomState``, which never changes); the others use numpy's ``Generator``.
 """
 
@@ -24,7 +24,7 @@ def sparsify(
     """The observed labels that ``how`` leaves of complete ones.
 
     ``marks`` are needed where larger classes are preferred. ``frequency`` (L,) is that of the classes in
-    training, where these pictures are others.
+    training, where these images are others.
     """
     if how.sparsify == "none":
         return truth
@@ -32,8 +32,8 @@ def sparsify(
     match how.sparsify:
         case "single-positive":
             return _keep_one(truth, how, marks or Marks.none(), frequency)
-        case "per-picture":
-            return keep_per_picture(truth, how.positives, how.negatives, how.label_seed)
+        case "per-image":
+            return keep_per_image(truth, how.positives, how.negatives, how.label_seed)
         case "positive-share":
             return keep_share(truth, how.share, 0.0, how.label_seed)
         case "uniform":
@@ -55,10 +55,10 @@ def refuse_incomplete(truth: Labels) -> None:
 
 
 def _keep_one(truth: Labels, how: Sparsify, marks: Marks, frequency: Weights | None) -> Labels:
-    """One positive a picture: the one that the annotator prefers."""
+    """One positive per image: the one that the annotator prefers."""
     match how.prefer:
         case "any":
-            return keep_per_picture(truth, 1, 0, how.label_seed)
+            return keep_per_image(truth, 1, 0, how.label_seed)
         case "larger":
             return keep_preferred(truth, largest_boxes(marks, truth.shape), how.label_seed)
         case "frequent":
@@ -66,8 +66,8 @@ def _keep_one(truth: Labels, how: Sparsify, marks: Marks, frequency: Weights | N
             return keep_preferred(truth, np.broadcast_to(counts, truth.shape), how.label_seed)
 
 
-def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every picture (P3 §6.1; ALL keeps all).
+def keep_per_image(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
+    """Keep so many random positives and negatives of every image (P3 §6.1; ALL keeps all).
 
     The stream of random numbers is that of P3's program: for each row in turn the positive classes are
     shuffled, then the negative ones, even when none of those is kept.
@@ -83,14 +83,14 @@ def keep_per_picture(truth: Labels, positives: int, negatives: int, seed: int) -
 
 
 def keep_preferred(truth: Labels, weights: Weights, seed: int) -> Labels:
-    """Keep the positive with the largest weight (N, L) of every picture, a random one of several such."""
+    """Keep the positive with the largest weight (N, L) of every image, a random one of several such."""
     there = truth == POSITIVE
     most = np.where(there, weights, -1).max(1, keepdims=True)
     return keep_weighted(truth, (there & (weights == most)).astype(np.float64), seed)
 
 
 def keep_weighted(truth: Labels, weights: Weights, seed: int) -> Labels:
-    """Keep one positive of every picture, each with a chance in proportion to its weight (N, L)."""
+    """Keep one positive of every image, each with a chance in proportion to its weight (N, L)."""
     sums = np.cumsum(np.where(truth == POSITIVE, weights, 0.0), axis=1)
     total = sums[:, -1:]
     draw = np.random.default_rng(seed).random((len(truth), 1)) * total
@@ -102,10 +102,10 @@ def keep_weighted(truth: Labels, weights: Weights, seed: int) -> Labels:
 
 
 def largest_boxes(marks: Marks, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """(N, L) The share of the picture that a class's largest box takes; 0 where it has none."""
+    """(N, L) The share of the image that a class's largest box takes; 0 where it has none."""
     if marks.is_point.all():
         raise DataError(
-            f"to prefer larger objects needs boxes, and these {shape[0]:,} pictures have none: "
+            f"to prefer larger objects needs boxes, and these {shape[0]:,} images have none: "
             "choose --prefer frequent or any"
         )
     found = np.zeros(shape, dtype=np.float32)
@@ -136,7 +136,7 @@ def split_rows(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Rows of the training and the validation part, both sorted, as P3 splits them.
 
-    Unlike P3's program, a share that rounds to no picture at all gives an empty validation part.
+    Unlike P3's program, a share that rounds to no image at all gives an empty validation part.
     """
     held_out = round(share * count)
     order = np.random.RandomState(seed).permutation(count)

@@ -1,6 +1,6 @@
-"""Where things are: points and boxes on pictures, as columns.
+"""Where things are: points and boxes on images, as columns.
 
-Coordinates are unit image coordinates: (0, 0) is the picture's upper left corner, (1, 1) the lower
+Coordinates are unit image coordinates: (0, 0) is the image's upper left corner, (1, 1) the lower
 right one, whatever its size in pixels. Marks exist for positive classes only.
 """
 
@@ -18,15 +18,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """M marks, sorted by row: a point has size 0 × 0, a box is given by its centre and size.
+    """M marks, sorted by row: a point has size 0 × 0, a box is given by its center and size.
 
-    ``rows`` (M,) int64 picture rows, ``classes`` (M,) int32 class indices, ``centres`` (M, 2) and
+    ``rows`` (M,) int64 image rows, ``classes`` (M,) int32 class indices, ``centers`` (M, 2) and
     ``sizes`` (M, 2) float32 as (u, v) and (width, height).
     """
 
     rows: npt.NDArray[np.int64]
     classes: npt.NDArray[np.int32]
-    centres: Floats
+    centers: Floats
     sizes: Floats
     check: InitVar[bool] = True
 
@@ -36,7 +36,7 @@ class Marks:
         columns: dict[str, npt.NDArray[Any]] = {
             "rows": np.asarray(self.rows, dtype=np.int64).reshape(-1),
             "classes": np.asarray(self.classes, dtype=np.int32).reshape(-1),
-            "centres": np.asarray(self.centres, dtype=np.float32).reshape(-1, 2),
+            "centers": np.asarray(self.centers, dtype=np.float32).reshape(-1, 2),
             "sizes": np.asarray(self.sizes, dtype=np.float32).reshape(-1, 2),
         }
         lengths = {name: len(column) for name, column in columns.items()}
@@ -50,17 +50,17 @@ class Marks:
         line = np.any(self.sizes == 0, axis=1) & np.any(self.sizes > 0, axis=1)
         self._refuse(line, "a box must have an area, and a point a size of 0 × 0")
         half = self.sizes / 2
-        low, high = self.centres - half, self.centres + half
+        low, high = self.centers - half, self.centers + half
         # Boxes may touch the edge; float32 may carry them over it by a rounding error. NaN is never inside.
         inside = np.all((low >= -1e-5) & (high <= 1 + 1e-5), axis=1)
-        self._refuse(~inside, "a mark must lie inside its picture")
+        self._refuse(~inside, "a mark must lie inside its image")
 
     def _refuse(self, wrong: npt.NDArray[np.bool_], rule: str) -> None:
         if wrong.any():
             first = int(np.argmax(wrong))
             raise DataError(
                 f"{rule} (unit coordinates 0..1): row {self.rows[first]}, class {self.classes[first]}, "
-                f"centre {self.centres[first].tolist()}, size {self.sizes[first].tolist()}"
+                f"center {self.centers[first].tolist()}, size {self.sizes[first].tolist()}"
             )
 
     def __len__(self) -> int:
@@ -84,12 +84,12 @@ class Marks:
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Marks":
         """Some of the marks (M,), of the same rows as before."""
         rows, classes = self.rows[chosen], self.classes[chosen]
-        return Marks(rows, classes, self.centres[chosen], self.sizes[chosen], check=False)
+        return Marks(rows, classes, self.centers[chosen], self.sizes[chosen], check=False)
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
         index, position = self.of_rows(rows)
-        return Marks(position, self.classes[index], self.centres[index], self.sizes[index], check=False)
+        return Marks(position, self.classes[index], self.centers[index], self.sizes[index], check=False)
 
     def of_rows(
         self, rows: Sequence[int] | npt.NDArray[np.integer]

@@ -27,7 +27,7 @@ def refuse_taken(out: Path, force: bool) -> None:
     require_folder_to_write(out)
     if (out / "dataset.json").exists() and not force:
         raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
-    # A source may have made its pictures there itself (scenes).
+    # A source may have made its images there itself (scenes).
     if _entries(out) and not force and not (out / "scenes.json").exists():
         raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
 
@@ -79,7 +79,7 @@ def seen_marks(truth: Labels, observed: Labels, marks: Marks) -> Marks:
 
 
 def refuse_absent(source: Source) -> None:
-    """Raise if a mark is of a class that is marked absent in its picture."""
+    """Raise if a mark is of a class that is marked absent in its image."""
     for name, split in source.splits.items():
         marks, labels = split.marks, split.labels
         wrong = labels.values[marks.rows, marks.classes] == NEGATIVE
@@ -87,9 +87,9 @@ def refuse_absent(source: Source) -> None:
             first = int(np.argmax(wrong))
             row, index = int(marks.rows[first]), int(marks.classes[first])
             kind = "point" if marks.is_point[first] else "box"
-            place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+            place = ", ".join(f"{number:.4g}" for number in marks.centers[first])
             raise DataError(
-                f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on picture "
+                f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on image "
                 f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
                 f"{counted(int(wrong.sum()) - 1, 'more such mark')}: remove it, or mark the class present"
             )
@@ -142,7 +142,7 @@ def _write_data(
     index = {
         "format": FORMAT,
         "name": source.name,
-        # Pictures that were made inside the folder move with it.
+        # Images that were made inside the folder move with it.
         "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
         "classes": list(parts["train"].split.labels.classes),
         "splits": about,
@@ -173,7 +173,7 @@ def _write_split(folder: Path, part: Part) -> str:
         digest.update(f"seen {which}".encode())
     for name, array in arrays.items():
         _save(folder / f"{name}.npy", array)
-        if name != "paths":  # where the pictures lie does not change what they are
+        if name != "paths":  # where the images lie does not change what they are
             digest.update(name.encode() + str(array.dtype).encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
     if part.split.masks is not None:

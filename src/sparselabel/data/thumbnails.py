@@ -1,4 +1,4 @@
-"""Pictures and maps as small images inside the page."""
+"""Images and maps as small images inside the page."""
 
 import base64
 import io
@@ -11,15 +11,15 @@ from PIL import Image
 
 from sparselabel.data.transforms import View, draw, load
 
-COLOUR_MAP = "inferno"  # light means a high score: readable in grey and by colour-blind people
+COLOR_MAP = "inferno"  # light means a high score: readable in gray and by color-blind people
 OPACITY = 0.62
-SIDE, MAP_SIDE = 400, 280  # pixels of the long side of a picture, and of one under a map
+SIDE, MAP_SIDE = 400, 280  # pixels of the long side of an image, and of one under a map
 QUALITY, MAP_QUALITY = 72, 62
-EVEN = 2.0  # range of logits that is the smallest to take all colours
+EVEN = 2.0  # range of logits that is the smallest to take all colors
 
 
 def small(path: Path) -> Image.Image:
-    """A picture, small enough for the page, in its own aspect."""
+    """An image, small enough for the page, in its own aspect."""
     image = load(path, SIDE)
     image.thumbnail((SIDE, SIDE))
     return image
@@ -35,10 +35,10 @@ def as_uri(image: Image.Image, quality: int = QUALITY) -> str:
 def with_map(
     image: Image.Image, logits: npt.NDArray[np.floating], view: View, side: int = MAP_SIDE
 ) -> Image.Image:
-    """The picture in pale grey, and over what the model saw of it a map of its cells (h, w).
+    """The image in pale gray, and over what the model saw of it a map of its cells (h, w).
 
-    From the darkest to the lightest colour it goes from the map's lowest to its highest logit: the scores of
-    a picture that the model is sure of are 1.00 everywhere, and would not say where.
+    From the darkest to the lightest color it goes from the map's lowest to its highest logit: the scores of
+    an image that the model is sure of are 1.00 everywhere, and would not say where.
     """
     width, height = image.size
     left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
@@ -51,9 +51,9 @@ def with_map(
     )
     smooth = Image.fromarray(stretched(logits)).resize(box[2:], Image.Resampling.BILINEAR)
     levels = np.clip(np.asarray(smooth) * 255, 0, 255).round().astype(np.uint8)
-    coloured = Image.fromarray(palette()[levels])
+    colored = Image.fromarray(palette()[levels])
     seen = base.crop((box[0], box[1], box[0] + box[2], box[1] + box[3]))
-    base.paste(Image.blend(seen, coloured, OPACITY), box[:2])
+    base.paste(Image.blend(seen, colored, OPACITY), box[:2])
     base.thumbnail((side, side))
     return base
 
@@ -67,14 +67,14 @@ def stretched(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
 
 @cache
 def palette() -> npt.NDArray[np.uint8]:
-    """(256, 3) The colours of a map, from 0 to 1."""
+    """(256, 3) The colors of a map, from 0 to 1."""
     from matplotlib import colormaps
 
-    return np.asarray(colormaps[COLOUR_MAP](np.arange(256), bytes=True))[:, :3]
+    return np.asarray(colormaps[COLOR_MAP](np.arange(256), bytes=True))[:, :3]
 
 
 def scale() -> str:
-    """The colours of maps as they look over a grey of middle brightness."""
-    grey = np.full((1, 256, 3), 166, np.uint8)
-    bar = Image.blend(Image.fromarray(grey), Image.fromarray(palette()[None]), OPACITY)
+    """The colors of maps as they look over a gray of middle brightness."""
+    gray = np.full((1, 256, 3), 166, np.uint8)
+    bar = Image.blend(Image.fromarray(gray), Image.fromarray(palette()[None]), OPACITY)
     return as_uri(bar.resize((256, 12)), 90)

@@ -1,13 +1,13 @@
-"""Views of pictures: load a picture, draw a crop and a flip, render what they show.
+"""Views of images: load an image, draw a crop and a flip, render what they show.
 
-    load(path) ─▶ picture ─┐
+    load(path) ─▶ image ─┐
     draw(view, key, …) ─▶ frame numbers ─▶ render ─▶ (3, size, size) uint8
                                └─▶ collated: ``Frame.of``
 
 The papers resize to a square (P1: 672²), then crop and resize again (448²). Here a crop is taken straight
-from the decoded picture, not rounded to pixels, in one resampling: on 50 VOC pictures (short side 160) it
-differs from two by 0.45 grey levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers' proportion
-to the picture; bicubic differs from bilinear as much), and takes less than a third of the time (1.9, not
+from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160) it
+differs from two by 0.45 gray levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers' proportion
+to the image; bicubic differs from bilinear as much), and takes less than a third of the time (1.9, not
 6.9 ms).
 """
 
@@ -33,23 +33,23 @@ _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
 
 @dataclass(frozen=True)
 class View:
-    """How a picture becomes what the model sees: a crop, resized to a square, perhaps mirrored.
+    """How an image becomes what the model sees: a crop, resized to a square, perhaps mirrored.
 
-    A crop is drawn unless ``area`` is (1, 1); then it is central: a square whose side is ``centre`` times the
-    picture's short side, or, squashed, all of the picture.
+    A crop is drawn unless ``area`` is (1, 1); then it is central: a square whose side is ``center`` times the
+    image's short side, or, squashed, all of the image.
     """
 
     size: int
     """Side of the view in pixels."""
     area: tuple[float, float] = (1.0, 1.0)
-    """Smallest and largest share of the picture's area in the crop, drawn uniformly; (1, 1): no drawing."""
+    """Smallest and largest share of the image's area in the crop, drawn uniformly; (1, 1): no drawing."""
     ratio: tuple[float, float] = (1.0, 1.0)
     """Smallest and largest width divided by height of the crop, drawn uniformly on a log scale."""
     flip: float = 0.0
     """Probability of mirroring horizontally."""
     squash: bool = True
-    """Whether the picture counts as a square, whatever its sides; if not, ``ratio`` is in its pixels."""
-    centre: float = 1.0
+    """Whether the image counts as a square, whatever its sides; if not, ``ratio`` is in its pixels."""
+    center: float = 1.0
     """Side of the central crop as a share of the short side, where no crop is drawn."""
 
     def __post_init__(self) -> None:
@@ -58,8 +58,8 @@ class View:
             (not 0 < self.area[0] <= self.area[1] <= 1, "area must be a range within 0..1", self.area),
             (not 0 < self.ratio[0] <= self.ratio[1], "ratio must be a range above 0", self.ratio),
             (not 0 <= self.flip <= 1, "flip must be a probability", self.flip),
-            (not 0 < self.centre <= 1, "centre must be above 0 and at most 1", self.centre),
-            (self.random and self.centre != 1, "centre must be 1 where area is below 1", self.centre),
+            (not 0 < self.center <= 1, "center must be above 0 and at most 1", self.center),
+            (self.random and self.center != 1, "center must be 1 where area is below 1", self.center),
             (
                 not self.random and self.ratio != (1, 1),
                 "ratio must be (1, 1) where area is",
@@ -76,24 +76,24 @@ class View:
 
     @property
     def at_least(self) -> int:
-        """Short side of a picture with enough detail: twice the view's, and no crop is ever enlarged."""
+        """Short side of an image with enough detail: twice the view's, and no crop is ever enlarged."""
         narrowest = min(self.ratio[0], 1 / self.ratio[1])
-        smallest = math.sqrt(self.area[0] * narrowest) if self.random else self.centre
+        smallest = math.sqrt(self.area[0] * narrowest) if self.random else self.center
         return math.ceil(self.size * max(2, 1 / smallest))
 
 
 def p1_train(size: int = 448) -> View:
-    """P1 (supplement A), training: a square crop of 1/4 to all of the squashed picture; half are flipped."""
+    """P1 (supplement A), training: a square crop of 1/4 to all of the squashed image; half are flipped."""
     return View(size, area=(0.25, 1.0), flip=0.5)
 
 
 def p3_train(size: int = 448) -> View:
-    """P3, training: the whole picture squashed; half are flipped."""
+    """P3, training: the whole image squashed; half are flipped."""
     return View(size, flip=0.5)
 
 
 def squashed(size: int = 448) -> View:
-    """P1 and P3, test: the whole picture squashed."""
+    """P1 and P3, test: the whole image squashed."""
     return View(size)
 
 
@@ -104,11 +104,11 @@ def imagenet_train(size: int = 224) -> View:
 
 def imagenet_test(size: int = 224) -> View:
     """P1 on ImageNet, test: the central square of 224/256 of the short side."""
-    return View(size, squash=False, centre=224 / 256)
+    return View(size, squash=False, center=224 / 256)
 
 
 def views_of(views: Views) -> tuple[View, View]:
-    """How pictures are seen in training and in evaluation."""
+    """How images are seen in training and in evaluation."""
     if views.geometry == "imagenet":
         train, test = imagenet_train(views.size), imagenet_test(views.size)
     else:
@@ -119,7 +119,7 @@ def views_of(views: Views) -> tuple[View, View]:
 
 
 def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArray[np.float64]:
-    """(5,) A frame for a picture of these sides: left, top, width, height in unit coordinates, flip (0 or 1).
+    """(5,) A frame for an image of these sides: left, top, width, height in unit coordinates, flip (0 or 1).
 
     Depends on nothing but the arguments; ``key`` is (seed, epoch, row, number of the view), none negative.
     """
@@ -129,7 +129,7 @@ def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArr
     if view.random:
         left, top, wide, high = _random_crop(view, random, across, down)
     else:
-        wide = high = view.centre * min(across, down)
+        wide = high = view.center * min(across, down)
         left, top = (across - wide) / 2, (down - high) / 2
     return np.array([left / across, top / down, wide / across, high / down, flip])
 
@@ -150,9 +150,9 @@ def _random_crop(
 
 
 def render(image: Image.Image, frame: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.uint8]:
-    """(3, size, size) What the frame (5,) shows of an RGB picture; antialiased bilinear, resampled once."""
+    """(3, size, size) What the frame (5,) shows of an RGB image; antialiased bilinear, resampled once."""
     left, top, wide, high, flip = frame.tolist()
-    # Pillow refuses a box that leaves the picture, be it by a rounding error.
+    # Pillow refuses a box that leaves the image, be it by a rounding error.
     box = (
         max(left, 0.0) * image.width,
         max(top, 0.0) * image.height,
@@ -166,11 +166,11 @@ def render(image: Image.Image, frame: npt.NDArray[np.floating], size: int) -> np
 
 
 def load(path: str | Path, at_least: int | None = None) -> Image.Image:
-    """The picture in a file, upright and in RGB; transparent parts are white, 16-bit grey becomes 8-bit.
+    """The image in a file, upright and in RGB; transparent parts are white, 16-bit gray becomes 8-bit.
 
     With ``at_least`` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that
     many pixels (``View.at_least`` is a good choice): seen whole at 448², a JPEG of 12 megapixels takes 75
-    instead of 162 ms, and the view changes by 0.3 grey levels in the mean (by 1.2 for the sharpest pictures).
+    instead of 162 ms, and the view changes by 0.3 gray levels in the mean (by 1.2 for the sharpest images).
     """
     try:
         with _no_remarks():
@@ -190,18 +190,18 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
         ) from error
     except Exception as error:  # decoders raise whatever they like on a broken file
         reason = str(error) or type(error).__name__
-        raise DataError(f"{path} cannot be read as a picture: {reason}; mend it or leave it out") from error
+        raise DataError(f"{path} cannot be read as an image: {reason}; mend it or leave it out") from error
 
 
 def size_of(path: str | Path) -> tuple[int, int]:
-    """Width and height of a picture as stored, without decoding it; ``load`` says whether it can be."""
+    """Width and height of an image as stored, without decoding it; ``load`` says whether it can be."""
     with _no_remarks(), Image.open(path) as image:
         return image.size
 
 
 @contextmanager
 def _no_remarks() -> Iterator[None]:
-    """Pillow's warnings on odd metadata are dropped, the one on a giant picture becomes an error."""
+    """Pillow's warnings on odd metadata are dropped, the one on a giant image becomes an error."""
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -214,7 +214,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64)
         if deep.min() < 0 or deep.max() > 65535:
-            raise DataError(f"its grey values go from {deep.min()} to {deep.max()}, beyond 16 bits")
+            raise DataError(f"its gray values go from {deep.min()} to {deep.max()}, beyond 16 bits")
         image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:
         see_through = image.convert("RGBA")
@@ -229,9 +229,9 @@ STRENGTHS = 30  # the largest magnitude
 AUGMENT_STREAM = 2  # tells these random numbers from those of the crop, which have the same key
 
 MOVES = ("shear across", "shear down", "shift across", "shift down", "rotate")
-SIGNED = (*MOVES, "brightness", "colour", "contrast", "sharpness")
+SIGNED = (*MOVES, "brightness", "color", "contrast", "sharpness")
 OPERATIONS = ("nothing", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
-COLOURS = tuple(name for name in OPERATIONS if name not in MOVES)
+COLORS = tuple(name for name in OPERATIONS if name not in MOVES)
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Changes:
             pixels = pixels.copy()
             hidden = self._cover(pixels, random)
         if self.operations:
-            known = OPERATIONS if self.moves else COLOURS
+            known = OPERATIONS if self.moves else COLORS
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
             for name in random.choice(known, self.operations):
                 sign = -1.0 if name in SIGNED and random.random() < 0.5 else 1.0
@@ -263,7 +263,7 @@ class Changes:
         return pixels, hidden
 
     def _cover(self, pixels: Pixels, random: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Cover a square around a random point with one colour; what of it lies outside is lost."""
+        """Cover a square around a random point with one color; what of it lies outside is lost."""
         size = pixels.shape[1]
         side = round(self.hole * size)
         across, down = (int(random.integers(size)) - side // 2 for _ in range(2))
@@ -288,7 +288,7 @@ def changed(image: Image.Image, name: str, share: float, sign: float) -> Image.I
         "shift down": lambda: tv.affine(image, 0.0, [0, shift], 1.0, [0.0, 0.0]),
         "rotate": lambda: tv.rotate(image, 30 * share * sign),
         "brightness": lambda: tv.adjust_brightness(image, by),
-        "colour": lambda: tv.adjust_saturation(image, by),
+        "color": lambda: tv.adjust_saturation(image, by),
         "contrast": lambda: tv.adjust_contrast(image, by),
         "sharpness": lambda: tv.adjust_sharpness(image, by),
         "posterize": lambda: tv.posterize(image, 8 - round(4 * share)),
@@ -301,14 +301,14 @@ def changed(image: Image.Image, name: str, share: float, sign: float) -> Image.I
 
 
 CHANGES = 2  # of a view, one after the other
-COLOR_STREAM = 1  # tells the random numbers of colours from those of the crop, which have the same key
+COLOR_STREAM = 1  # tells the random numbers of colors from those of the crop, which have the same key
 
 
-def recoloured(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
-    """A view (3, S, S) with two random changes of colour, which depend on nothing but the key."""
+def recolored(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
+    """A view (3, S, S) with two random changes of color, which depend on nothing but the key."""
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, COLOR_STREAM))))
     image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    for name in random.choice(COLOURS, CHANGES):
+    for name in random.choice(COLORS, CHANGES):
         strength, sign = float(random.random()), 1.0 if random.random() < 0.5 else -1.0
         image = changed(image, str(name), strength, sign)
     return np.asarray(image).transpose(2, 0, 1)

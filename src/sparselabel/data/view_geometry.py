@@ -1,6 +1,6 @@
-"""The geometry of views: which part of a picture the model saw, and whether it was mirrored.
+"""The geometry of views: which part of an image the model saw, and whether it was mirrored.
 
-    picture                                    view
+    image                                    view
     (0,0)──────────────────────────┐           (0,0)────────────────┐
     │    (left, top)               │  to_view  │                    │   and, if flipped,
     │         ┌──────────┐         │ ────────▶ │                    │   mirrored:
@@ -10,15 +10,15 @@
     │            width             │           └────────────────(1,1)
     └──────────────────────────(1,1)
 
-Every picture and every view is the unit square, whatever its pixels: 0 and 1 are its edges. A grid of n
+Every image and every view is the unit square, whatever its pixels: 0 and 1 are its edges. A grid of n
 cells along an axis divides it evenly: cell i is the interval from i/n to (i+1)/n, and its value sits at its
-centre, (i + ½)/n. Pixels, cells of a feature map and cells of a stored heat map all follow this one rule.
+center, (i + ½)/n. Pixels, cells of a feature map and cells of a stored heat map all follow this one rule.
 
 Points and boxes go through the map above. Grids go through it cell by cell, one axis after the other:
 
-- ``cut`` looks at a grid of the picture through the view. A view cell's centre has a place in the picture;
+- ``cut`` looks at a grid of the image through the view. A view cell's center has a place in the image;
   the cell becomes the mean of the grid around that place, with weights that fall off linearly (a tent).
-- ``paste`` puts a grid of the view back. A picture cell whose centre the crop shows has a place in the
+- ``paste`` puts a grid of the view back. An image cell whose center the crop shows has a place in the
   view; it becomes the plain mean of the grid over an interval (a box) around that place.
 
 Both reach as far as the cell that is filled, so that nothing is skipped when many cells become few, and at
@@ -41,7 +41,7 @@ from sparselabel.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The crop and flip of one view of each of B pictures.
+    """The crop and flip of one view of each of B images.
 
     ``box`` (B, 4) float32 or float64: left, top, width and height of the crop in unit image coordinates;
     ``flip`` (B,) bool: whether the view was mirrored horizontally after the crop; ``hidden`` (B, 4), if there
@@ -74,15 +74,15 @@ class Frame:
             if not good.all():
                 first = int(good.logical_not().nonzero()[0, 0])
                 raise DataError(
-                    "a crop must lie inside its picture and have width and height (unit coordinates 0..1): "
-                    f"picture {first} has left, top, width, height {self.box[first].tolist()}"
+                    "a crop must lie inside its image and have width and height (unit coordinates 0..1): "
+                    f"image {first} has left, top, width, height {self.box[first].tolist()}"
                 )
 
     @staticmethod
     def whole(
         batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "Frame":
-        """The frames of ``batch`` pictures seen whole and unmirrored."""
+        """The frames of ``batch`` images seen whole and unmirrored."""
         box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
         return Frame(box, torch.zeros(batch, dtype=torch.bool, device=device))
 
@@ -108,31 +108,31 @@ class Frame:
     def __len__(self) -> int:
         return len(self.box)
 
-    def __getitem__(self, pictures: Tensor | slice) -> "Frame":
-        """The frames of some pictures, chosen by a slice, a mask or indices (which may repeat)."""
-        hidden = None if self.hidden is None else self.hidden[pictures]
-        return Frame(self.box[pictures], self.flip[pictures], hidden)
+    def __getitem__(self, images: Tensor | slice) -> "Frame":
+        """The frames of some images, chosen by a slice, a mask or indices (which may repeat)."""
+        hidden = None if self.hidden is None else self.hidden[images]
+        return Frame(self.box[images], self.flip[images], hidden)
 
     def to_view(self, points: Tensor) -> Tensor:
-        """Where points (B, ..., 2) of the pictures lie in the views: within 0..1 if the view shows them."""
+        """Where points (B, ..., 2) of the images lie in the views: within 0..1 if the view shows them."""
         return self._map(points).to_view(points)
 
     def to_image(self, points: Tensor) -> Tensor:
-        """Where points (B, ..., 2) of the views lie in the pictures."""
+        """Where points (B, ..., 2) of the views lie in the images."""
         return self._map(points).to_image(points)
 
-    def boxes_to_view(self, centres: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes, as centres and sizes (B, ..., 2), from the pictures to the views; nothing is clipped."""
-        return self.to_view(centres), sizes / self._map(sizes).length
+    def boxes_to_view(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes, as centers and sizes (B, ..., 2), from the images to the views; nothing is clipped."""
+        return self.to_view(centers), sizes / self._map(sizes).length
 
-    def boxes_to_image(self, centres: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes, as centres and sizes (B, ..., 2), from the views to the pictures."""
-        return self.to_image(centres), sizes * self._map(sizes).length
+    def boxes_to_image(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes, as centers and sizes (B, ..., 2), from the views to the images."""
+        return self.to_image(centers), sizes * self._map(sizes).length
 
     def cut(self, grids: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
-        """Grids (B, L, H, W) of the pictures as the views see them: (B, L, h, w) for ``size`` (h, w).
+        """Grids (B, L, H, W) of the images as the views see them: (B, L, h, w) for ``size`` (h, w).
 
-        Antialiased bilinear. Cells beyond the crop are read too; only the picture's own edges end the grid.
+        Antialiased bilinear. Cells beyond the crop are read too; only the image's own edges end the grid.
         A value of ``unit`` becomes 1.
         """
         self._refuse_other_grids(grids)
@@ -140,9 +140,9 @@ class Frame:
         return resampled(down, grids, across.times(1 / unit))
 
     def paste(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> tuple[Tensor, Tensor]:
-        """Grids (B, L, h, w) of the views put back into the pictures, and where the pictures were visible.
+        """Grids (B, L, h, w) of the views put back into the images, and where the images were visible.
 
-        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centres lie in the crop
+        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centers lie in the crop
         and are not hidden. Cells outside the crop are 0. Bilinear, or area-averaged along an axis where a
         cell receives more than one. 1 becomes ``unit``.
         """
@@ -151,7 +151,7 @@ class Frame:
         visible = down.filled[:, :, None] & across.filled[:, None, :]
         shown = torch.from_numpy(visible)
         if self.hidden is not None:
-            places = cell_centres(size).expand(len(self), -1, -1, -1).to(self.box)
+            places = cell_centers(size).expand(len(self), -1, -1, -1).to(self.box)
             shown &= ~self.hides(self.to_view(places))
         return resampled(down, maps, across.times(unit)), shown.to(maps.device)
 
@@ -164,8 +164,8 @@ class Frame:
         return ((points >= low) & (points < high)).all(dim=-1)
 
     def hides_cells(self, grid: tuple[int, int]) -> Tensor:
-        """(B, h, w) Which cells of a grid of the views are hidden: those whose centres are."""
-        places = cell_centres(grid).to(self.box).expand(len(self), -1, -1, -1)
+        """(B, h, w) Which cells of a grid of the views are hidden: those whose centers are."""
+        places = cell_centers(grid).to(self.box).expand(len(self), -1, -1, -1)
         return self.hides(places)
 
     def _map(self, points: Tensor) -> "_Map":
@@ -209,14 +209,14 @@ class Frame:
             )
 
 
-def cell_centres(size: tuple[int, int]) -> Tensor:
-    """(H, W, 2) The centres of a grid's cells, across and down."""
+def cell_centers(size: tuple[int, int]) -> Tensor:
+    """(H, W, 2) The centers of a grid's cells, across and down."""
     down, across = ((torch.arange(cells, dtype=torch.float64) + 0.5) / cells for cells in size)
     return torch.stack(torch.meshgrid(across, down, indexing="xy"), dim=-1)
 
 
 class _Map(NamedTuple):
-    """Between picture and view, along one axis or both: the crop's start and length, and whether mirrored."""
+    """Between image and view, along one axis or both: the crop's start and length, and whether mirrored."""
 
     start: Tensor
     length: Tensor

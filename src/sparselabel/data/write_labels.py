@@ -49,7 +49,7 @@ def _labels(split: PreparedSplit, which: Which) -> LabelTable:
 
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSplit], which: Which) -> None:
-    """A picture a row, a class a column: 1 there, 0 not there, nothing where it is unknown."""
+    """An image a row, a class a column: 1 there, 0 not there, nothing where it is unknown."""
     taken = [name for name in classes if name in OWN_COLUMNS]
     if taken:
         raise DataError(
@@ -96,7 +96,7 @@ def _write_list(stream: TextIO, records: Iterator[dict[str, Any]]) -> None:
 
 
 def _image_ids(table: LabelTable) -> list[int]:
-    """The pictures' ids if they are whole numbers, as COCO's are; else they are numbered."""
+    """The images' ids if they are whole numbers, as COCO's are; else they are numbered."""
     ids = table.ids.tolist()
     if all(key.isascii() and key.isdecimal() and str(int(key)) == key for key in ids):
         return [int(key) for key in ids]
@@ -117,13 +117,13 @@ def _images(
 
 
 def _size(file: Path) -> tuple[int, int]:
-    """Width and height of a picture as it is seen: cameras may store it lying on its side."""
+    """Width and height of an image as it is seen: cameras may store it lying on its side."""
     try:
         with Image.open(file) as image:
             width, height = image.size
             lying = image.getexif().get(0x0112, 1) >= 5
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as a picture ({error}), and its size is needed") from error
+        raise DataError(f"{file} cannot be read as an image ({error}), and its size is needed") from error
     return (height, width) if lying else (width, height)
 
 
@@ -132,11 +132,11 @@ def _annotations(
 ) -> Iterator[dict[str, Any]]:
     marks = split.marks
     numbers = count(1)
-    for row, index, centre, size in zip(marks.rows, marks.classes, marks.centres, marks.sizes, strict=True):
+    for row, index, center, size in zip(marks.rows, marks.classes, marks.centers, marks.sizes, strict=True):
         if table.values[row, index] != POSITIVE:
             continue  # hidden: where it is would give it away
         scale = sizes[row]
-        low = (centre.astype(np.float64) - size.astype(np.float64) / 2) * scale
+        low = (center.astype(np.float64) - size.astype(np.float64) / 2) * scale
         extent = size.astype(np.float64) * scale
         x, y, w, h = (round(float(number), 3) for number in (*low, *extent))
         record: dict[str, Any] = {"id": next(numbers), "image_id": keys[row], "category_id": int(index) + 1}

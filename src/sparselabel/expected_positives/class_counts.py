@@ -1,4 +1,4 @@
-"""How many pictures each class is in: an estimate with its spread, counting, and the file."""
+"""How many images each class is in: an estimate with its spread, counting, and the file."""
 
 import json
 import math
@@ -21,18 +21,18 @@ How = Literal["auto", "counted"]
 DRAWS = 400
 SPREAD = 1.96
 OWN_COUNT = 20.0
-"""Pictures that the share by annotated labels weighs beside a class's own count in the counted sample."""
+"""Images that the share by annotated labels weighs beside a class's own count in the counted sample."""
 FEWEST_COUNTED = 30
 AGAIN = "make it again with `sparselabel expect`"
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Expected positives of every class in training: p_i with bounds (L,), and their sum a picture, K."""
+    """Expected positives of every class in training: p_i with bounds (L,), and their sum an image, K."""
 
     how: How
     classes: tuple[str, ...]
-    pictures: int
+    images: int
     annotated: npt.NDArray[np.int64]
     expected: Floats
     low: Floats
@@ -42,22 +42,22 @@ class ClassCounts:
     why: str
 
     @property
-    def per_picture(self) -> float:
-        """K, the mean number of classes in a picture."""
-        return float(self.expected.sum() / self.pictures)
+    def per_image(self) -> float:
+        """K, the mean number of classes in an image."""
+        return float(self.expected.sum() / self.images)
 
     @property
     def summary(self) -> str:
         """K with its interval, how it was found and whether to trust it, in one line."""
         low, high = self.interval
         trust = "" if self.trusted else ", not to be trusted"
-        return f"K {self.per_picture:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}"
+        return f"K {self.per_image:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}"
 
     def within(self, observed: Labels) -> "ClassCounts":
         """The same for labels (N, L) of which more is known by now: no class below or above what can be."""
         annotated = annotated_positives(observed)
         expected = bounded(self.expected, observed)
-        k, fewest = float(expected.sum() / self.pictures), float(annotated.sum() / self.pictures)
+        k, fewest = float(expected.sum() / self.images), float(annotated.sum() / self.images)
         low, high = (max(bound, fewest) for bound in self.interval)
         return replace(
             self,
@@ -73,11 +73,11 @@ class ClassCounts:
         rows = zip(self.classes, self.annotated, self.expected, self.low, self.high, strict=True)
         content = {
             "how": self.how,
-            "K": round(self.per_picture, 4),
+            "K": round(self.per_image, 4),
             "interval": [round(bound, 4) for bound in self.interval],
             "trusted": self.trusted,
             "why": self.why,
-            "pictures": self.pictures,
+            "images": self.images,
             "classes": [
                 {"name": name, "annotated": int(seen)}
                 | {
@@ -114,8 +114,8 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             for key in ("annotated", "expected", "low", "high")
         }
         low, high = (float(bound) for bound in content["interval"])
-        how, why, pictures = content["how"], str(content["why"]), int(content["pictures"])
-        trusted, per_picture = bool(content["trusted"]), float(content["K"])
+        how, why, images = content["how"], str(content["why"]), int(content["images"])
+        trusted, per_image = bool(content["trusted"]), float(content["K"])
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
@@ -123,50 +123,50 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
         raise DataError(
             f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
         ) from error
-    fault = _fault(how, pictures, (low, high))
+    fault = _fault(how, images, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
-        fault = fault or _fault_of_class(name, pictures, *numbers)
+        fault = fault or _fault_of_class(name, images, *numbers)
     if fault:
         raise DataError(f"{path} has counts that cannot be: {fault}; mend it, or {AGAIN}")
     annotated = column.pop("annotated").astype(np.int64)
     counts = ClassCounts(
-        how=how, classes=classes, pictures=pictures, annotated=annotated, interval=(low, high),
+        how=how, classes=classes, images=images, annotated=annotated, interval=(low, high),
         trusted=trusted, why=why, **column,
     )  # fmt: skip
     # Both are written rounded: K to four digits, the numbers of the classes to two.
-    if not abs(counts.per_picture - per_picture) <= 1e-4 + 0.005 * len(classes) / pictures:
+    if not abs(counts.per_image - per_image) <= 1e-4 + 0.005 * len(classes) / images:
         raise DataError(
-            f"{path} says K {per_picture:g}, but its classes add up to {counts.per_picture:.4f} a picture, "
+            f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} an image, "
             "and they are what counts: change their `expected` and K together, or give K itself in place "
             f"of the file, or {AGAIN}"
         )
     return counts
 
 
-def _fault(how: str, pictures: int, interval: tuple[float, float]) -> str:
+def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
     """What cannot be in the numbers of a file, or nothing."""
     if how not in ("auto", "counted"):
         return f"`how` must be auto or counted, not {how!r}"
-    if pictures < 1:
-        return f"`pictures` must be at least 1, not {pictures}"
+    if images < 1:
+        return f"`images` must be at least 1, not {images}"
     if not 0 <= interval[0] <= interval[1] < math.inf:
         return f"`interval` must be two numbers from 0 on that do not fall, not {list(interval)}"
     return ""
 
 
 def _fault_of_class(
-    name: str, pictures: int, annotated: float, expected: float, low: float, high: float
+    name: str, images: int, annotated: float, expected: float, low: float, high: float
 ) -> str:
     """What cannot be in the numbers of a class, or nothing."""
-    if not 0 <= annotated <= pictures or annotated != int(annotated):
-        return f"{name} must have 0 to {pictures:,} annotated pictures, not {annotated:g}"
-    if not annotated <= expected <= pictures:
+    if not 0 <= annotated <= images or annotated != int(annotated):
+        return f"{name} must have 0 to {images:,} annotated images, not {annotated:g}"
+    if not annotated <= expected <= images:
         return (
-            f"{name} must be expected in at least its {annotated:g} annotated pictures and at most all "
-            f"{pictures:,}, not in {expected:g}"
+            f"{name} must be expected in at least its {annotated:g} annotated images and at most all "
+            f"{images:,}, not in {expected:g}"
         )
-    if not 0 <= low <= high <= pictures:
-        return f"{name} must have 0 <= low <= high <= {pictures:,}, not {low:g} and {high:g}"
+    if not 0 <= low <= high <= images:
+        return f"{name} must have 0 <= low <= high <= {images:,}, not {low:g} and {high:g}"
     return ""
 
 
@@ -177,43 +177,41 @@ def bounded(expected: Floats, observed: Labels) -> Floats:
 
 
 def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:
-    """Expected positives from some random pictures with complete labels.
+    """Expected positives from some random images with complete labels.
 
     K is their mean number of classes. Classes share K·N by their annotated labels (P1 eq. 3); the larger the
     sample, the more a class's own count in it weighs; what a class cannot take, as no class is in more than
-    all pictures, the others share. K's spread is a bootstrap over the counted pictures. A class's is Wilson's
+    all images, the others share. K's spread is a bootstrap over the counted images. A class's is Wilson's
     interval of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
-        raise DataError("the counted pictures must have the data's classes, in the same order")
+        raise DataError("the counted images must have the data's classes, in the same order")
     if not complete.complete:
-        raise DataError(
-            "counted pictures must have all labels, 1 or 0: complete them, or leave those rows out"
-        )
+        raise DataError("counted images must have all labels, 1 or 0: complete them, or leave those rows out")
     if len(complete) < 2:
         raise DataError(
-            f"{len(complete)} counted pictures say nothing: label a few dozen random ones completely"
+            f"{len(complete)} counted images say nothing: label a few dozen random ones completely"
         )
     annotated = annotated_positives(observed.values)
     counts = (complete.values == POSITIVE).astype(np.float64)
-    size, pictures = len(counts), len(observed)
-    own = counts.mean(0) * pictures
+    size, images = len(counts), len(observed)
+    own = counts.mean(0) * images
     weight = size / (size + OWN_COUNT * len(annotated))
     mixed = weight * own + (1 - weight) * own.sum() * annotated / annotated.sum()
-    most = pictures - observed.counts(NEGATIVE)
+    most = images - observed.counts(NEGATIVE)
     known = annotated > 0
     expected = np.zeros(len(annotated))
     expected[known] = shared_out(own.sum(), mixed[known], annotated[known], most[known])
     each, random = counts.sum(1), np.random.default_rng(seed)
     drawn = [each[random.integers(0, size, size)].mean() for _ in range(DRAWS)]  # one at a time is in memory
-    k = expected.sum() / pictures
+    k = expected.sum() / images
     k_low, k_high = np.quantile(drawn, (0.025, 0.975))
     # What is annotated is there for sure.
-    k_low, k_high = min(max(k_low, annotated.sum() / pictures), k), max(k_high, k)
-    low, high = (bounded(pictures * share, observed.values) for share in wilson(counts.sum(0), size))
+    k_low, k_high = min(max(k_low, annotated.sum() / images), k), max(k_high, k)
+    low, high = (bounded(images * share, observed.values) for share in wilson(counts.sum(0), size))
     low, high = np.minimum(low, expected), np.maximum(high, expected)
     few = size < FEWEST_COUNTED
-    why = f"counted in {size:,} pictures" + (f": fewer than {FEWEST_COUNTED}" if few else "")
+    why = f"counted in {size:,} images" + (f": fewer than {FEWEST_COUNTED}" if few else "")
     return ClassCounts(
         "counted", observed.classes, len(observed), annotated, expected, low, high,
         (float(k_low), float(k_high)), not few, why,

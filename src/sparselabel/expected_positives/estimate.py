@@ -1,7 +1,7 @@
 """K without an oracle: how many positives each class has, from features and observed labels.
 
-Where (nearly) all pictures have one positive: cross-fitted linear `an` scores, and a mixture over label sets
-(``label_sets``). Where labels were kept at random, so that some pictures have several and some have none, the
+Where (nearly) all images have one positive: cross-fitted linear `an` scores, and a mixture over label sets
+(``label_sets``). Where labels were kept at random, so that some images have several and some have none, the
 numbers of labels alone tell the share that was kept. Where they answer random questions, the share of yes is
 all it takes (``answered``). docs/expected-positives.md says what is assumed, and where it fails.
 """
@@ -28,31 +28,31 @@ from sparselabel.expected_positives.label_set_mixture import LARGEST, Beliefs, O
 
 FOLDS = 5
 PENALTY = 1.0
-"""Of the least-squares `an` models, on standardised features."""
+"""Of the least-squares `an` models, on standardized features."""
 STEPS, SETTLE = 25, 6
 REPEATS, REPEAT_STEPS = 8, 5
-MOST_PICTURES = 10_000
+MOST_IMAGES = 10_000
 MOST_CLASSES = 400
 SMALL_CLASS = 20.0
 """Annotated labels that the ratio of all classes weighs beside a class's own."""
 MODEL_ERROR, CLASS_ERROR = 0.3, 0.8
 """Shares of the hidden positives by which the model is off (docs/expected-positives.md)."""
 
-FEWEST_PICTURES = 300
+FEWEST_IMAGES = 300
 WEAKEST_SCORES = 0.75
 MOST_LARGE_SETS = 0.2
-MOST_UNLABELLED = 0.1
+MOST_UNLABELED = 0.1
 MOST_ONE_SIDED = 0.15
 MOSTLY_SINGLE = 0.95
-"""Share of the labelled pictures with exactly one label from which the others count as strays."""
+"""Share of the labeled images with exactly one label from which the others count as strays."""
 NEARLY_ALL_KEPT = 0.9
 WIDEST = 0.5
-COUNT = "count positives in some pictures (`sparselabel expect --how counted`)"
-EMPTY_PICTURES = "it assumes that every picture has a class"
+COUNT = "count positives in some images (`sparselabel expect --how counted`)"
+EMPTY_IMAGES = "it assumes that every image has a class"
 
 
 def needs_features(observed: Labels) -> bool:
-    """Whether labels alone do not tell: hardly a picture has more than one, and they are no answers."""
+    """Whether labels alone do not tell: hardly an image has more than one, and they are no answers."""
     return bool((observed == UNKNOWN).any()) and random_answers(observed) is None and _mostly_single(observed)
 
 
@@ -72,9 +72,9 @@ def estimate_positives(
     if not (observed == UNKNOWN).any() or not _mostly_single(observed):
         return _from_numbers(observed, annotated, classes, seed)
     if features is None:
-        raise DataError("with one positive a picture, expected positives need the pictures' features")
+        raise DataError("with one positive per image, expected positives need the images' features")
     if features.ndim != 2 or len(features) != len(observed):
-        raise DataError(f"{len(observed):,} pictures need features of shape (N, D), not {features.shape}")
+        raise DataError(f"{len(observed):,} images need features of shape (N, D), not {features.shape}")
     try:
         return _from_scores(features, observed, annotated, classes, seed)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labelled pictures are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
+            f"{count} labeled images are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -113,9 +113,9 @@ def _from_scores(
     classes: tuple[str, ...],
     seed: int,
 ) -> ClassCounts:
-    """One positive a picture: how many more each picture seems to have. Strays with several are not used."""
+    """One positive per image: how many more each image seems to have. Strays with several are not used."""
     numbers = (observed == POSITIVE).sum(1)
-    rows, labelled = np.flatnonzero(numbers == 1), int((numbers > 0).sum())
+    rows, labeled = np.flatnonzero(numbers == 1), int((numbers > 0).sum())
     known = np.flatnonzero((observed[rows] == POSITIVE).any(0))
     if not 2 <= len(known) <= MOST_CLASSES:
         raise DataError(
@@ -124,8 +124,8 @@ def _from_scores(
             f"{MOST_CLASSES}): {COUNT}"
         )
     random = np.random.default_rng(seed)
-    if len(rows) > MOST_PICTURES:
-        rows = np.sort(random.choice(rows, MOST_PICTURES, replace=False))
+    if len(rows) > MOST_IMAGES:
+        rows = np.sort(random.choice(rows, MOST_IMAGES, replace=False))
     values = torch.from_numpy(observed[rows][:, known])
     labels = (values == POSITIVE).float()
     some = np.asarray(features[rows], dtype=np.float32)
@@ -152,47 +152,47 @@ def _from_scores(
         weight = torch.from_numpy(np.bincount(random.integers(0, len(rows), len(rows)), minlength=len(rows)))
         again = Observations(scores, data.annotated, absent, weight.float())
         repeats.append(counts(fit(again, copy.deepcopy(parameters), REPEAT_STEPS), weight.float()))
-    doubts = _doubts(data, beliefs, scores, labels, labelled, len(observed))
+    doubts = _doubts(data, beliefs, scores, labels, labeled, len(observed))
     return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts)
 
 
 def _refuse_useless(features: npt.NDArray[np.float32], rows: Indices) -> None:
-    """Raise if features are no numbers, or the same for all pictures."""
+    """Raise if features are no numbers, or the same for all images."""
     wrong = np.argwhere(~np.isfinite(features))
     if len(wrong):
         row, column = wrong[0]
         raise DataError(
-            f"features must be finite, but feature {column} of picture {rows[row]} is "
+            f"features must be finite, but feature {column} of image {rows[row]} is "
             f"{features[row, column]}: try other weights of the backbone, or {COUNT}"
         )
     if (features == features[0]).all():
         raise DataError(
-            f"all {len(features):,} labelled pictures have the same features ({features[0, 0]:g}, ...): they "
+            f"all {len(features):,} labeled images have the same features ({features[0, 0]:g}, ...): they "
             f"tell nothing; try another backbone or other weights, or {COUNT}"
         )
 
 
 def _doubts(
-    data: Observations, beliefs: Beliefs, scores: Tensor, labels: Tensor, labelled: int, pictures: int
+    data: Observations, beliefs: Beliefs, scores: Tensor, labels: Tensor, labeled: int, images: int
 ) -> list[str]:
     """Reasons not to trust an estimate from scores."""
     doubts = []
-    if labelled < FEWEST_PICTURES:
-        doubts.append(f"only {labelled:,} pictures have a label (at least {FEWEST_PICTURES})")
-    if labelled < (1 - MOST_UNLABELLED) * pictures:
-        doubts.append(f"{pictures - labelled:,} pictures have no label and count as empty")
+    if labeled < FEWEST_IMAGES:
+        doubts.append(f"only {labeled:,} images have a label (at least {FEWEST_IMAGES})")
+    if labeled < (1 - MOST_UNLABELED) * images:
+        doubts.append(f"{images - labeled:,} images have no label and count as empty")
     certainty = float(_ranking(scores, labels))
     if certainty < WEAKEST_SCORES:
         doubts.append(f"the features hardly tell the classes apart (mean AUC {certainty:.2f})")
     large = float(beliefs.sizes[LARGEST - 1] / beliefs.sizes.sum())
     if large > MOST_LARGE_SETS:
         doubts.append(
-            f"{large:.0%} of the pictures seem to have {LARGEST} or more classes, the most it looks for"
+            f"{large:.0%} of the images seem to have {LARGEST} or more classes, the most it looks for"
         )
     one_sided = _one_sided(data, beliefs)
     if one_sided > MOST_ONE_SIDED:
         doubts.append(
-            f"the annotated class is not a random one of the picture's (one-sidedness {one_sided:.2f})"
+            f"the annotated class is not a random one of the image's (one-sidedness {one_sided:.2f})"
         )
     return doubts
 
@@ -217,7 +217,7 @@ def _one_sided(data: Observations, beliefs: Beliefs) -> float:
 def _from_numbers(
     observed: Labels, annotated: npt.NDArray[np.int64], classes: tuple[str, ...], seed: int
 ) -> ClassCounts:
-    """Each positive kept with the same chance: that chance from how many labels pictures have."""
+    """Each positive kept with the same chance: that chance from how many labels images have."""
     numbers = (observed == POSITIVE).sum(1)
     random = np.random.default_rng(seed)
     share, found = kept_share(numbers)
@@ -235,36 +235,34 @@ def _from_numbers(
     if (observed == NEGATIVE).any():
         doubts.append("labels say no, too, but do not look like answers to random questions")
     if not found:
-        doubts.append("no share of kept labels explains how many pictures have none, one and more labels")
+        doubts.append("no share of kept labels explains how many images have none, one and more labels")
     most, at_most = int(numbers.max()), float((numbers == numbers.max()).mean())
     wide = float(SPREAD * _deviation(np.sum(repeats, axis=1)) / expected.sum())
     if wide > WIDEST:
-        doubts.append(f"other pictures of the same kind could give a K {wide:.0%} off")
+        doubts.append(f"other images of the same kind could give a K {wide:.0%} off")
     if numbers.min() > 0:
-        doubts.append("every picture has a label, so their numbers do not tell how many were hidden")
+        doubts.append("every image has a label, so their numbers do not tell how many were hidden")
         if at_most > 0.1:
-            doubts.append(f"{at_most:.0%} of the pictures have {most}: labels seem to end there")
+            doubts.append(f"{at_most:.0%} of the images have {most}: labels seem to end there")
     elif share > NEARLY_ALL_KEPT:
         empty = (numbers == 0).mean()
         doubts.append(
-            f"only {empty:.1%} of the pictures have no label: nearly all labels were kept, or most pictures "
+            f"only {empty:.1%} of the images have no label: nearly all labels were kept, or most images "
             "without one were left out"
         )
-    return _with_spread(
-        expected, np.stack(repeats), observed, annotated, classes, doubts, 0.0, EMPTY_PICTURES
-    )
+    return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts, 0.0, EMPTY_IMAGES)
 
 
 def kept_share(numbers: npt.NDArray[np.int64]) -> tuple[float, bool]:
-    """The chance c with which positives were kept, from the number of kept ones in each picture.
+    """The chance c with which positives were kept, from the number of kept ones in each image.
 
-    If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y], which is 0 where every picture has
+    If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y], which is 0 where every image has
     at least one class. The largest root is c; without one (second value) the share that comes nearest.
     """
-    pictures = np.bincount(numbers)
+    images = np.bincount(numbers)
     shares = np.linspace(0.02, 1, 981)
-    powers = (1 - 1 / shares[:, None]) ** np.arange(len(pictures))
-    value = powers @ pictures / np.sqrt(powers**2 @ pictures + 1e-12)  # in standard errors
+    powers = (1 - 1 / shares[:, None]) ** np.arange(len(images))
+    value = powers @ images / np.sqrt(powers**2 @ images + 1e-12)  # in standard errors
     crossings = np.flatnonzero((value[:-1] < 0) != (value[1:] < 0))
     if not len(crossings):
         return float(shares[np.abs(value).argmin()]), False
@@ -284,16 +282,16 @@ def _with_spread(
     note: str = "",
 ) -> ClassCounts:
     """Bounds from the repeats' spread and the error of the model's form."""
-    pictures = len(observed)
+    images = len(observed)
     hidden = expected - annotated
     class_error = CLASS_ERROR if model_error else 0.0
     spread = np.sqrt((SPREAD * _deviation(repeats)) ** 2 + (class_error * hidden) ** 2)
     k_spread = np.sqrt(
-        (SPREAD * _deviation(repeats.sum(1)) / pictures) ** 2 + (model_error * hidden.sum() / pictures) ** 2
+        (SPREAD * _deviation(repeats.sum(1)) / images) ** 2 + (model_error * hidden.sum() / images) ** 2
     )
-    k, fewest = expected.sum() / pictures, annotated.sum() / pictures
+    k, fewest = expected.sum() / images, annotated.sum() / images
     return ClassCounts(
-        "auto", classes, pictures, annotated, expected,
+        "auto", classes, images, annotated, expected,
         bounded(expected - spread, observed), bounded(expected + spread, observed),
         (max(float(k - k_spread), float(fewest)), float(k + k_spread)),
         not doubts, "; ".join([*(doubts or ["nothing speaks against it"]), *([note] if note else [])]),

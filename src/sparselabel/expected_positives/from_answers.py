@@ -1,9 +1,9 @@
 """K from answers: where labels, yes or no, answer random questions, the share of yes tells it.
 
-Nobody says whether questions were random. Labels that were chosen by what is in the pictures show it in one
+Nobody says whether questions were random. Labels that were chosen by what is in the images show it in one
 of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes
-have the same share of yes, though classes are never all as frequent; pictures with more answers have more yes
-among them; or pictures have more nearly the same number of yes than chance would have it.
+have the same share of yes, though classes are never all as frequent; images with more answers have more yes
+among them; or images have more nearly the same number of yes than chance would have it.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from sparselabel.expected_positives.class_counts import (
 
 SURPRISE = 5.0  # standard deviations beyond which chance is no explanation
 UNEVEN, DEPENDENT = 0.05, 0.1
-"""What is too little to matter: differences between classes, and correlations, which many pictures show."""
+"""What is too little to matter: differences between classes, and correlations, which many images show."""
 DIFFERENT = 3.0  # standard deviations from which shares of yes differ
 SOME_CLASSES, SOME_YES = 5, 5.0
 """Classes, and yes of each, from which it shows whether shares differ."""
@@ -38,9 +38,9 @@ BLOCK = 2**19  # labels that are looked at at once
 
 @dataclass(frozen=True)
 class Answers:
-    """Yes and answers of every class (L,), and of every picture (N,) what its answers say beyond these.
+    """Yes and answers of every class (L,), and of every image (N,) what its answers say beyond these.
 
-    ``surplus`` is a picture's number of yes less what the shares of its classes would give, ``variance`` what
+    ``surplus`` is an image's number of yes less what the shares of its classes would give, ``variance`` what
     it would vary by if answers were independent, ``part`` its part in the error of K.
     """
 
@@ -96,24 +96,24 @@ def _shares(yes: Counts, asked: Counts) -> Floats:
     return shares
 
 
-def _chosen(found: Answers, pictures: int) -> bool:
+def _chosen(found: Answers, images: int) -> bool:
     """Whether what was asked depends on what is there."""
     some = found.answers > 0
     answers, surplus = found.answers[some].astype(np.float64), found.surplus[some]
     return (
-        _uneven(found.asked, pictures)
+        _uneven(found.asked, images)
         or _balanced(found)
         or _dependent(answers, surplus)
         or _too_alike(answers, surplus, float(found.variance[some].sum()), len(found.asked))
     )
 
 
-def _uneven(asked: Counts, pictures: int) -> bool:
+def _uneven(asked: Counts, images: int) -> bool:
     """Whether the numbers of questions differ between classes by more than chance, and by more than a bit."""
-    share, freedom = asked.mean() / pictures, len(asked) - 1
+    share, freedom = asked.mean() / images, len(asked) - 1
     if freedom < 1 or asked.std() <= UNEVEN * asked.mean():
         return False
-    square = float(np.square(asked - asked.mean()).sum() / (pictures * share * (1 - share)))
+    square = float(np.square(asked - asked.mean()).sum() / (images * share * (1 - share)))
     return _surprise(square, freedom) > SURPRISE
 
 
@@ -133,7 +133,7 @@ def _surprise(square: float, freedom: int) -> float:
 
 
 def _dependent(answers: Floats, surplus: Floats) -> bool:
-    """Whether pictures with more answers have a larger share of yes: more was asked where more is."""
+    """Whether images with more answers have a larger share of yes: more was asked where more is."""
     if answers.std() == 0 or surplus.std() == 0:
         return False
     correlation = abs(float(np.corrcoef(answers, surplus)[0, 1]))
@@ -141,9 +141,9 @@ def _dependent(answers: Floats, surplus: Floats) -> bool:
 
 
 def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) -> bool:
-    """Whether pictures have too nearly the same number of yes, as if so many had been looked for.
+    """Whether images have too nearly the same number of yes, as if so many had been looked for.
 
-    Classes that exclude each other make them alike too, the more, the more of a picture is known: by 1 − s
+    Classes that exclude each other make them alike too, the more, the more of an image is known: by 1 − s
     for a share s of its classes.
     """
     known = float(np.square(answers).sum() / (classes * answers.sum()))
@@ -153,19 +153,19 @@ def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) 
 def from_answers(found: Answers, observed: Labels, classes: tuple[str, ...]) -> ClassCounts:
     """Expected positives of every class from answers to random questions in labels (N, L).
 
-    K is the sum of the classes' shares of yes; its spread is that of the pictures' parts in it. Classes with
+    K is the sum of the classes' shares of yes; its spread is that of the images' parts in it. Classes with
     few answers are drawn to the share of all. A class's bounds are Wilson's interval.
     """
-    pictures, yes, asked = len(observed), found.yes, found.asked
+    images, yes, asked = len(observed), found.yes, found.asked
     drawn = (yes + POOLED_ANSWERS * yes.sum() / asked.sum()) / (asked + POOLED_ANSWERS)
-    seen, most = yes > 0, pictures - (asked - yes)
+    seen, most = yes > 0, images - (asked - yes)
     expected = np.zeros(len(classes))
-    total = pictures * float(found.shares.sum())
-    expected[seen] = shared_out(total, (pictures * drawn)[seen], yes[seen], most[seen])
-    k, fewest = float(expected.sum() / pictures), float(yes.sum() / pictures)
-    unknown = 1 - asked.sum() / (pictures * len(classes))
+    total = images * float(found.shares.sum())
+    expected[seen] = shared_out(total, (images * drawn)[seen], yes[seen], most[seen])
+    k, fewest = float(expected.sum() / images), float(yes.sum() / images)
+    unknown = 1 - asked.sum() / (images * len(classes))
     half = SPREAD * float(np.sqrt(np.square(found.part).sum() * unknown))
-    low, high = (bounded(pictures * bound, observed) for bound in wilson(yes, np.maximum(asked, 1)))
+    low, high = (bounded(images * bound, observed) for bound in wilson(yes, np.maximum(asked, 1)))
     why = f"the share of yes among {int(asked.sum()):,} answers to what look like random questions"
     doubts = []
     if yes.sum() < FEWEST_YES:
@@ -173,7 +173,7 @@ def from_answers(found: Answers, observed: Labels, classes: tuple[str, ...]) -> 
     if asked.min() < FEWEST_ANSWERS:
         doubts.append(f"some classes have fewer than {FEWEST_ANSWERS} answers")
     return ClassCounts(
-        "auto", classes, pictures, yes, expected,
+        "auto", classes, images, yes, expected,
         np.minimum(low, expected), np.maximum(high, expected),
         (min(max(k - half, fewest), k), k + half),
         not doubts, "; ".join([*doubts, why]),

@@ -1,16 +1,16 @@
-"""Which classes are in a picture beside the annotated one: a mixture over label sets.
+"""Which classes are in an image beside the annotated one: a mixture over label sets.
 
-Of every picture with one annotated class i there is a vector of scores v (L,), from models that never saw the
-picture; hidden is the set y of its classes, with i among them. The model is
+Of every image with one annotated class i there is a vector of scores v (L,), from models that never saw the
+image; hidden is the set y of its classes, with i among them. The model is
 
     v = b + ρ_|y| Σ_{j in y} s_j (m_j − b) + noise,   s_j ~ N(1, τ²),   noise ~ N(0, C_i)
 
-m_j is where pictures of class j alone lie, b the mean of all m. A picture of several classes lies between
+m_j is where images of class j alone lie, b the mean of all m. An image of several classes lies between
 theirs: averaged features add up, each class's part weakened by ρ. s_j is how strongly a class shows (mostly
-its size). C_i is the noise of pictures annotated i, shrunk to that of all: dogs that look like cats widen it
-and so are not taken for pictures of both. Classes have independent odds, and the annotator takes any class of
-the picture with the same chance. All is found by expectation and maximisation. Confusion and company differ
-in where pictures lie, not only in how unsure the scores are: probabilities alone cannot tell them apart.
+its size). C_i is the noise of images annotated i, shrunk to that of all: dogs that look like cats widen it
+and so are not taken for images of both. Classes have independent odds, and the annotator takes any class of
+the image with the same chance. All is found by expectation and maximization. Confusion and company differ
+in where images lie, not only in how unsure the scores are: probabilities alone cannot tell them apart.
 """
 
 import itertools
@@ -34,7 +34,7 @@ EMPTY_SET = 0.02
 
 @dataclass
 class Observations:
-    """Pictures with one annotated class: scores (M, L), the class (M,), absent ones (M, L), weights (M,)."""
+    """Images with one annotated class: scores (M, L), the class (M,), absent ones (M, L), weights (M,)."""
 
     scores: Tensor
     annotated: Tensor
@@ -47,7 +47,7 @@ class Parameters:
     """What the mixture learns."""
 
     means: Tensor
-    centre: Tensor
+    center: Tensor
     shared: Tensor
     noise: dict[int, Tensor]
     odds: Tensor
@@ -58,7 +58,7 @@ class Parameters:
 
 @dataclass
 class Beliefs:
-    """(M, L) chance of each class, given all observed, and how many pictures each size of set explains."""
+    """(M, L) chance of each class, given all observed, and how many images each size of set explains."""
 
     present: Tensor
     sizes: Tensor
@@ -66,7 +66,7 @@ class Beliefs:
 
 @dataclass
 class _Sums:
-    """What the maximisation needs of all observations, and of those of one class."""
+    """What the maximization needs of all observations, and of those of one class."""
 
     design: Tensor
     response: Tensor
@@ -125,7 +125,7 @@ def fit(data: Observations, now: Parameters, steps: int, settle: int = 0) -> Bel
     beliefs = Beliefs(data.scores, data.weight)
     for step in range(steps):
         sums, beliefs = _expect(data, now)
-        _maximise(data, now, sums, beliefs, learn_dilution=step >= settle)
+        _maximize(data, now, sums, beliefs, learn_dilution=step >= settle)
         if step == settle:
             _drop_empty_sets(now, sums)
     return beliefs
@@ -152,7 +152,7 @@ def _expect_block(
     covariance = own / (data.weight[data.annotated == label].sum() + NOISE_ROWS)
     ridge = 1e-3 * torch.trace(now.shared) / classes
     root = torch.linalg.cholesky(torch.linalg.inv(covariance + ridge * torch.eye(classes, dtype=kind)))
-    apart, arms = (scores - now.centre) @ root, (now.means - now.centre) @ root
+    apart, arms = (scores - now.center) @ root, (now.means - now.center) @ root
     along, inner, far = apart @ arms.T, arms @ arms.T, (apart**2).sum(1, keepdim=True)
     parts = []
     for size, members in enumerate(now.sets[label], 1):
@@ -203,7 +203,7 @@ def _prior(data: Observations, now: Parameters, rows: Tensor, members: Tensor) -
 def _add_regression(
     sums: _Sums, label: int, scores: Tensor, weight: Tensor, arm: Tensor, pairs: Tensor
 ) -> None:
-    """Sums of the regression of scores on the expected strengths, the last column for the centre."""
+    """Sums of the regression of scores on the expected strengths, the last column for the center."""
     classes = scores.shape[1]
     rest = weight[:, 0] - arm.sum(1)
     design = torch.zeros(classes + 1, classes + 1, dtype=scores.dtype)
@@ -221,17 +221,17 @@ def _add_regression(
         sums.of_class[label] = (design, response, square)
 
 
-def _maximise(
+def _maximize(
     data: Observations, now: Parameters, sums: _Sums, beliefs: Beliefs, learn_dilution: bool
 ) -> None:
     count, classes = data.weight.sum(), data.scores.shape[1]
     eye = torch.eye(classes, dtype=data.scores.dtype)
-    # The centre is the mean of the means.
+    # The center is the mean of the means.
     tie = torch.cat([eye, torch.full((1, classes), 1 / classes, dtype=eye.dtype)])
     design = tie.T @ sums.design @ tie
     slack = 1e-6 * torch.trace(design) / classes
     both = tie @ torch.linalg.solve(design + slack * eye, tie.T @ sums.response)
-    now.means, now.centre = both[:classes], both[classes]
+    now.means, now.center = both[:classes], both[classes]
     for label, (inside, response, square) in sums.of_class.items():
         now.noise[label] = square - response.T @ both - both.T @ response + both.T @ inside @ both
     now.shared = torch.stack(list(now.noise.values())).sum(0) / count
@@ -245,7 +245,7 @@ def _maximise(
 
 def _learn_odds(data: Observations, now: Parameters, beliefs: Beliefs) -> None:
     share = (beliefs.present * data.weight[:, None]).sum(0) / data.weight.sum()
-    for _ in range(5):  # a picture with no class at all is never annotated
+    for _ in range(5):  # an image with no class at all is never annotated
         nothing = torch.exp(-torch.log1p(now.odds).sum())
         rate = (share * (1 - nothing)).clamp(1e-5, 0.97)
         now.odds = rate / (1 - rate)

@@ -58,7 +58,7 @@ class Decisions:
     classes: tuple[Decision, ...]
     calibration: Calibration
     labels: str
-    pictures: int
+    images: int
 
     def thresholds(self, precision: float | None = None, threshold: float | None = None) -> Floats:
         """(L,) For the highest F1, for a precision (NEVER where none has it), or the same for all."""
@@ -72,9 +72,9 @@ class Decisions:
                 raise ConfigError(f"--threshold must be a score in 0..1, not {threshold:g}")
             return np.full(len(self.classes), float(threshold))
         if precision is not None:
-            if not self.pictures:
+            if not self.images:
                 raise ConfigError(
-                    f"--precision {precision:g} needs validation pictures, and the run's data has none: give "
+                    f"--precision {precision:g} needs validation images, and the run's data has none: give "
                     "--threshold, or train on data with a validation split (`prepare --validation 0.2`)"
                 )
             return between(np.array([row.at_precision for row in self.classes]), precision)
@@ -86,7 +86,7 @@ class Decisions:
         return {
             "format": FORMAT,
             "split": SPLIT,
-            "pictures": self.pictures,
+            "images": self.images,
             "labels": self.labels,
             "precisions": list(PRECISIONS),
             "classes": [
@@ -135,7 +135,7 @@ def undecided(classes: tuple[str, ...], why: str) -> Decisions:
     """Where nothing is known: the model's own scores, and one half as the threshold."""
     reason = {
         "nothing": "the data has no validation split: the model's own scores, from 0.5 on",
-        "no positive": "no validation picture has a positive label: the model's own scores, from 0.5 on",
+        "no positive": "no validation image has a positive label: the model's own scores, from 0.5 on",
     }[why]
     same = (0.5,) * len(PRECISIONS)
     rows = tuple(Decision(name, 0.5, 0.0, 0.0, "poor", reason, same) for name in classes)
@@ -177,24 +177,24 @@ def choose(run: RunFolder, data: Prepared, part: PreparedSplit, scores: Scores) 
 
 
 def _trust(
-    known: Known, situation: Situation, positive: int, negative: int, pictures: int
+    known: Known, situation: Situation, positive: int, negative: int, images: int
 ) -> tuple[Trust, str]:
     """How far a class's threshold can be relied on, in a word and in words."""
-    few = f"only {counted(positive, 'validation picture')} {'shows' if positive == 1 else 'show'} it"
+    few = f"only {counted(positive, 'validation image')} {'shows' if positive == 1 else 'show'} it"
     if positive == 0:
-        return "poor", "no validation picture is known to show it: the curve of all classes is used"
+        return "poor", "no validation image is known to show it: the curve of all classes is used"
     if situation == "sparse":
         origin = ORIGINS[known.source]
-        seen = f"{positive:,} annotated of {counted(pictures, 'picture')}"
+        seen = f"{positive:,} annotated of {counted(images, 'image')}"
         why = f"labels are sparse ({seen}): how many really show it is {origin}"
         if positive < SOME:
             return "poor", f"{few} by annotation: close to the curve of all classes; {why}"
         return ("fair" if known.trusted and positive >= MANY else "poor"), why
     chosen = (
-        f"chosen from {counted(pictures, 'fully labelled picture')}, {positive:,} with it"
+        f"chosen from {counted(images, 'fully labeled image')}, {positive:,} with it"
         if situation == "full"
-        else f"chosen from {counted(positive + negative, 'labelled picture')}, {positive:,} with it; "
-        "unlabelled ones are left out"
+        else f"chosen from {counted(positive + negative, 'labeled image')}, {positive:,} with it; "
+        "unlabeled ones are left out"
     )
     if positive < SOME:
         return "poor", f"{few}: close to the curve of all classes"
@@ -213,7 +213,7 @@ def _read(file: Path, classes: list[str]) -> Decisions:
             np.array([float(row.pop("offset")) for row in rows]),
         )
         decided = tuple(Decision(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
-        return Decisions(decided, calibration, content["labels"], int(content["pictures"]))
+        return Decisions(decided, calibration, content["labels"], int(content["images"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{file} is damaged ({error}): {again}") from error
 
@@ -240,7 +240,7 @@ def threshold_metrics(scores: Scores, labels: LabelTable, decisions: Decisions) 
         strict=True,
     )
     return {
-        "chosen_from": {"split": "val", "pictures": decisions.pictures, "labels": decisions.labels},
+        "chosen_from": {"split": "val", "images": decisions.images, "labels": decisions.labels},
         "macro_f1": float(counts.f1.mean()),
         "micro_f1": averages["OF1"],
         "micro_precision": averages["OP"],

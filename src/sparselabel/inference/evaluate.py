@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
-from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.loaders import ImageFeed, in_order
 from sparselabel.data.transforms import imagenet_test, squashed, views_of
 from sparselabel.errors import ConfigError, DataError, RunError, is_out_of_memory
 from sparselabel.files import write_json
@@ -50,7 +50,7 @@ def evaluate_run(
     places: Places = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every picture of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
+    """Score every image of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
 
     ``data`` is where the run's prepared data is now, if it was moved. Where boxes or masks are known, maps
     are judged by them too, and location-SPLIT.npz is written; ``places`` says by which of the two.
@@ -63,7 +63,7 @@ def evaluate_run(
     part = split_of(run, split, data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
+    feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
     located = Located(part, places)
     seeing = partial(model, maps=True) if located.pairs else model
     look = located.see if located.pairs else None
@@ -79,7 +79,7 @@ def keep_evaluation(
     threshold: float = 0.5,
     data: Path | None = None,
 ) -> dict[str, Any]:
-    """Measure scores and maps of a split's pictures, and write both and the measures into the run."""
+    """Measure scores and maps of a split's images, and write both and the measures into the run."""
     split = part.name
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
     measured = about | measures(scores, evaluation_labels(part), threshold)
@@ -119,8 +119,8 @@ def load_classifier(run: RunFolder) -> Classifier:
     return classifier
 
 
-def pictures_in(path: Path, split: str, data: Path | None = None) -> int:
-    """How many pictures a split of a run's data has."""
+def images_in(path: Path, split: str, data: Path | None = None) -> int:
+    """How many images a split of a run's data has."""
     run = RunFolder(path)
     run.result()  # refuses a run that is not finished
     return len(split_of(run, split, data))
@@ -137,10 +137,10 @@ def evaluate_published(
     workers: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every picture of a split once by the network's own classes; the scores are softmax probabilities.
+    """Score every image of a split once by the network's own classes; the scores are softmax probabilities.
 
     Where ``weights`` is a file of a whole Query2Label model, as its authors released them, it is that model
-    on pictures squashed to ``size``, and the scores are its own.
+    on images squashed to ``size``, and the scores are its own.
 
     P1 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's measures by the
     logits themselves, whose top-1 is the same.
@@ -153,7 +153,7 @@ def evaluate_published(
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
-        feed = PictureFeed(part, squashed(side), workers=workers)
+        feed = ImageFeed(part, squashed(side), workers=workers)
         scores = score(released.to(device), feed, len(part), device, report=report).float().numpy()
         about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
         return about | measures(scores, evaluation_labels(part), threshold)
@@ -163,7 +163,7 @@ def evaluate_published(
         )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
-    feed = PictureFeed(part, replace(imagenet_test(model.size), centre=model.centre), workers=workers)
+    feed = ImageFeed(part, replace(imagenet_test(model.size), center=model.center), workers=workers)
     # Doubles: probabilities next to 1 must not become ties.
     logits = score(model.to(device), feed, len(part), device, report=report, scores_of=Tensor.double)
     scores = logits.softmax(dim=1).numpy()
@@ -206,7 +206,7 @@ def evaluate_together(
 ) -> None:
     """Score a split with each run, and judge its maps, as ``evaluate_run`` does; writes the same files.
 
-    All must have been trained on the same pictures, seen in the same way, and have the same backbone.
+    All must have been trained on the same images, seen in the same way, and have the same backbone.
     """
     keep_freed_memory()
     runs = [RunFolder(path) for path in paths]
@@ -214,7 +214,7 @@ def evaluate_together(
     views = runs[0].config().views
     for run in runs[1:]:
         if split_of(run, split).digest != part.digest or run.config().views != views:
-            raise RunError(f"{run.path} and {runs[0].path} have other pictures or views: evaluate them apart")
+            raise RunError(f"{run.path} and {runs[0].path} have other images or views: evaluate them apart")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone, heads = _loaded(runs)
     backbone.to(device)
@@ -224,7 +224,7 @@ def evaluate_together(
     judged = [located.another() for _ in runs]
     scores = [np.zeros(part.truth.values.shape, np.float32) for _ in runs]
     needs_token = any(head.reads_token for head in heads)
-    feed = PictureFeed(part, views_of(views)[1], workers=workers)
+    feed = ImageFeed(part, views_of(views)[1], workers=workers)
     for rows, inputs, frames in feed(in_order(np.arange(len(part)), BATCH), 0):
         seen = inputs[0].to(device)
         features, token = backbone.with_token(seen) if needs_token else (backbone(seen), None)
@@ -286,7 +286,7 @@ def evaluate_coupled(
         )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = PictureFeed(part, views_of(config.views)[1], workers=workers)
+    feed = ImageFeed(part, views_of(config.views)[1], workers=workers)
     seeing = partial(coupled, model)
     scores = score(seeing, feed, len(part), device, report=report, look=located.see).float().numpy()
     return located.measures(scores) or {}

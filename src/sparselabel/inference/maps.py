@@ -1,4 +1,4 @@
-"""Where a run sees a few classes in a few pictures: RUN/maps-SPLIT.npz, for reports."""
+"""Where a run sees a few classes in a few images: RUN/maps-SPLIT.npz, for reports."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.loaders import ImageFeed, in_order
 from sparselabel.data.transforms import View, draw, load, render, views_of
 from sparselabel.errors import ModelError, RunError, SparselabelError
 from sparselabel.inference.evaluate import load_classifier
@@ -32,7 +32,7 @@ def write_maps(
     data: Path | None = None,
     file: Path | None = None,
 ) -> None:
-    """Write, for n pairs of a picture and a class, ``scores`` (n,) and ``cells`` (n, h, w), their logits.
+    """Write, for n pairs of an image and a class, ``scores`` (n,) and ``cells`` (n, h, w), their logits.
 
     Beside them ``rows`` (n,) and ``classes`` (n,). A file of the same pairs is left as it is; its name may
     be given.
@@ -45,11 +45,11 @@ def write_maps(
     if not len(wanted) or _there(file, wanted, indices):
         return
     model = load_classifier(run).eval()
-    feed = PictureFeed(part, views_of(run.config().views)[1])
+    feed = ImageFeed(part, views_of(run.config().views)[1])
     cells, scores = [], []
     for batch, chosen in zip(
         feed(in_order(wanted, BATCH), 0), in_order(indices, BATCH), strict=True
-    ):  # a picture with two classes is seen twice: these are few
+    ):  # an image with two classes is seen twice: these are few
         output = model(batch.inputs[0], maps=True)
         places = np.arange(len(chosen))
         cells.append(cells_of(output)[places, chosen].float().numpy())
@@ -86,11 +86,11 @@ def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int6
     return np.array_equal(kept["rows"], rows) and np.array_equal(kept["classes"], classes)
 
 
-KEPT = 32  # pictures whose maps are remembered
+KEPT = 32  # images whose maps are remembered
 
 
 class Looking:
-    """Maps (L, h, w) of pictures' logits, made when they are asked for; threads take turns."""
+    """Maps (L, h, w) of images' logits, made when they are asked for; threads take turns."""
 
     def __init__(self, run: RunFolder, part: PreparedSplit) -> None:
         self._run, self._part = run, part
@@ -109,7 +109,7 @@ class Looking:
 
     @torch.no_grad()
     def maps(self, row: int) -> npt.NDArray[np.float16]:
-        """Logits (L, h, w) of a picture's cells; the logits of attention where a model has that instead."""
+        """Logits (L, h, w) of an image's cells; the logits of attention where a model has that instead."""
         with self._lock:
             if row in self._kept:
                 self._kept.move_to_end(row)

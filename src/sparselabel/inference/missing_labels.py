@@ -1,6 +1,6 @@
 """Training labels that are likely missing: RUN/missing-labels.npz, for reports.
 
-One pass over the training pictures keeps the highest scores of every class among its unknown labels, so that
+One pass over the training images keeps the highest scores of every class among its unknown labels, so that
 memory depends on the number of classes alone.
 """
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.data.loaders import PictureFeed, in_order
+from sparselabel.data.loaders import ImageFeed, in_order
 from sparselabel.data.transforms import views_of
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.saved_scores import split_of
@@ -60,7 +60,7 @@ def write_missing(
     part = split_of(run, "train", data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
+    feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
     highest = Highest(len(part.truth.classes), MOST)
     for batch in feed(in_order(np.arange(len(part)), BATCH), 0):
         scores = torch.sigmoid(model(batch.inputs[0].to(device)).logits).float().cpu()

@@ -1,4 +1,4 @@
-"""A finished run as something that labels pictures."""
+"""A finished run as something that labels images."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ BATCH = 32
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What is in a picture: classes and calibrated scores, the surest first; or why it cannot be read.
+    """What is in an image: classes and calibrated scores, the surest first; or why it cannot be read.
 
     ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if asked for, are logits of cells;
     of query2label those of its attention, which is no score.
@@ -40,7 +40,7 @@ class Prediction:
 
 
 class Predictor:
-    """Labels pictures by a trained model, its calibration and thresholds (L,) of calibrated scores."""
+    """Labels images by a trained model, its calibration and thresholds (L,) of calibrated scores."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Predictor:
         self._read = read or Seen(view)
 
     def __call__(
-        self, pictures: Iterable[str | Path], *, maps: bool = False, batch: int = BATCH, workers: int = 0
+        self, images: Iterable[str | Path], *, maps: bool = False, batch: int = BATCH, workers: int = 0
     ) -> Iterator[Prediction]:
-        """Predictions in the order of the pictures, one batch at a time in memory."""
-        for loaded in stream(map(str, pictures), self._read, batch, workers):
+        """Predictions in the order of the images, one batch at a time in memory."""
+        for loaded in stream(map(str, images), self._read, batch, workers):
             scores, cells = self._scored(loaded.views, maps)
             place = 0
             for number, path in enumerate(loaded.paths):

@@ -19,7 +19,7 @@ from sparselabel.run import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Scores (N, L) of a split's pictures, as training (of the test split) or evaluation kept them."""
+    """Scores (N, L) of a split's images, as training (of the test split) or evaluation kept them."""
 
     run: RunFolder
     split: PreparedSplit
@@ -42,7 +42,7 @@ def keep_scores(run: RunFolder, part: PreparedSplit, scores: Scores) -> None:
 
 
 def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
-    """Read RUN/scores-SPLIT.npz; refuses scores of other pictures than the split has now."""
+    """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
     run = RunFolder(path)
     part = split_of(run, split, moved)
     file = run.scores_file(split)
@@ -51,19 +51,17 @@ def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
         raise RunError(f"there is no {file}: {write_it}")
     ids, scores = read_arrays(file, ("ids", "scores"), f"{write_it} anew").values()
     if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
-        raise RunError(f"{file} has the scores of other pictures or classes: {write_it} anew")
+        raise RunError(f"{file} has the scores of other images or classes: {write_it} anew")
     return Saved(run, part, scores)
 
 
 def saved_pair(run: Path, other: Path, split: str) -> tuple[Saved, Saved]:
-    """The scores of two runs for the same pictures, classes and labels; refuses others."""
+    """The scores of two runs for the same images, classes and labels; refuses others."""
     first, second = saved_scores(run, split), saved_scores(other, split)
     data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
-    same_pictures = np.array_equal(first.labels.ids, second.labels.ids)
-    if not same_pictures or first.labels.classes != second.labels.classes:
-        raise RunError(
-            f"{run} and {other} have other pictures or classes in split {split!r} {data}: no pairs"
-        )
+    same_images = np.array_equal(first.labels.ids, second.labels.ids)
+    if not same_images or first.labels.classes != second.labels.classes:
+        raise RunError(f"{run} and {other} have other images or classes in split {split!r} {data}: no pairs")
     if not np.array_equal(first.positive, second.positive):
         raise RunError(
             f"{run} and {other} have other labels in split {split!r} {data}: their mAPs do not compare"
@@ -72,7 +70,7 @@ def saved_pair(run: Path, other: Path, split: str) -> tuple[Saved, Saved]:
 
 
 def refuse_other_data(everyone: Sequence[Saved]) -> None:
-    """Raise unless all scores are of the same pictures and labels."""
+    """Raise unless all scores are of the same images and labels."""
     first = everyone[0]
     for saved in everyone[1:]:
         if saved.split.digest != first.split.digest:

@@ -1,4 +1,4 @@
-"""Scores of a trained model for every picture of a split, each exactly once."""
+"""Scores of a trained model for every image of a split, each exactly once."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def score(
     """(count, L) scores on the CPU, in 0..1 as they are made of logits by default.
 
     Rows of other shards are 0, so that all shards add up. The model must be in evaluation mode. ``report`` is
-    told the number of pictures after each batch, and ``look`` sees each batch's rows, output and frames.
+    told the number of images after each batch, and ``look`` sees each batch's rows, output and frames.
     """
     scores: Tensor | None = None
     for rows, inputs, frames in feed(in_order(rows_of(count, shard, shards), batch), 0):

@@ -1,4 +1,4 @@
-"""Which pictures are meant: files, folders, patterns and lists of paths, one after the other."""
+"""Which images are meant: files, folders, patterns and lists of paths, one after the other."""
 
 import glob
 import os
@@ -26,14 +26,14 @@ def check_words(words: Sequence[str]) -> None:
     """Raise if a word names nothing that is there, before anything slow begins."""
     if not words:
         raise ConfigError(
-            "there is nothing to predict: name pictures, folders, patterns ('photos/*.jpg'), a list of paths "
+            "there is nothing to predict: name images, folders, patterns ('photos/*.jpg'), a list of paths "
             "(a .txt file), or - to read paths from standard input"
         )
     for word in words:
         if word.startswith("--"):
             raise ConfigError(f"there is no flag {word}: `sparselabel predict --help` names all")
         if word != STANDARD_INPUT and not Path(word).exists() and not _matches(word):
-            what = "no file matches" if glob.has_magic(word) else "there is no picture, folder or list"
+            what = "no file matches" if glob.has_magic(word) else "there is no image, folder or list"
             raise DataError(f"{what} {word!r}: check the name; a list of paths ends in .txt, or is - (stdin)")
 
 
@@ -45,7 +45,7 @@ def _matches(word: str) -> bool:
     return glob.has_magic(word) and next(_matching(word), None) is not None
 
 
-def pictures(words: Sequence[str]) -> Iterator[str]:
+def images(words: Sequence[str]) -> Iterator[str]:
     """Paths of all that is meant, in a fixed order: folders are walked with what is in them, sorted by name.
 
     Paths in a list are relative to the current folder; whether they can be read shows later.
@@ -62,24 +62,24 @@ def pictures(words: Sequence[str]) -> Iterator[str]:
             yield word
         else:
             for match in sorted(_matching(word)):
-                if not Path(match).is_dir() and _is_picture(match):
+                if not Path(match).is_dir() and _is_image(match):
                     yield match
 
 
 def count(words: Sequence[str]) -> int | None:
     """How many there are; None if that shows only when they come."""
-    return None if STANDARD_INPUT in words else sum(1 for _ in pictures(words))
+    return None if STANDARD_INPUT in words else sum(1 for _ in images(words))
 
 
 def _walk(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if _is_picture(name) and not name.startswith("."):
+            if _is_image(name) and not name.startswith("."):
                 yield os.path.join(place, name)  # noqa: PTH118 - a million Paths take a minute
 
 
-def _is_picture(name: str) -> bool:
+def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
@@ -103,7 +103,7 @@ class Loaded(NamedTuple):
 
 
 class Seen:
-    """Reads a picture and shows it as evaluation does."""
+    """Reads an image and shows it as evaluation does."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -115,7 +115,7 @@ class Seen:
 
 
 def stream(paths: Iterable[str], read: Read, batch: int, workers: int) -> Iterator[Loaded]:
-    """Batches of pictures in their order; one that cannot be read is an error in its batch."""
+    """Batches of images in their order; one that cannot be read is an error in its batch."""
     yield from DataLoader(
         _Files(read),
         batch_sampler=_Batches(paths, batch),

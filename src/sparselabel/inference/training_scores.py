@@ -1,6 +1,6 @@
-"""Scores of all training pictures, for a review: RUN/review-scores.npy, (N, L) float16.
+"""Scores of all training images, for a review: RUN/review-scores.npy, (N, L) float16.
 
-A picture that cannot be read gets NaN: nobody can be asked about it.
+An image that cannot be read gets NaN: nobody can be asked about it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import Batch, Feed, PictureFeed, in_order
+from sparselabel.data.loaders import Batch, Feed, ImageFeed, in_order
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
 from sparselabel.files import read_json, write_json
@@ -28,7 +28,7 @@ TrainingScores = npt.NDArray[np.float16]
 
 
 def training_scores(run: RunFolder, part: PreparedSplit) -> TrainingScores | None:
-    """What was kept, in the file; None if there is nothing, or it is of another model or other pictures."""
+    """What was kept, in the file; None if there is nothing, or it is of another model or other images."""
     file, about = run.review_scores_file, _about_file(run)
     if not file.is_file() or not about.is_file():
         return None
@@ -50,7 +50,7 @@ def write_training_scores(
     workers: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> TrainingScores:
-    """Score every training picture once, by its stored features (N, D) where there are some."""
+    """Score every training image once, by its stored features (N, D) where there are some."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
     file = run.review_scores_file
@@ -63,7 +63,7 @@ def write_training_scores(
             if report is not None:
                 report(len(rows))
     else:
-        feed = PictureFeed(part, views_of(run.config().views)[1], workers=workers)
+        feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
         broken: list[str] = []
         for batch in _readable(feed, np.arange(len(part)), broken):
             numbers = batch.rows.numpy()
@@ -72,7 +72,7 @@ def write_training_scores(
                 report(len(numbers))
         if broken:
             warnings.warn(
-                f"{counted(len(broken), 'picture')} cannot be read and will not be asked about: "
+                f"{counted(len(broken), 'image')} cannot be read and will not be asked about: "
                 f"{listing(broken, 5)}",
                 DataWarning,
                 stacklevel=2,
@@ -87,7 +87,7 @@ def write_training_scores(
 
 
 def _readable(feed: Feed, rows: npt.NDArray[np.int64], broken: list[str]) -> Iterator[Batch]:
-    """Batches of these rows; a picture that cannot be read comes alone and without inputs."""
+    """Batches of these rows; an image that cannot be read comes alone and without inputs."""
     waiting = in_order(rows, BATCH)
     while waiting:
         done = 0
@@ -115,8 +115,8 @@ def _about_file(run: RunFolder) -> Path:
 
 
 def _identity(run: RunFolder, part: PreparedSplit) -> dict[str, Any]:
-    """What the scores depend on: the model, the pictures and their order."""
-    pictures = hashlib.blake2b(np.ascontiguousarray(part.digests).tobytes(), digest_size=16)
+    """What the scores depend on: the model, the images and their order."""
+    images = hashlib.blake2b(np.ascontiguousarray(part.digests).tobytes(), digest_size=16)
     with run.model_file.open("rb") as stream:
         model = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"model": model, "pictures": pictures.hexdigest(), "classes": list(part.truth.classes)}
+    return {"model": model, "images": images.hexdigest(), "classes": list(part.truth.classes)}

@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV with a line a picture, or JSON lines; complete or called .partial."""
+"""Predictions as a file: CSV with a line per image, or JSON lines; complete or called .partial."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ FIELDS = ["image", "labels", "scores", "error"]
 
 
 class Output:
-    """Where predictions go, line by line; ``done`` are the pictures that an interrupted run had written."""
+    """Where predictions go, line by line; ``done`` are the images that an interrupted run had written."""
 
     def __init__(
         self, out: str, classes: Sequence[str], about: dict[str, Any], *, all_scores: bool, resume: bool
@@ -41,19 +41,19 @@ class Output:
             self._file.write(_csv_line(header))
 
     def skip(self, paths: Iterator[str]) -> Iterator[str]:
-        """The pictures that are still to do; refuses a file that was begun with other ones."""
+        """The images that are still to do; refuses a file that was begun with other ones."""
         for number, written in enumerate(self._written() if self.done else (), 1):
             path = next(paths, None)
             if path is None or written != _text(path):
                 found = "missing now" if path is None else f"{path!r} now"
                 raise RunError(
-                    f"{self.out}.partial was begun with other pictures (number {number:,} was {written!r}, "
+                    f"{self.out}.partial was begun with other images (number {number:,} was {written!r}, "
                     f"{found}): name the same ones, or begin anew (--force)"
                 )
         return paths
 
     def write(self, prediction: Prediction, maps: dict[str, str] | None = None) -> None:
-        """One picture."""
+        """One image."""
         line = self._json_line(prediction, maps) if self.json else self._row(prediction)  # no object is kept
         with self._named():
             self._file.write(line)
@@ -119,7 +119,7 @@ class Output:
         return partial.open("w", encoding="utf-8", newline="")
 
     def _written(self) -> Iterator[str]:
-        """The pictures in the file, as far as it was written."""
+        """The images in the file, as far as it was written."""
         if self.out is None:
             return
         with _partial(self.out).open(encoding="utf-8", newline="") as file:
@@ -157,7 +157,7 @@ def _refuse_separators(classes: Sequence[str]) -> None:
 
 
 def _whole_lines(file: Path, header: bool) -> int:
-    """How many pictures are in a file; what was half written is cut off.
+    """How many images are in a file; what was half written is cut off.
 
     A line is a record: names with a line break in them are quoted in CSV, so lines are not counted there.
     """
@@ -199,7 +199,7 @@ LONGEST = 80  # letters of a class in the name of a file
 
 
 class MapFolder:
-    """Writes DIR/<path of the picture>.<class>.png for every predicted class."""
+    """Writes DIR/<path of the image>.<class>.png for every predicted class."""
 
     def __init__(self, folder: Path, classes: Sequence[str], view: View) -> None:
         self.folder, self.view = folder, view

@@ -1,15 +1,15 @@
 """The one interface of all methods.
 
 Nearly every loss for sparse labels is *a reading of the unknown labels* (a target and a weight for every
-entry) × *an element loss* + *further terms*, with a memory per picture behind some of them. So there is
+entry) × *an element loss* + *further terms*, with a memory per image behind some of them. So there is
 one ``Method``, made of small ``Part``s; ``catalog/`` names the combinations that papers propose.
 
     step ──▶ reading ──▶ Targets ──▶ element ──▶ × weight ──▶ reduction ──▶ losses["labels"]
       │                                                                        +
       └────▶ terms ────────────────────────────────────────────────▶ losses[name of the term]
-    after the optimiser: every part may ``observe`` the step and remember something for the next epoch
+    after the optimizer: every part may ``observe`` the step and remember something for the next epoch
 
-Parts never see the data set, the model, the optimiser or the configuration: a ``Step`` is all they get.
+Parts never see the data set, the model, the optimizer or the configuration: a ``Step`` is all they get.
 """
 
 import math
@@ -139,7 +139,7 @@ class Progress:
 class Step:
     """All that a method may see of one training step: B rows, L classes, one output and frame per view.
 
-    ``rows`` (B,) are the pictures' rows in the training set, the keys of every memory, each visited once an
+    ``rows`` (B,) are the images' rows in the training set, the keys of every memory, each visited once an
     epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
     is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
     part needs it: only oracles can peek. Labels are where the outputs are; rows and frames are best left on
@@ -180,7 +180,7 @@ def refuse_marks(marks: Marks, observed: Tensor) -> None:
     if bool(absent.any()):
         first = int(absent.int().argmax())
         kind = "point" if marks.is_point[first] else "box"
-        place = ", ".join(f"{number:.4g}" for number in marks.centres[first])
+        place = ", ".join(f"{number:.4g}" for number in marks.centers[first])
         raise DataError(
             f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
             " it is marked absent (0): remove the mark, or mark the class present (1)"
@@ -199,7 +199,7 @@ class Needs:
     """What a part wants to find in a step; a method needs the union of its parts' needs."""
 
     views: int = 1
-    strong_views: int = 0  # so many of the views, the last ones, have their colours changed too
+    strong_views: int = 0  # so many of the views, the last ones, have their colors changed too
     maps: bool = False
     features: bool = False
     marks: bool = False
@@ -231,17 +231,17 @@ class Part(nn.Module):
         """Before the first step of every epoch."""
 
     def observe(self, step: Step, targets: Targets) -> None:
-        """After the optimiser's step, without gradients: remember."""
+        """After the optimizer's step, without gradients: remember."""
 
     def survey(self, steps: "Survey") -> None:
-        """Look at training pictures in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
+        """Look at training images in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
 
         ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. Who does not want to
         look in this epoch does not call it, which then costs nothing.
         """
 
     def begin_phase(self) -> None:
-        """Before every phase but the first: the optimiser is new, and so is a part's own, if it has one."""
+        """Before every phase but the first: the optimizer is new, and so is a part's own, if it has one."""
 
     def expect(self, rows: Tensor) -> None:
         """These rows (B,) come in a step soon: a memory on the disk may fetch them meanwhile."""
@@ -268,7 +268,7 @@ def not_begun(progress: Progress) -> ConfigError:
     return ConfigError(
         f"a step of epoch {progress.epoch + 1} came before that epoch began: call "
         f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)), which counts from 0, before the first "
-        "step of every epoch, where the method puts to use what it has learnt so far"
+        "step of every epoch, where the method puts to use what it has learned so far"
     )
 
 
@@ -278,7 +278,7 @@ def batch_mean(losses: Tensor, valid: Tensor, weight: Tensor | None = None) -> T
 
 
 def batch_sum(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
-    """Sum over the entries, over all processes: the scale of the losses for fully labelled data."""
+    """Sum over the entries, over all processes: the scale of the losses for fully labeled data."""
     return total(losses.sum())
 
 
@@ -304,7 +304,7 @@ class ScaledMean:
 
 @final
 class Method(nn.Module):
-    """Reading × element + terms. Call it on a ``Step`` for the losses, then ``observe`` after the optimiser.
+    """Reading × element + terms. Call it on a ``Step`` for the losses, then ``observe`` after the optimizer.
 
     ``forward`` returns the losses by name, to be added up, and the targets that were used. A loss's value
     is that of the whole batch over all processes; its gradient is scaled so that averaging it over
@@ -366,7 +366,7 @@ class Method(nn.Module):
 
     @torch.no_grad()
     def observe(self, step: Step, targets: Targets) -> None:
-        """Let every part remember the step; after the optimiser has moved."""
+        """Let every part remember the step; after the optimizer has moved."""
         for part in self.parts():
             part.observe(step, targets)
 

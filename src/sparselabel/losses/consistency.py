@@ -1,4 +1,4 @@
-"""Consistency with what the model said of a picture before (P1 §3.4 and §3.5).
+"""Consistency with what the model said of an image before (P1 §3.4 and §3.5).
 
 P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale
@@ -54,7 +54,7 @@ DISTANCES: dict[str, Distance] = {
 
 
 class Consistency(Part):
-    """γ times the distance between the scores and the picture's running scores (P1 eq. 6)."""
+    """γ times the distance between the scores and the image's running scores (P1 eq. 6)."""
 
     def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
         super().__init__()
@@ -73,10 +73,10 @@ class Consistency(Part):
 
 
 class SpatialConsistency(Part):
-    """γ times the distance between the cells' scores and the picture's heat maps seen through this view.
+    """γ times the distance between the cells' scores and the image's heat maps seen through this view.
 
     P1 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which are
-    resized to the model's cells. Cells whose centres are hidden in the view (cutout) are not asked (ours).
+    resized to the model's cells. Cells whose centers are hidden in the view (cutout) are not asked (ours).
     """
 
     needs = Needs(maps=True)
@@ -88,7 +88,7 @@ class SpatialConsistency(Part):
         self.distance = _distance(distance)
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over the cells of each picture, then over the batch; 0 before the term joins."""
+        """The mean over the cells of each image, then over the batch; 0 before the term joins."""
         maps = step.outputs[0].maps
         if maps is None:
             raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")

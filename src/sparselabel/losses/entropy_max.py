@@ -1,4 +1,4 @@
-"""Unknown as unknown: entropy maximisation and asymmetric pseudo-labelling.
+"""Unknown as unknown: entropy maximization and asymmetric pseudo-labeling.
 
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels (2022).
 """
@@ -116,7 +116,7 @@ class SoftLabels(Part):
         """(B, L) bool where an unknown entry has a soft label, and (B, L) these labels."""
         if step.progress.epoch >= self.warm_up and self._surveyed != step.progress.epoch:
             raise ConfigError(
-                "em+apl looks at all training pictures before every epoch: call method.begin_epoch(progress) "
+                "em+apl looks at all training images before every epoch: call method.begin_epoch(progress) "
                 "and method.survey(steps), where steps(rows) makes Steps of rows, in evaluation mode"
             )
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
@@ -142,7 +142,7 @@ class SoftLabels(Part):
         return Piece(self.layout.rows[slots], _upside_down(kept.abs()), candidate)
 
 
-class PseudoLabelled(Part):
+class PseudoLabeled(Part):
     """As Acknowledged, but entries with a soft label cost β times the cross-entropy with it."""
 
     def __init__(self, unknown: Acknowledged, soft: SoftLabels, soft_weight: float) -> None:
@@ -154,10 +154,10 @@ class PseudoLabelled(Part):
     def forward(self, step: Step) -> Targets:
         """Targets of Acknowledged with the soft labels in their places."""
         value, weight = self.unknown(step)
-        labelled, soft = self.soft(step)
+        labeled, soft = self.soft(step)
         return Targets(
-            torch.where(labelled, soft.to(value.dtype), value),
-            torch.where(labelled, self.soft_weight, weight),
+            torch.where(labeled, soft.to(value.dtype), value),
+            torch.where(labeled, self.soft_weight, weight),
         )
 
 

@@ -1,4 +1,4 @@
-"""Expected positives: the pictures of every class that most likely show it though nobody said so (P1 §3.3).
+"""Expected positives: the images of every class that most likely show it though nobody said so (P1 §3.3).
 
 P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations.
@@ -23,9 +23,9 @@ def positives_of_classes(
 ) -> Tensor:
     """(L,) int64 How many of the rows shall count as positive for every class, annotated ones included.
 
-    ``expected`` is K, the mean number of classes in a picture: p_i = round(K·N·count_i / Σ_j count_j), which
+    ``expected`` is K, the mean number of classes in an image: p_i = round(K·N·count_i / Σ_j count_j), which
     is P1 eq. 3 where every row has one positive, and stays right where rows have none or several. Or it is
-    the number of pictures of every class, estimated elsewhere. At least the ``annotated`` (L,) ones, at most
+    the number of images of every class, estimated elsewhere. At least the ``annotated`` (L,) ones, at most
     all but the observed ``negatives`` (L,); a class that was never annotated has none.
     """
     counts = annotated.double()

@@ -20,7 +20,7 @@ class ConfidentViews(Part):
 
     A score above ``sure_positive`` (τ₊) is a target 1, one below ``sure_negative`` (τ₋) a target 0, without
     gradient; all else is left out. Divided by the number of unknown labels, sure or not, as FixMatch divides
-    by all unlabelled pictures: so the term grows as the model becomes sure.
+    by all unlabeled images: so the term grows as the model becomes sure.
     """
 
     needs = Needs(views=2, strong_views=1)
@@ -40,7 +40,7 @@ class ConfidentViews(Part):
         """A scalar over all processes."""
         if len(step.outputs) < 2:
             raise ConfigError(
-                "fixmatch needs two views of every picture: give Step(outputs=(weak, strong), frames=...)"
+                "fixmatch needs two views of every image: give Step(outputs=(weak, strong), frames=...)"
             )
         weak, strong = (at_least_float32(output.logits) for output in step.outputs[:2])
         scores = torch.sigmoid(weak.detach())

@@ -1,7 +1,7 @@
-"""Heat maps: for every picture and class, where in the picture the model has seen the class (P1 §3.5, P1s G).
+"""Heat maps: for every image and class, where in the image the model has seen the class (P1 §3.5, P1s G).
 
-    heat maps of a picture  ── cut by the view's frame ──▶ what the cells should say     (before the step)
-    heat maps of a picture  ◀── pasted by the same frame ── what the cells did say        (after the step)
+    heat maps of an image  ── cut by the view's frame ──▶ what the cells should say     (before the step)
+    heat maps of an image  ◀── pasted by the same frame ── what the cells did say        (after the step)
 
 P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
@@ -36,7 +36,7 @@ from sparselabel.losses.running_scores import RunningScores, checked_momentum
 FULL = 255
 LARGEST_SCALE = 64
 WAYS_OUT = (
-    "keep only the best classes of each picture (top_maps, as 10), a file on a larger disk, "
+    "keep only the best classes of each image (top_maps, as 10), a file on a larger disk, "
     "coarser maps (map_scale 1), or none (the method without +scl); several processes share the rows"
 )
 
@@ -56,13 +56,13 @@ class Current:
 
 
 class HeatMaps(Part):
-    """Running averages of every picture's cell scores, at ``scale`` times the model's resolution.
+    """Running averages of every image's cell scores, at ``scale`` times the model's resolution.
 
-    They start at 1 for an annotated class and at 0 elsewhere. After the optimiser's step, the cells whose
-    centres lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
+    They start at 1 for an annotated class and at 0 elsewhere. After the optimizer's step, the cells whose
+    centers lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
     stalls); cells outside the crop stay as they are, byte for byte. An observed negative stays 0 (ours).
 
-    With ``top`` only the k best classes of each picture by its running scores, annotated ones first, have
+    With ``top`` only the k best classes of each image by its running scores, annotated ones first, have
     maps, chosen when the warm-up is over; they start at 1 (annotated) and at the running score (ours; from 0
     the first epoch would pull everything down). The other classes' maps count as 0.
     """
@@ -78,13 +78,13 @@ class HeatMaps(Part):
         super().__init__()
         if not 1 <= scale <= LARGEST_SCALE:
             raise ConfigError(
-                f"map_scale must be 1 to {LARGEST_SCALE}, beyond which maps are finer than any picture, "
+                f"map_scale must be 1 to {LARGEST_SCALE}, beyond which maps are finer than any image, "
                 f"not {scale}"
             )
         if top is not None and top < 1:
             raise ConfigError(f"top_maps must be at least 1, not {top}")
         if top is not None and scores is None:
-            raise ConfigError("the best classes of a picture are chosen by its running scores: give them too")
+            raise ConfigError("the best classes of an image are chosen by its running scores: give them too")
         self.scores = scores
         self.momentum, self.scale, self.top = checked_momentum(momentum), scale, top
         self.size: tuple[int, int] | None = None
@@ -104,7 +104,7 @@ class HeatMaps(Part):
         annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
         if annotated > self.depth:
             raise ConfigError(
-                f"top_maps is {self.top}, but a picture has {annotated} annotated classes, which all need a "
+                f"top_maps is {self.top}, but an image has {annotated} annotated classes, which all need a "
                 f"heat map: give top_maps of at least {annotated}"
             )
         self.register_buffer("chosen", torch.tensor(self.top is None))

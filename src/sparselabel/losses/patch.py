@@ -1,7 +1,7 @@
 """Patch loss: supervision of single cells by points and boxes (P2 §3.2, eq. 2).
 
 P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
-and 0, 1 and 4, with sums divided by the number of labelled cells.
+and 0, 1 and 4, with sums divided by the number of labeled cells.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame, cell_centres
+from sparselabel.data.view_geometry import Frame, cell_centers
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Needs, Part, Step, at_least_float32
@@ -32,8 +32,8 @@ def cell_labels(
 ) -> Tensor:
     """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
 
-    A box that covers no cell by half still has the cell of its centre, or small things would be lost (ours).
-    Where a view is hidden (cutout) no cell is positive: of a box those cells whose centres are hidden.
+    A box that covers no cell by half still has the cell of its center, or small things would be lost (ours).
+    Where a view is hidden (cutout) no cell is positive: of a box those cells whose centers are hidden.
     """
     batch, classes = observed.shape
     labels = observed.new_full((batch, classes, *grid), UNKNOWN)
@@ -44,31 +44,31 @@ def cell_labels(
 
 
 def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: float) -> Tensor:
-    """(4, n) Picture, class, row and column of the cells that marks make positive."""
-    pictures = torch.from_numpy(marks.rows)
-    seen = frame.to("cpu")[pictures]
-    centres, sizes = seen.boxes_to_view(torch.from_numpy(marks.centres), torch.from_numpy(marks.sizes))
-    covered = _covered(centres[:, 1], sizes[:, 1], grid[0])[:, :, None]
-    covered = covered * _covered(centres[:, 0], sizes[:, 0], grid[1])[:, None, :]
+    """(4, n) Image, class, row and column of the cells that marks make positive."""
+    images = torch.from_numpy(marks.rows)
+    seen = frame.to("cpu")[images]
+    centers, sizes = seen.boxes_to_view(torch.from_numpy(marks.centers), torch.from_numpy(marks.sizes))
+    covered = _covered(centers[:, 1], sizes[:, 1], grid[0])[:, :, None]
+    covered = covered * _covered(centers[:, 0], sizes[:, 0], grid[1])[:, None, :]
     enough = (covered >= least - ROUNDING) & (covered > ROUNDING)
-    centre = _covered(centres[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
-    centre = centre * _covered(centres[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
+    center = _covered(centers[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
+    center = center * _covered(centers[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
     covers = enough.flatten(1).any(dim=1)[:, None, None]
-    chosen = torch.where(covers, enough, centre > 0)
+    chosen = torch.where(covers, enough, center > 0)
     if seen.hidden is not None:  # nobody sees there what the mark is on
         by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
-        places = torch.where(by_cell[..., None], cell_centres(grid).to(centres), centres[:, None, None])
+        places = torch.where(by_cell[..., None], cell_centers(grid).to(centers), centers[:, None, None])
         chosen &= ~seen.hides(places)
     number, down, across = chosen.nonzero(as_tuple=True)
-    return torch.stack([pictures[number], torch.from_numpy(marks.classes).long()[number], down, across])
+    return torch.stack([images[number], torch.from_numpy(marks.classes).long()[number], down, across])
 
 
-def _covered(centres: Tensor, sizes: Tensor, cells: int) -> Tensor:
+def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
     """(M, cells) The share of each cell that an interval covers; of a point's cell all, of others nothing."""
     edges = torch.arange(cells + 1, dtype=torch.float64) / cells
-    low, high = (centres - sizes / 2).double()[:, None], (centres + sizes / 2).double()[:, None]
+    low, high = (centers - sizes / 2).double()[:, None], (centers + sizes / 2).double()[:, None]
     share = (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0) * cells
-    place = centres.double()[:, None]
+    place = centers.double()[:, None]
     inside = (place >= edges[:-1]) & ((place < edges[1:]) | ((place <= 1) & (edges[1:] == 1)))
     return torch.where((sizes == 0)[:, None], inside.double(), share)
 
@@ -77,12 +77,12 @@ LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours
 
 
 class PatchLoss(Part):
-    """w_patch times the focal loss of labelled cells, divided by their number over all processes.
+    """w_patch times the focal loss of labeled cells, divided by their number over all processes.
 
     A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
-    cells are left out (``ignore``); or negative (``negative``), in pictures with any label; or, of a marked
+    cells are left out (``ignore``); or negative (``negative``), in images with any label; or, of a marked
     class, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that are not
-    left out count as labelled. What cutout hides is left out unless its class is absent: nobody can tell
+    left out count as labeled. What cutout hides is left out unless its class is absent: nobody can tell
     from the view that a marked thing goes on there (ours).
     """
 
@@ -106,7 +106,7 @@ class PatchLoss(Part):
         self.box_rule = box_rule
 
     def forward(self, step: Step) -> Tensor:
-        """A scalar; 0 for a batch without a labelled cell."""
+        """A scalar; 0 for a batch without a labeled cell."""
         maps = step.outputs[0].maps
         if maps is None or step.marks is None:
             raise ConfigError("the patch loss needs Output(maps=...) and Step(marks=...)")

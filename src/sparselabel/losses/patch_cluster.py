@@ -1,8 +1,8 @@
-"""PatchCluster: pseudo labels for pictures that nobody has annotated (P2 §3.3, eq. 4–5).
+"""PatchCluster: pseudo labels for images that nobody has annotated (P2 §3.3, eq. 4–5).
 
-P2 = PatchML. The prototype of a class is the mean feature of its annotated cells. A picture without any label
+P2 = PatchML. The prototype of a class is the mean feature of its annotated cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
-distance is the cosine distance. Or, as P2's "I+PC", pictures' mean features take the place of cells.
+distance is the cosine distance. Or, as P2's "I+PC", images' mean features take the place of cells.
 
     rows with a positive ──▶ prototypes (L, D), summed over processes
     rows without a label ──▶ nearest cell to each prototype ──▶ pseudo labels (n, L), for the whole epoch
@@ -38,14 +38,14 @@ from sparselabel.losses.patch import BoxRule, cell_labels
 from sparselabel.losses.selective import SelectiveUnknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
-Source = Literal["cells", "pictures"]
-"""What prototypes are means of: annotated cells, or whole pictures with the class."""
-NEAR: dict[Source, float] = {"cells": 0.3, "pictures": 0.1}  # d⁺: P2 has .30 to .35 for cells
+Source = Literal["cells", "images"]
+"""What prototypes are means of: annotated cells, or whole images with the class."""
+NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: P2 has .30 to .35 for cells
 FAR = 0.7  # d⁻ (ours)
 
 
 class PseudoLabels(Part):
-    """Positive, negative or unknown for every class of every picture without a label, anew in every epoch.
+    """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
     From when training has settled (after the warm-up or, without one, the first epoch). A class of which
     nothing is annotated has no prototype and no pseudo labels.
@@ -73,15 +73,15 @@ class PseudoLabels(Part):
         self._asked = self._surveyed = -1
 
     def prepare(self, layout: Layout) -> None:
-        """Find the pictures without a label, and make room for theirs."""
+        """Find the images without a label, and make room for theirs."""
         self.layout = layout
-        labelled = torch.cat([annotated(some) for some in layout.pieces()])
+        labeled = torch.cat([annotated(some) for some in layout.pieces()])
         positive = [(some == POSITIVE).any(dim=1) for some in layout.pieces()]
-        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labelled]
+        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
         self._useful = int(total(torch.tensor(len(self.without)))) > 0
         if not self._useful:
             warnings.warn(
-                "every training picture has an observed label: +cluster is for those without, and has "
+                "every training image has an observed label: +cluster is for those without, and has "
                 "nothing to do",
                 DataWarning,
                 stacklevel=2,
@@ -99,7 +99,7 @@ class PseudoLabels(Part):
             self._asked = progress.epoch
 
     def survey(self, steps: Survey) -> None:
-        """Make prototypes of annotated pictures, and labels of the others by them."""
+        """Make prototypes of annotated images, and labels of the others by them."""
         if self._asked == self._surveyed:
             return
         self._surveyed = self._asked
@@ -123,14 +123,14 @@ class PseudoLabels(Part):
             which, found = self._annotated_features(step, features)
             sums.index_add_(0, which.cpu(), found.double().cpu())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
-        # A process without an annotated picture does not know the width.
+        # A process without an annotated image does not know the width.
         widths = gathered(torch.tensor([0 if sums is None else sums.shape[1]]))
         if sums is None:
             sums = torch.zeros(classes, int(widths.max()), dtype=torch.float64)
         return total(sums) / total(counts)[:, None]
 
     def labels_by(self, prototypes: Tensor, features: Tensor) -> Tensor:
-        """(B, L) int8 Pseudo labels of pictures by their features (B, D, cells)."""
+        """(B, L) int8 Pseudo labels of images by their features (B, D, cells)."""
         closest = nearest_cosine(prototypes.to(features), features)
         labels = torch.full(closest.shape, UNKNOWN, dtype=torch.int8, device=closest.device)
         labels[1 - closest <= self.near] = POSITIVE  # not a number is neither
@@ -138,31 +138,31 @@ class PseudoLabels(Part):
         return labels
 
     def _features(self, step: Step) -> Tensor:
-        """(B, D, cells) Features, of the picture as a whole if it is about those."""
+        """(B, D, cells) Features, of the image as a whole if it is about those."""
         features = step.outputs[0].features
         if features is None or (self.source == "cells" and features.ndim != 4):
             raise ConfigError("prototypes of cells need Output(features=...) of cells (B, D, h, w)")
         features = at_least_float32(features.detach())
-        if self.source == "pictures":
+        if self.source == "images":
             return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
         return features.flatten(2)
 
     def _annotated_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) classes and (n, D) features of what is annotated as positive in a step."""
-        if self.source == "pictures":
-            picture, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
-            return which, features[picture, :, 0]
+        if self.source == "images":
+            image, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
+            return which, features[image, :, 0]
         cells = step.outputs[0].features
         if step.marks is None or cells is None:
             raise ConfigError("prototypes of cells need Step(marks=...)")
         grid = (cells.shape[2], cells.shape[3])
         labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
         positive = (labels == POSITIVE) & step.valid[:, None, None, None]
-        picture, which, cell = positive.flatten(2).nonzero(as_tuple=True)
-        return which, features[picture, :, cell]
+        image, which, cell = positive.flatten(2).nonzero(as_tuple=True)
+        return which, features[image, :, cell]
 
     def forward(self, step: Step) -> Tensor:
-        """(B, L) The pseudo labels of the step's rows; UNKNOWN for pictures that have labels."""
+        """(B, L) The pseudo labels of the step's rows; UNKNOWN for images that have labels."""
         if step.progress.settled and self._surveyed != step.progress.epoch:
             raise not_begun(step.progress)
         if not step.progress.settled:
@@ -184,7 +184,7 @@ class PseudoLabels(Part):
 
 
 def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
-    """(B, L) The largest cosine between a prototype (L, D) and a cell of each picture (B, D, cells).
+    """(B, L) The largest cosine between a prototype (L, D) and a cell of each image (B, D, cells).
 
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
@@ -195,7 +195,7 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
 
 
 class AnnotatedOnly(Part):
-    """Another reading, of pictures that have a label; the others are left out (P2 eq. 5)."""
+    """Another reading, of images that have a label; the others are left out (P2 eq. 5)."""
 
     def __init__(self, reading: Part) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class AnnotatedOnly(Part):
             reading.annotated_only = True
 
     def forward(self, step: Step) -> Targets:
-        """The other's targets, with weight 0 for all entries of a picture without labels."""
+        """The other's targets, with weight 0 for all entries of an image without labels."""
         value, weight = self.reading(step)
         return Targets(value, weight * annotated(step.observed)[:, None])
 
@@ -222,7 +222,7 @@ class PseudoLoss(Part):
         self.weight = not_negative("pseudo_weight", weight)
 
     def forward(self, step: Step) -> Tensor:
-        """A scalar; 0 where no picture of the batch has a pseudo label."""
+        """A scalar; 0 where no image of the batch has a pseudo label."""
         labels = self.labels(step)
         logits = at_least_float32(step.outputs[0].logits)
         counted = (labels != UNKNOWN).to(logits.dtype)

@@ -1,7 +1,7 @@
 """The likelihood of what was annotated: an unknown label is absent, or present and not annotated.
 
 Ours. If an annotator marks a class that is there with the chance c, a label is annotated with the chance
-c·f and unknown with 1 − c·f, where f is the model's score. c follows from how many pictures show the class.
+c·f and unknown with 1 − c·f, where f is the model's score. c follows from how many images show the class.
 """
 
 import math
@@ -20,7 +20,7 @@ from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
 
 
 class AnnotationLikelihood(Part):
-    """The costs of entries with score f = σ(x), for a class with count annotated of p expected pictures.
+    """The costs of entries with score f = σ(x), for a class with count annotated of p expected images.
 
     - annotated: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
     - unknown:   −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
@@ -58,7 +58,7 @@ class AnnotationLikelihood(Part):
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         # A class that nobody annotated has no positives to learn from: its unknown labels are negative.
         share = torch.where(annotated > 0, annotated / positives.clamp(min=1), 1.0)
-        # Half a picture more, so that a class that was always annotated has a finite margin.
+        # Half an image more, so that a class that was always annotated has a finite margin.
         present = (positives - annotated + 0.5) / (unknown + 1.0)
         self.register_buffer("annotated_share", share.float(), persistent=False)
         surprise = present.clamp(max=1).log().neg()

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Mapping
 
-READING, ELEMENT, UNLABELLED, CONSISTENCY = ORDER = ("READING", "ELEMENT", "UNLABELLED", "CONSISTENCY")
+READING, ELEMENT, UNLABELED, CONSISTENCY = ORDER = ("READING", "ELEMENT", "UNLABELED", "CONSISTENCY")
 HEADS = ("boostlu", "boost")
 
 ONE_OF_A_KIND = {
     READING: "each say what an unknown label counts as",
     ELEMENT: "are each the loss of one label (the element)",
-    UNLABELLED: "each put pictures without labels to use",
+    UNLABELED: "each put images without labels to use",
     CONSISTENCY: "each hold the model to what it said before",
 }
 
@@ -33,7 +33,7 @@ def why_not(name: str, kinds: Mapping[str, str], parsed: Callable[[str], object]
             return f"{' and '.join(same)} {said}, and a method has one: take one of them"
     ordered = "+".join(sorted(parts, key=lambda part: ORDER.index(kinds[part])))
     if ordered == name:
-        base = "iu" if kinds[parts[0]] == UNLABELLED else "en"
+        base = "iu" if kinds[parts[0]] == UNLABELED else "en"
         return f"{name} is added to a method: name that first, as in {base}+{name}"
     parsed(ordered)
     return f"the parts of a name stand in the order {'+'.join(ORDER)}: write {ordered}"

@@ -1,7 +1,7 @@
-"""Methods by name, and what can be combined: READING[+ELEMENT][+UNLABELLED][+CONSISTENCY], as in en+asl+scl.
+"""Methods by name, and what can be combined: READING[+ELEMENT][+UNLABELED][+CONSISTENCY], as in en+asl+scl.
 
 The element is that of focal, asl or hill and takes the place of cross-entropy, or of splc's focal margin.
-What puts pictures without labels to use (cluster, fixmatch) and consistency are terms beside the label loss.
+What puts images without labels to use (cluster, fixmatch) and consistency are terms beside the label loss.
 Whatever is combined is on the scale of the mean over entries (asl, hill, splc and csl-i alone are sums), so
 that the weights of terms mean the same everywhere.
 
@@ -54,14 +54,14 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 ELEMENTS = ("focal", "asl", "hill")
-UNLABELLED: dict[str, Callable[..., Method]] = {
+UNLABELED: dict[str, Callable[..., Method]] = {
     "cluster": patches.cluster,
     "fixmatch": patches.with_fixmatch,
 }
 CONSISTENCY: dict[str, Callable[..., Method]] = {"cl": expected.cl, "scl": expected.scl}
 
 LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
-"""Methods that can leave unknown labels out: others have a use of their own for pictures without labels."""
+"""Methods that can leave unknown labels out: others have a use of their own for images without labels."""
 
 NO_UNKNOWN = ("bce", "bce-ls", "iun", "iu")
 """Methods whose negatives are all known, so that an element is the loss of these."""
@@ -94,7 +94,7 @@ class Combination(NamedTuple):
 
     base: str
     element: str | None = None
-    unlabelled: str | None = None
+    unlabeled: str | None = None
     consistency: str | None = None
 
     @property
@@ -105,13 +105,13 @@ class Combination(NamedTuple):
 
 def parsed(name: str) -> Combination:
     """The parts of a name; one that cannot be is refused with the reason."""
-    base, element, unlabelled, consistency = name, None, None, None
+    base, element, unlabeled, consistency = name, None, None, None
     rest, _, last = base.rpartition("+")
     if rest and last in CONSISTENCY:
         base, consistency = rest, last
     rest, _, last = base.rpartition("+")
-    if rest and last in UNLABELLED:
-        base, unlabelled = rest, last
+    if rest and last in UNLABELED:
+        base, unlabeled = rest, last
     rest, _, last = base.rpartition("+")
     if rest and last in ELEMENTS:
         base, element = rest, last
@@ -125,7 +125,7 @@ def parsed(name: str) -> Combination:
             raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
         raise ConfigError(
             f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; "
-            "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELLED, as "
+            "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELED, as "
             "patchml+cluster (`sparselabel methods`)"
         )
     if element is not None and base in OWN_LOSS:
@@ -133,14 +133,14 @@ def parsed(name: str) -> Combination:
             f"{name}: {base} does not combine with the element {element}, as {OWN_LOSS[base]}; these do: "
             + ", ".join(with_elements())
         )
-    if unlabelled is not None and base not in LEAVES_OUT:
+    if unlabeled is not None and base not in LEAVES_OUT:
         raise ConfigError(
-            f"{name}: {base} does not combine with {unlabelled}, which is for pictures and labels that a "
+            f"{name}: {base} does not combine with {unlabeled}, which is for images and labels that a "
             f"method leaves out, as {', '.join(LEAVES_OUT)} can"
         )
     if consistency is not None and base in OWN_PAST:
         raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
-    return Combination(base, element, unlabelled, consistency)
+    return Combination(base, element, unlabeled, consistency)
 
 
 def _kinds() -> dict[str, str]:
@@ -148,7 +148,7 @@ def _kinds() -> dict[str, str]:
     return (
         dict.fromkeys(METHODS, refusing.READING)
         | dict.fromkeys(ELEMENTS, refusing.ELEMENT)
-        | dict.fromkeys(UNLABELLED, refusing.UNLABELLED)
+        | dict.fromkeys(UNLABELED, refusing.UNLABELED)
         | dict.fromkeys(CONSISTENCY, refusing.CONSISTENCY)
     )
 
@@ -158,8 +158,8 @@ def with_elements() -> list[str]:
     return [name for name in METHODS if name not in OWN_LOSS]
 
 
-def with_unlabelled() -> list[str]:
-    """The methods to which something for pictures without labels can be added."""
+def with_unlabeled() -> list[str]:
+    """The methods to which something for images without labels can be added."""
     return [*LEAVES_OUT]
 
 
@@ -172,21 +172,21 @@ def combinations() -> Iterator[str]:
     """The names of all combinations."""
     for base in METHODS:
         elements = (None, *(ELEMENTS if base not in OWN_LOSS else ()))
-        unlabelled = (None, *(UNLABELLED if base in LEAVES_OUT else ()))
+        unlabeled = (None, *(UNLABELED if base in LEAVES_OUT else ()))
         consistency = (None, *(CONSISTENCY if base not in OWN_PAST else ()))
-        for added in itertools.product(elements, unlabelled, consistency):
+        for added in itertools.product(elements, unlabeled, consistency):
             if any(added):
                 yield Combination(base, *added).name
 
 
 def factories(name: str) -> list[Callable[..., Method]]:
     """What makes the parts of a method; their signatures are its settings, their docstrings explain it."""
-    base, element, unlabelled, consistency = parsed(name)
+    base, element, unlabeled, consistency = parsed(name)
     found = [METHODS[base]]
     if element is not None:
         found.append(METHODS[element])
-    if unlabelled is not None:
-        found.append(UNLABELLED[unlabelled])
+    if unlabeled is not None:
+        found.append(UNLABELED[unlabeled])
     if consistency is not None:
         found.append(CONSISTENCY[consistency])
     return found
@@ -221,7 +221,7 @@ def presets_of(name: str) -> dict[str, dict[str, Any]]:
 
 def make_method(name: str, **settings: Any) -> Method:
     """A method by its name, not yet told about any labels."""
-    base, element, unlabelled, consistency = parsed(name)
+    base, element, unlabeled, consistency = parsed(name)
     known = settings_of(name)
     for key in settings:
         if key not in known:
@@ -239,8 +239,8 @@ def make_method(name: str, **settings: Any) -> Method:
             exchanged = replace(exchanged, plain_negatives=base not in NO_UNKNOWN)
         terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
         method = Method(method.reading, exchanged, terms)
-    if unlabelled is not None:
-        method = UNLABELLED[unlabelled](method, **own.pop(0))
+    if unlabeled is not None:
+        method = UNLABELED[unlabeled](method, **own.pop(0))
     if consistency is not None:
         method = CONSISTENCY[consistency](method, **own.pop(0))
     return method

@@ -1,4 +1,4 @@
-"""The generalised robust loss: the unknown label between positive and negative, by the model's own score.
+"""The generalized robust loss: the unknown label between positive and negative, by the model's own score.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss (2024).
 """
@@ -26,10 +26,10 @@ class Line(NamedTuple):
         return self.start + time * (self.end - self.start)
 
 
-CENTRE, WIDTH = Line(0.5, 0.8), Line(2.0, 0.5)
+CENTER, WIDTH = Line(0.5, 0.8), Line(2.0, 0.5)
 
 
-class GeneralisedRobust(Part):
+class GeneralizedRobust(Part):
     """An unknown entry costs V·[k·(1−f^q₂)/q₂ + (1−k)·(1−(1−f)^q₃)/q₃]; a known one its cross-entropy.
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
@@ -42,7 +42,7 @@ class GeneralisedRobust(Part):
         self,
         slope: Line,
         offset: Line,
-        centre: Line = CENTRE,
+        center: Line = CENTER,
         width: Line = WIDTH,
         positive_power: float = 0.01,
         negative_power: float = 1.0,
@@ -50,7 +50,7 @@ class GeneralisedRobust(Part):
         super().__init__()
         for name, line in {"belief_slope": slope, "belief_offset": offset}.items():
             finite(name, line.end)
-        self.lines = slope, offset, centre, width
+        self.lines = slope, offset, center, width
         self.positive_power, self.negative_power = positive_power, negative_power
         self.at = tuple(line.start for line in self.lines)
         self._begun: int | None = None
@@ -61,8 +61,8 @@ class GeneralisedRobust(Part):
         epochs = max(progress.epochs - progress.warm_up, 1)
         done = progress.epoch - progress.warm_up
         before, after = max(done, 0) / epochs, max(done + 1, 0) / epochs
-        slope, offset, centre, width = self.lines
-        self.at = slope.at(before), offset.at(before), centre.at(after), width.at(after)
+        slope, offset, center, width = self.lines
+        self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
     def observe(self, step: Step, targets: Targets) -> None:
         """Refuse a step of an epoch that nobody began: w, b, m and s would silently stay where they were."""
@@ -71,10 +71,10 @@ class GeneralisedRobust(Part):
 
     def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
-        slope, offset, centre, width = self.at
+        slope, offset, center, width = self.at
         scores = torch.sigmoid(logits).detach()
         belief = torch.sigmoid(slope * scores + offset)
-        weight = torch.exp(-((scores - centre) ** 2) / (2 * width**2))
+        weight = torch.exp(-((scores - center) ** 2) / (2 * width**2))
         # (1 − f^q)/q from log f, exact also where f^q is near 1.
         positive = -torch.expm1(self.positive_power * F.logsigmoid(logits)) / self.positive_power
         negative = -torch.expm1(self.negative_power * F.logsigmoid(-logits)) / self.negative_power

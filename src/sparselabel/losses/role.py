@@ -1,10 +1,10 @@
-"""ROLE's label estimates: a belief about every label of every training picture, learnt beside the classifier.
+"""ROLE's label estimates: a belief about every label of every training image, learned beside the classifier.
 
 Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
-ỹ = σ(φ) with one logit φ per picture and class, moved by an Adam of their own, in which old momentum moves a
-picture's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
+ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves a
+image's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
 looked at; then the steps it has missed are replayed, each with the learning rate it had. So the cost of a
-step does not depend on the number of pictures.
+step does not depend on the number of images.
 
     m, v after j steps without gradient:  m·β₁ʲ, v·β₂ʲ
     their motion of φ:                    −m · Σⱼ rⱼ / (√v + eⱼ),  at step t = last touch + j
@@ -143,7 +143,7 @@ class Current(NamedTuple):
 class LabelEstimates(Part):
     """The memory that ``RoleReading`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
 
-    ``expected`` is the number of positives per picture, the paper's k, and ``weight`` its λ. The observed
+    ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
     positives' term has ``positive_weight``: 1 as in the authors' program, L as in the paper's equation. φ's
     learning rate is ``rate_factor`` times the classifier's.
     """

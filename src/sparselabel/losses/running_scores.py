@@ -1,4 +1,4 @@
-"""What methods remember about every picture from epoch to epoch."""
+"""What methods remember about every image from epoch to epoch."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from sparselabel.losses.memory.row_store import RowMemory
 
 
 class RunningScores(Part):
-    """Exponential moving average of every picture's scores over its visits (P1 eq. 4).
+    """Exponential moving average of every image's scores over its visits (P1 eq. 4).
 
     s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
     annotated positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average

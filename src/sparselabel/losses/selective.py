@@ -60,7 +60,7 @@ class SelectiveUnknown(Part):
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
     processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
-    As in the authors' program, the first count entries of such classes too. With ``annotated_only`` pictures
+    As in the authors' program, the first count entries of such classes too. With ``annotated_only`` images
     without any label are left out (D^u of P2 eq. 5), and do not count in B.
     """
 
@@ -82,7 +82,7 @@ class SelectiveUnknown(Part):
             )
         if likeliest < 0:
             raise ConfigError(
-                f"likeliest is a number of unknown labels a picture, 0 or more, not {likeliest}: 0 leaves "
+                f"likeliest is a number of unknown labels per image, 0 or more, not {likeliest}: 0 leaves "
                 "none of them out"
             )
         self.unknown = unknown
@@ -126,5 +126,5 @@ class SelectiveUnknown(Part):
 
 
 def annotated(observed: Tensor) -> Tensor:
-    """(B,) bool Which pictures have a label at all; the others are D^u of P2 §3.2."""
+    """(B,) bool Which images have a label at all; the others are D^u of P2 §3.2."""
     return (observed != UNKNOWN).any(dim=1)

@@ -34,10 +34,10 @@ def within_label_bounds(
     expected: npt.NDArray[np.float64],
     annotated: npt.NDArray[np.int64],
     negatives: npt.NDArray[np.int64],
-    pictures: int,
+    images: int,
 ) -> npt.NDArray[np.float64]:
-    """At least what is annotated, at most all pictures but the observed negatives, 0 if never annotated."""
+    """At least what is annotated, at most all images but the observed negatives, 0 if never annotated."""
     kept: npt.NDArray[np.float64] = np.where(
-        annotated > 0, np.clip(expected, annotated, pictures - negatives), 0.0
+        annotated > 0, np.clip(expected, annotated, images - negatives), 0.0
     )
     return kept

@@ -21,7 +21,7 @@ def no_negatives(method: str) -> ConfigError:
     """The refusal of labels that are all positive by a method that leaves unknown ones out."""
     return ConfigError(
         f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none: "
-        "use an, wan or role, or observe some (`prepare ... --sparsify per-picture --positives 1 "
+        "use an, wan or role, or observe some (`prepare ... --sparsify per-image --positives 1 "
         "--negatives 1`)"
     )
 
@@ -87,7 +87,7 @@ class AssumedNegative(Part):
 class WeakNegative(Part):
     """Unknown is negative at a small weight γ, 1/(L−1) by default (P3 §5.1).
 
-    ``sampled``: instead one random unknown label of every picture is a negative in this step, at full weight;
+    ``sampled``: instead one random unknown label of every image is a negative in this step, at full weight;
     in expectation this is γ = 1/(number of unknown labels).
     """
 
@@ -125,7 +125,7 @@ class PositivesOnly(Part):
 
 
 class ConfidentPositive(Part):
-    """Unknown is negative, unless the picture's running score is above a threshold: then positive.
+    """Unknown is negative, unless the image's running score is above a threshold: then positive.
 
     P1s table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
     """

@@ -30,7 +30,7 @@ class ExpectedPositives(Part):
         self.weight = not_negative("weight", weight)
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse more classes in a picture than there are."""
+        """Refuse more classes in an image than there are."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
 
     def forward(self, step: Step) -> Tensor:
@@ -40,19 +40,19 @@ class ExpectedPositives(Part):
 
 
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
-"""K, or the number of pictures of every class."""
+"""K, or the number of images of every class."""
 
 WAYS = (
-    "count them in a few dozen pictures and give, say, expected_positives=2.5, or let `sparselabel expect` "
-    "estimate them, which needs the pictures, and give its file to `sparselabel train`"
+    "count them in a few dozen images and give, say, expected_positives=2.5, or let `sparselabel expect` "
+    "estimate them, which needs the images, and give its file to `sparselabel train`"
 )
 
 
 def checked_count(expected: float | None) -> float:
-    """The expected number of positives a picture, which nobody can do without."""
+    """The expected number of positives per image, which nobody can do without."""
     if expected is None:
         raise ConfigError(
-            f"this method needs expected_positives (K), the mean number of classes in a picture: {WAYS}"
+            f"this method needs expected_positives (K), the mean number of classes in an image: {WAYS}"
         )
     if not isinstance(expected, int | float) or isinstance(expected, bool) or not 0 < expected < math.inf:
         raise ConfigError(f"expected_positives must be a number above 0, not {expected!r}: {WAYS}")
@@ -60,7 +60,7 @@ def checked_count(expected: float | None) -> float:
 
 
 def checked_counts(expected: Expected) -> float | tuple[float, ...]:
-    """K, or the expected number of pictures of every class."""
+    """K, or the expected number of images of every class."""
     if expected is None or isinstance(expected, str) or np.ndim(expected) == 0:
         return checked_count(expected if isinstance(expected, str | bool | None) else float(expected))  # type: ignore[arg-type]
     try:
@@ -74,16 +74,16 @@ def checked_counts(expected: Expected) -> float | tuple[float, ...]:
     return tuple(counts.tolist())
 
 
-def refuse_too_many(expected: float | Sequence[float], classes: int, pictures: int) -> None:
-    """Raise if a picture shall have more classes than there are, or a class more pictures."""
+def refuse_too_many(expected: float | Sequence[float], classes: int, images: int) -> None:
+    """Raise if an image shall have more classes than there are, or a class more images."""
     if isinstance(expected, int | float):
         if expected > classes:
             raise ConfigError(
-                f"expected_positives (K) is the mean number of classes in a picture, so at most the "
+                f"expected_positives (K) is the mean number of classes in an image, so at most the "
                 f"{classes} there are, not {expected:g}: {WAYS}"
             )
-    elif expected and max(expected) > pictures:
+    elif expected and max(expected) > images:
         raise ConfigError(
-            f"expected_positives of a class is its number of pictures, so at most the {pictures:,} there "
+            f"expected_positives of a class is its number of images, so at most the {images:,} there "
             f"are, not {max(expected):,.10g}: {WAYS}"
         )

@@ -1,11 +1,11 @@
-"""Whether one model is better than another, or the pictures just happened so: a paired bootstrap.
+"""Whether one model is better than another, or the images just happened so: a paired bootstrap.
 
-The pictures of a split are drawn anew with replacement, as many as there are, again and again; each time both
+The images of a split are drawn anew with replacement, as many as there are, again and again; each time both
 models are measured on the same draw. How the difference of their mAP varies says how far the difference that
 was found can be relied on. It says nothing of how another training seed would have done. Of a method that was
 trained with several seeds the mean over its models is compared, on every draw.
 
-A draw is a number of copies of every picture, so nothing is ranked again: a class is sorted once, and its
+A draw is a number of copies of every image, so nothing is ranked again: a class is sorted once, and its
 average precision (rule ``sklearn``) follows from sums of copies.
 """
 
@@ -25,7 +25,7 @@ Copies = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Difference:
-    """The mAP of two models on the same pictures, 0..1, and how their difference varies.
+    """The mAP of two models on the same images, 0..1, and how their difference varies.
 
     ``low`` and ``high`` are the 2.5 and 97.5 percentiles of the difference (the second model's mAP minus the
     first one's) over the draws; ``same_sign`` is the share of draws with the sign of ``difference``
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The mAP of a model on the pictures as they are, and (S,) on every draw of them."""
+    """The mAP of a model on the images as they are, and (S,) on every draw of them."""
 
     whole: float
     draws: Values
@@ -56,7 +56,7 @@ class Drawn:
 def paired_bootstrap(
     first: npt.ArrayLike, second: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0
 ) -> Difference:
-    """Compare two models' scores (N, L) of the same pictures; labels (N, L) without unknown ones.
+    """Compare two models' scores (N, L) of the same images; labels (N, L) without unknown ones.
 
     A class that has no positive, in the split or in a draw, counts as 0 for both.
     """
@@ -65,7 +65,7 @@ def paired_bootstrap(
 
 
 def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
-    """Measure a model on draws of the pictures, the same for all models with so many and this seed."""
+    """Measure a model on draws of the images, the same for all models with so many and this seed."""
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
     score_array, label_array = scores_and_labels(scores, labels)
@@ -95,7 +95,7 @@ def difference(first: Sequence[Drawn], second: Sequence[Drawn]) -> Difference:
 
 
 class Ranked:
-    """A class's pictures by falling score, cut after each tie that has a positive."""
+    """A class's images by falling score, cut after each tie that has a positive."""
 
     def __init__(self, scores: Scores, positive: npt.NDArray[np.bool_]) -> None:
         self.order = np.argsort(-scores, kind="stable")
@@ -113,10 +113,10 @@ class Ranked:
         if not len(self.positives):
             return np.zeros(copies.shape[1])
         new_hits = np.add.reduceat(copies[self.positives], self.hit_stretches, axis=0)
-        pictures = np.cumsum(np.add.reduceat(copies[self.order], self.stretches, axis=0), axis=0)
+        images = np.cumsum(np.add.reduceat(copies[self.order], self.stretches, axis=0), axis=0)
         hits = np.cumsum(new_hits, axis=0)
-        # Where no picture was drawn yet, no positive was either: 0/1 there.
-        total = (new_hits * (hits / np.maximum(pictures, 1))).sum(axis=0)
+        # Where no image was drawn yet, no positive was either: 0/1 there.
+        total = (new_hits * (hits / np.maximum(images, 1))).sum(axis=0)
         return np.asarray(total / np.maximum(hits[-1], 1))
 
 
@@ -126,7 +126,7 @@ def _mean(model: list[Ranked], copies: Copies) -> Values:
 
 
 def _draws(random: np.random.Generator, count: int, samples: int) -> Copies:
-    """(count, samples) How often each picture is in each draw."""
+    """(count, samples) How often each image is in each draw."""
     drawn = random.integers(count, size=(samples, count))
     drawn += np.arange(samples)[:, None] * count
     copies = np.bincount(drawn.ravel(), minlength=samples * count).reshape(samples, count)

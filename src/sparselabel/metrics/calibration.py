@@ -1,16 +1,16 @@
 """Scores that can be read as probabilities: a line through the logits of each class, then the sigmoid.
 
 A class has its own slope and offset (Platt's scaling), fitted to validation with a prior around those that
-all classes share: few pictures move a class little. Isotonic regression needs hundreds of positives a class,
+all classes share: few images move a class little. Isotonic regression needs hundreds of positives a class,
 and one temperature for all cannot undo that methods for unknown labels push classes differently.
 
 Labels may be sparse. If a class that is there is annotated as such with chance c, and one that is not there
-as absent with chance d, whatever the picture, then
+as absent with chance d, whatever the image, then
 
     P(positive | z) = c σ(η)    P(negative | z) = d (1 − σ(η))    P(unknown | z) = 1 − the two
 
-with η = slope · (z − m) + b, and that likelihood is maximised. Full labels are c = d = 1. m is the logit that
-as many pictures exceed as are expected to show the class, which makes the classes' b comparable.
+with η = slope · (z − m) + b, and that likelihood is maximized. Full labels are c = d = 1. m is the logit that
+as many images exceed as are expected to show the class, which makes the classes' b comparable.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def logits_of(scores: npt.NDArray[np.floating]) -> Floats:
 
 
 def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: Annotating) -> Calibration:
-    """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of pictures with each class."""
+    """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of images with each class."""
     middle = np.array(
         [np.quantile(logits[:, index], 1 - share) for index, share in enumerate(np.clip(prevalence, 0, 1))]
     )
@@ -79,7 +79,7 @@ def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: An
 
 
 def likelihood(calibration: Calibration, logits: Floats, labels: Labels, annotating: Annotating) -> float:
-    """The mean log likelihood of a picture's labels."""
+    """The mean log likelihood of an image's labels."""
     total = 0.0
     for part in _blocks(*logits.shape):
         eta = calibration.slope[part] * logits[:, part] + calibration.offset[part]
@@ -175,8 +175,8 @@ def _step(sums: Floats) -> Floats:
     return np.asarray(steps / np.maximum(np.abs(steps).max(0), 1))
 
 
-def _blocks(pictures: int, classes: int) -> list[slice]:
-    wide = max(1, BLOCK // max(pictures, 1))
+def _blocks(images: int, classes: int) -> list[slice]:
+    wide = max(1, BLOCK // max(images, 1))
     return [slice(start, min(start + wide, classes)) for start in range(0, classes, wide)]
 
 

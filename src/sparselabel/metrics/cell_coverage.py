@@ -39,7 +39,7 @@ def covered_by_masks(
     """(P, h, w) The share of every cell that any mask of a group covers, in 0..1.
 
     ``groups`` (M,) is the group of each mask, 0 to P − 1 and never falling; masks of a group are of one
-    picture. ``frames`` (P, 5) is the view of each group's picture: left, top, width, height, flip.
+    image. ``frames`` (P, 5) is the view of each group's image: left, top, width, height, flip.
     """
     covered = np.zeros((len(frames), *grid))
     sizes = np.ones((len(frames), 2), np.int64)
@@ -57,7 +57,7 @@ def covered_by_masks(
 
 
 def covered_by_boxes(
-    centres: Floats,
+    centers: Floats,
     sizes: Floats,
     groups: Indices,
     frames: npt.NDArray[np.floating],
@@ -65,10 +65,10 @@ def covered_by_boxes(
 ) -> Floats:
     """(P, h, w) The share of every cell that any box of a group covers.
 
-    Boxes are centres and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
+    Boxes are centers and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
     """
-    centres, half, cells = centres.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
-    low, high = (_to_view(place, frames[groups]) * cells for place in (centres - half, centres + half))
+    centers, half, cells = centers.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
+    low, high = (_to_view(place, frames[groups]) * cells for place in (centers - half, centers + half))
     shown = (high > low).all(axis=1)
     boxes = Rectangles(groups[shown], low[shown, 0], high[shown, 0], low[shown, 1], high[shown, 1])
     covered = np.clip(_shares(_apart(boxes), len(frames), grid), 0, 1).astype(np.float32)

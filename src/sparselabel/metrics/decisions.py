@@ -1,7 +1,7 @@
 """How right decided labels are: precision and recall at a threshold, and among the k highest scores.
 
 The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all
-classes and once for the top 3 of a picture. What is 0/0 counts as 0 here, without an epsilon.
+classes and once for the top 3 of an image. What is 0/0 counts as 0 here, without an epsilon.
 """
 
 import math
@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """(L,) How many pictures of each class are ``predicted``, ``positive``, and both (``hits``)."""
+    """(L,) How many images of each class are ``predicted``, ``positive``, and both (``hits``)."""
 
     hits: Numbers
     predicted: Numbers
@@ -27,12 +27,12 @@ class Counts:
 
     @property
     def precision(self) -> Values:
-        """(L,) The share of hits among the predicted pictures; 0 for a class never predicted."""
+        """(L,) The share of hits among the predicted images; 0 for a class never predicted."""
         return _ratio(self.hits, self.predicted)
 
     @property
     def recall(self) -> Values:
-        """(L,) The share of hits among the positive pictures; 0 for a class without positives."""
+        """(L,) The share of hits among the positive images; 0 for a class without positives."""
         return _ratio(self.hits, self.positive)
 
     @property
@@ -60,10 +60,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class AtK:
-    """The k highest scores of a picture against its labels, as means over all pictures, 0..1.
+    """The k highest scores of an image against its labels, as means over all images, 0..1.
 
-    ``recall`` is the share of the picture's positives among the k, ``precision`` the share of the k
-    that are positive, ``hit_rate`` the share of pictures with at least one positive among the k.
+    ``recall`` is the share of the image's positives among the k, ``precision`` the share of the k
+    that are positive, ``hit_rate`` the share of images with at least one positive among the k.
     """
 
     k: int
@@ -77,7 +77,7 @@ def precision_recall_f1(
 ) -> Counts:
     """Count what is predicted at a threshold, for (N, L) scores and labels without unknown ones.
 
-    A class is predicted where its score is at or above the threshold. With ``top``, only a picture's
+    A class is predicted where its score is at or above the threshold. With ``top``, only an image's
     ``top`` highest scores can be: of these, the ones at or above the threshold are predicted.
     """
     if not np.isfinite(threshold):
@@ -94,9 +94,9 @@ def precision_recall_f1(
 
 
 def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
-    """Recall, precision and hit rate of each picture's k highest scores, whatever their size.
+    """Recall, precision and hit rate of each image's k highest scores, whatever their size.
 
-    Pictures without positives count as 0 in all three. Scores and labels are (N, L), none unknown.
+    Images without positives count as 0 in all three. Scores and labels are (N, L), none unknown.
     """
     score_array, positive = _complete(scores, labels)
     if k > score_array.shape[1]:

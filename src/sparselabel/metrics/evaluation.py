@@ -24,7 +24,7 @@ def measures(scores: npt.NDArray[np.floating], labels: LabelTable, threshold: fl
     """Every measure of scores (N, L) against labels, by name.
 
     Where labels are incomplete, unknown ones count as absent ("observed-label" numbers), and what needs the
-    number of labels of a picture is left out (None).
+    number of labels of an image is left out (None).
     """
     values = np.asarray(labels.values)
     complete = labels.complete

@@ -1,6 +1,6 @@
 """How well maps show where things are: mAP-loc (P2 §4, eq. 6).
 
-P2 = PatchML. A class's map is scaled to 0..1 within the picture and cut at .6, .7, .8 and .9. What is left is
+P2 = PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
 right if at least half of it lies on things of the class (IoA-P, intersection over the area of the
 prediction). A class that is there but badly shown is a false positive and still counts in the recall.
 
@@ -50,7 +50,7 @@ def on_things(maps: Maps, covered: Maps, cuts: Sequence[float] = CUTS) -> Maps:
 
 
 def scaled_maps(maps: Maps) -> Maps:
-    """Maps (P, h, w), each from 0 to 1 within its picture; a flat one shows everything."""
+    """Maps (P, h, w), each from 0 to 1 within its image; a flat one shows everything."""
     low, high = maps.min(axis=(1, 2), keepdims=True), maps.max(axis=(1, 2), keepdims=True)
     spread = high - low
     return np.asarray(np.divide(maps - low, spread, out=np.ones_like(maps), where=spread > 0))
@@ -76,7 +76,7 @@ def location_precision(
     classes: npt.NDArray[np.integer],
     right: npt.NDArray[np.bool_],
 ) -> Location:
-    """mAP-loc from the scores (N, L) of all pictures and from which present classes were shown well.
+    """mAP-loc from the scores (N, L) of all images and from which present classes were shown well.
 
     ``right`` (P, C) says it for the pairs ``rows``, ``classes`` (P,) at each of C cuts. A present class that
     is not among the pairs, because nobody knows where it is, is left out of its class's ranking.
@@ -100,15 +100,15 @@ def location_precision(
 Places = Literal["any", "masks", "boxes"]
 """What maps are judged by: masks where a class has them, else boxes; or one of the two alone.
 
-Where only masks count, pictures with things and no mask are not ranked at all: their classes could not be
+Where only masks count, images with things and no mask are not ranked at all: their classes could not be
 right, and would stand among the others as if they were absent.
 """
 
 
 class Located:
-    """P pairs of a picture and a class that is there and whose places are known, and how well maps show them.
+    """P pairs of an image and a class that is there and whose places are known, and how well maps show them.
 
-    A class of a picture is judged by masks if every one of its things there has one.
+    A class of an image is judged by masks if every one of its things there has one.
     """
 
     def __init__(self, part: PreparedSplit, places: Places = "any") -> None:
@@ -116,7 +116,7 @@ class Located:
         self.masks = part.masks if part.masks is not None else Masks.none(len(part.marks))
         self._labels = evaluation_labels(part)
         self._find_pairs(places)
-        could_be_right = self._labels.per_picture(POSITIVE) == 0
+        could_be_right = self._labels.per_image(POSITIVE) == 0
         could_be_right[part.marks.rows[self.masks.there]] = True
         self.ranked = np.flatnonzero(could_be_right) if places == "masks" else np.arange(len(part))
         if places != "any" and len(part.marks) and not self.pairs:
@@ -152,11 +152,11 @@ class Located:
         return other
 
     def see(self, rows: Tensor, output: Output, frame: Frame) -> None:
-        """Judge the maps of a batch of pictures; a model that has attention instead is judged by that."""
+        """Judge the maps of a batch of images; a model that has attention instead is judged by that."""
         self.see_all(rows, frame, [(self, output)])
 
     def see_all(self, rows: Tensor, frame: Frame, outputs: "Sequence[tuple[Located, Output]]") -> None:
-        """Judge what several models see in the same pictures; where things are is found out once for all."""
+        """Judge what several models see in the same images; where things are is found out once for all."""
         wanted = rows.numpy()
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
@@ -178,7 +178,7 @@ class Located:
     def covered(
         self, pairs: npt.NDArray[np.int64], frames: npt.NDArray[np.floating], grid: tuple[int, ...]
     ) -> Floats:
-        """(P, h, w) The share of each cell that things of some pairs cover, in views of their pictures."""
+        """(P, h, w) The share of each cell that things of some pairs cover, in views of their images."""
         cells = (grid[0], grid[1])
         found = np.zeros((len(pairs), *cells), np.float32)
         for masked in (True, False):
@@ -189,12 +189,12 @@ class Located:
             if masked:
                 found[some] = covered_by_masks(self.masks.take(marks), groups, frames[some], cells)
             else:
-                centres, sizes = self.part.marks.centres[marks], self.part.marks.sizes[marks]
-                found[some] = covered_by_boxes(centres, sizes, groups, frames[some], cells)
+                centers, sizes = self.part.marks.centers[marks], self.part.marks.sizes[marks]
+                found[some] = covered_by_boxes(centers, sizes, groups, frames[some], cells)
         return found
 
     def measures(self, scores: Scores) -> dict[str, Any] | None:
-        """mAP-loc, that of every class, and by how many pictures with masks and with boxes; None without."""
+        """mAP-loc, that of every class, and by how many images with masks and with boxes; None without."""
         if not self.pairs:
             return None
         positive = (np.asarray(self._labels.values)[self.ranked] == POSITIVE).astype(np.int8)

@@ -1,9 +1,9 @@
-"""How many pictures are expected to show each class, and how its labels came about: for calibration.
+"""How many images are expected to show each class, and how its labels came about: for calibration.
 
 Three situations, class by class:
 
-- ``full``: every picture is labelled.
-- ``answered``: some pictures are unknown, but of those that are labelled at least as many are negative as
+- ``full``: every image is labeled.
+- ``answered``: some images are unknown, but of those that are labeled at least as many are negative as
   positive: they are taken for a random sample, and the others are left out.
 - ``sparse``: (nearly) only positives are annotated. How many there really are cannot be seen in them; it is
   what the run knows (expected positives of training, or K), else what makes the labels likeliest.
@@ -29,23 +29,23 @@ FEWEST_ANSWERS = 10
 PSEUDO = 2.0
 """Positives that training's share of a class weighs beside those of validation."""
 RATIOS = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
-"""What K may be, by the number of annotated labels a picture, where nobody said."""
-MOST = 0.98  # of the pictures: a class in all of them needs no threshold
+"""What K may be, by the number of annotated labels per image, where nobody said."""
+MOST = 0.98  # of the images: a class in all of them needs no threshold
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run knows: expected positives by class of so many training pictures, or their sum a picture."""
+    """What a run knows: expected positives by class of so many training images, or their sum an image."""
 
     source: Source
     trusted: bool
     shares: Floats | None = None
-    per_picture: float | None = None
+    per_image: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Of each class (L,): expected share of pictures, how labels came about, and the situation.
+    """Of each class (L,): expected share of images, how labels came about, and the situation.
 
     ``source`` says where the numbers of sparse classes come from; ``trusted`` whether to rely on it.
     """
@@ -63,13 +63,13 @@ def expected_by(config: TrainConfig, expected_file: Path, classes: tuple[str, ..
         content = read_json(expected_file)
         try:
             rows: dict[str, Any] = {row["name"]: float(row["expected"]) for row in content["classes"]}
-            shares = np.array([rows[name] for name in classes]) / float(content["pictures"])
+            shares = np.array([rows[name] for name in classes]) / float(content["images"])
             trusted, how = bool(content["trusted"]), content["how"]
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{expected_file} does not have what it must ({error}): train again") from error
         return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
     given = config.settings.expected_positives
-    return Expected("given", True, per_picture=float(given)) if isinstance(given, int | float) else None
+    return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 
 def what_is_known(
@@ -100,8 +100,8 @@ def what_is_known(
     return Known(np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted)
 
 
-def _situation(pictures: int, positive: int, negative: int) -> Situation:
-    if positive + negative == pictures:
+def _situation(images: int, positive: int, negative: int) -> Situation:
+    if positive + negative == images:
         return "full"
     return "answered" if negative >= max(positive, FEWEST_ANSWERS) else "sparse"
 
@@ -121,21 +121,21 @@ def _sparse_shares(
     expected: Expected | None,
     sparse: npt.NDArray[np.bool_],
 ) -> tuple[Floats, Source, bool]:
-    """(L,) Expected shares of pictures, never below what is annotated."""
+    """(L,) Expected shares of images, never below what is annotated."""
     seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)
     if expected is not None and expected.shares is not None:
         return np.clip(expected.shares, seen, MOST), expected.source, expected.trusted
-    if expected is not None and expected.per_picture is not None:
-        return np.clip(expected.per_picture * share, seen, MOST), expected.source, expected.trusted
+    if expected is not None and expected.per_image is not None:
+        return np.clip(expected.per_image * share, seen, MOST), expected.source, expected.trusted
     columns = np.flatnonzero(sparse)
-    a_picture = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
+    a_image = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
     some, some_labels = logits[:, columns], labels[:, columns]
     found: list[tuple[float, float]] = []
     for ratio in RATIOS:
-        shares = np.clip(ratio * a_picture * share, seen, MOST)[columns]
+        shares = np.clip(ratio * a_image * share, seen, MOST)[columns]
         annotating = Annotating(*_chances(some_labels, shares))
         line = calibrate(some, some_labels, shares, annotating)
         found.append((likelihood(line, some, some_labels, annotating), ratio))
         if found[-1][0] < max(found)[0] - 0.02:  # it has one peak
             break
-    return np.clip(max(found)[1] * a_picture * share, seen, MOST), "likelihood", False
+    return np.clip(max(found)[1] * a_image * share, seen, MOST), "likelihood", False

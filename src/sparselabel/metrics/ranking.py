@@ -1,7 +1,7 @@
-"""How well scores rank the pictures of a class: average precision, by the three rules of the field.
+"""How well scores rank the images of a class: average precision, by the three rules of the field.
 
 All rules are a mean over the positives of a class, taken by falling score; they differ in the
-precision that a positive counts with. At the positive, ``i`` positives among the ``r`` pictures so
+precision that a positive counts with. At the positive, ``i`` positives among the ``r`` images so
 far give the precision ``i / r``:
 
 - ``sklearn``  ``i / r`` counted to the end of the positive's tie: equal scores are one threshold.
@@ -45,7 +45,7 @@ class MeanAveragePrecision:
 
 @dataclass(frozen=True)
 class Subset:
-    """The mean average precision on some of the pictures."""
+    """The mean average precision on some of the images."""
 
     images: int
     average_precision: MeanAveragePrecision
@@ -60,7 +60,7 @@ def average_precision(
 ) -> Values:
     """(L,) The average precision of each class, 0..1.
 
-    ``scores`` and ``labels`` are (N, L), for N pictures and L classes; higher scores come first. The
+    ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. The
     rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
     unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
     leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
@@ -81,7 +81,7 @@ def average_precision(
     if empty:
         names = empty if classes is None else [classes[index] for index in empty]
         warnings.warn(
-            f"{len(names):,} of {label_array.shape[1]:,} classes have no positive picture; "
+            f"{len(names):,} of {label_array.shape[1]:,} classes have no positive image; "
             f"their average precision counts as 0: {listing(names)}",
             DataWarning,
             stacklevel=2,
@@ -109,15 +109,15 @@ def mean_average_precision(ap: npt.ArrayLike, labels: npt.ArrayLike) -> MeanAver
 def by_number_of_labels(
     scores: npt.ArrayLike, labels: npt.ArrayLike, rule: Rule = "sklearn"
 ) -> dict[str, Subset]:
-    """The mean average precision on the pictures with "1" to "6", "7+" and "4+" positive labels.
+    """The mean average precision on the images with "1" to "6", "7+" and "4+" positive labels.
 
-    P1 fig. 5d has one to seven, its table 3 ends at four or more; so "4+" has pictures of other subsets.
-    Unknown labels are refused: the number of labels would not be known. Pictures without a positive are in
+    P1 fig. 5d has one to seven, its table 3 ends at four or more; so "4+" has images of other subsets.
+    Unknown labels are refused: the number of labels would not be known. Images without a positive are in
     no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
     score_array, label_array = scores_and_labels(scores, labels)
-    refuse_unknown(label_array, "give full labels; without them a picture's number of labels is not known")
+    refuse_unknown(label_array, "give full labels; without them an image's number of labels is not known")
     numbers = np.count_nonzero(label_array == POSITIVE, axis=1)
     subsets = {}
     chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
@@ -137,7 +137,7 @@ def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Sco
         score_array = score_array.astype(np.float64)
     if score_array.ndim != 2 or score_array.shape != label_array.shape or not score_array.size:
         raise DataError(
-            "scores and labels must both have shape (pictures, classes), with at least one of each; "
+            "scores and labels must both have shape (images, classes), with at least one of each; "
             f"theirs are {score_array.shape} and {label_array.shape}"
         )
     # Minimum and maximum carry NaN and infinity along, without an array as large as the scores.
@@ -184,7 +184,7 @@ def precision_of_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknow
 def _precisions(scores: Scores, positive: npt.NDArray[np.bool_], rule: Rule) -> Values:
     """The precision that each positive of one class counts with; (N,) in."""
     if rule == "sklearn":
-        # Pictures scored at or above a positive: counted by bisection, no ranking needed.
+        # Images scored at or above a positive: counted by bisection, no ranking needed.
         every, hits = np.sort(scores), np.sort(scores[positive])
         hits_above = len(hits) - np.searchsorted(hits, hits)
         return np.asarray(hits_above / (len(every) - np.searchsorted(every, hits)))

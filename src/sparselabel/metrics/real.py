@@ -1,4 +1,4 @@
-"""ReaL: ImageNet's validation pictures judged by several labels each (P1 §4.3, table 3)."""
+"""ReaL: ImageNet's validation images judged by several labels each (P1 §4.3, table 3)."""
 
 import warnings
 from dataclasses import asdict
@@ -18,19 +18,19 @@ from sparselabel.metrics.ranking import (
 )
 
 NUMBERS = ("1", "2", "3", "4+")
-"""Table 3's subsets, by a picture's number of labels."""
+"""Table 3's subsets, by an image's number of labels."""
 
 
 def real_measures(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[str, Any]:
-    """Top-1 by the one original label on all pictures; top-1 and mAP by ReaL on those that have its labels.
+    """Top-1 by the one original label on all images; top-1 and mAP by ReaL on those that have its labels.
 
-    ``scores``, ``single`` and ``real`` are (N, L); a picture without ReaL labels has UNKNOWN ones.
+    ``scores``, ``single`` and ``real`` are (N, L); an image without ReaL labels has UNKNOWN ones.
     """
     values = np.asarray(scores)
     judged = np.asarray(real[:, 0] != UNKNOWN)
     if not judged.any():
         raise DataError(
-            f"none of the {len(judged):,} pictures has a ReaL label: read them with real.json again"
+            f"none of the {len(judged):,} images has a ReaL label: read them with real.json again"
         )
     labels = np.asarray(real[judged])
     with warnings.catch_warnings():
@@ -39,7 +39,7 @@ def real_measures(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[s
     subsets = by_number_of_labels(values[judged], labels)
     return {
         "images": int(judged.sum()),
-        "labels_a_picture": float((labels == POSITIVE).sum(axis=1).mean()),
+        "labels_a_image": float((labels == POSITIVE).sum(axis=1).mean()),
         "top_1_single": top_1(values, single),
         "top_1": top_1(values[judged], labels),
         "mean_average_precision": asdict(mean_average_precision(ap, labels)),
@@ -55,6 +55,6 @@ def real_measures_of(scores: Scores, part: PreparedSplit) -> dict[str, Any] | No
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:
-    """The share of pictures whose best class, of equals the first, is one of their labels (P1 eq. 9)."""
+    """The share of images whose best class, of equals the first, is one of their labels (P1 eq. 9)."""
     best = np.argmax(np.asarray(scores), axis=1)
     return float((labels[np.arange(len(labels)), best] == POSITIVE).mean())

@@ -1,7 +1,7 @@
 """From which calibrated score on a class counts as there: for the highest F1, or for a precision.
 
-Both are read off the calibrated scores of validation pictures, not off their labels: if scores are
-probabilities, the pictures at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
+Both are read off the calibrated scores of validation images, not off their labels: if scores are
+probabilities, the images at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
 F1 than the threshold with the highest F1 on validation, in all six runs tried (docs/predict.md).
 """
 
@@ -27,7 +27,7 @@ def f1_thresholds(scores: Floats) -> Floats:
 
 
 def precision_thresholds(scores: Floats, precision: float) -> Floats:
-    """(L,) The lowest thresholds with this expected precision; NEVER where no picture reaches it."""
+    """(L,) The lowest thresholds with this expected precision; NEVER where no image reaches it."""
     falling = -np.sort(-scores, axis=0)
     means = np.cumsum(falling, axis=0) / np.arange(1, len(scores) + 1)[:, None]
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
@@ -36,7 +36,7 @@ def precision_thresholds(scores: Floats, precision: float) -> Floats:
 
 
 def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
-    """Between the last score that counts and the next one: a picture's own score is no place to cut."""
+    """Between the last score that counts and the next one: an image's own score is no place to cut."""
     columns = np.arange(falling.shape[1])
     here, next_ = falling[last, columns], falling[np.minimum(last + 1, len(falling) - 1), columns]
     return np.asarray((here + next_) / 2)
@@ -47,7 +47,7 @@ def between(kept: Floats, precision: float) -> Floats:
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
             f"--precision must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: validation "
-            "pictures cannot promise more, and for less there is --threshold"
+            "images cannot promise more, and for less there is --threshold"
         )
     place = int(np.searchsorted(PRECISIONS, precision))
     if place == 0:

@@ -22,7 +22,7 @@ HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what weights are calle
 class Backbone(nn.Module):
     """A timm network without its classifier: views (B, 3, S, S) uint8 -> cell features (B, D, h, w).
 
-    Normalisation is inside, so that nobody can forget it and an exported model carries it.
+    Normalization is inside, so that nobody can forget it and an exported model carries it.
     """
 
     mean: Tensor
@@ -61,9 +61,9 @@ class Backbone(nn.Module):
         return getattr(self.network, "cls_token", None) is not None
 
     def _features(self, views: Tensor) -> Tensor:
-        return self.network.forward_features(self.normalised(views))  # type: ignore[operator, no-any-return]
+        return self.network.forward_features(self.normalized(views))  # type: ignore[operator, no-any-return]
 
-    def normalised(self, views: Tensor) -> Tensor:
+    def normalized(self, views: Tensor) -> Tensor:
         """The network's input."""
         return ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
 
@@ -80,7 +80,7 @@ class Backbone(nn.Module):
             # Some (XCiT, CaiT, ConViT, VOLO) do not say that theirs begin with a class token.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
             side = round(tokens.shape[1] ** 0.5)
-            # Not len(): torch.export would take the number of pictures for a constant.
+            # Not len(): torch.export would take the number of images for a constant.
             return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
         if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
             return features.permute(0, 3, 1, 2)

@@ -17,7 +17,7 @@ from sparselabel.models.backbone import Backbone
 
 
 class Output(NamedTuple):
-    """Logits (never scores) of one view of every picture in a batch.
+    """Logits (never scores) of one view of every image in a batch.
 
     ``logits`` (B, L); ``maps`` (B, L, h, w) cell logits, or None if nobody asked for them: their mean over
     the cells is ``logits``, but for a model that reads its logits off a class token; ``features`` (B, D, h,

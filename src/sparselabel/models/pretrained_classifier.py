@@ -16,14 +16,14 @@ from sparselabel.models.weights import read_tensors
 class PublishedClassifier(nn.Module):
     """Views (B, 3, S, S) uint8 -> Output with the network's own logits.
 
-    ``size`` and ``centre`` are its views: their side, and the share of a picture's short side they show.
+    ``size`` and ``center`` are its views: their side, and the share of an image's short side they show.
     """
 
-    def __init__(self, backbone: Backbone, size: int, centre: float) -> None:
+    def __init__(self, backbone: Backbone, size: int, center: float) -> None:
         super().__init__()
         self.backbone = backbone
         self.size = size
-        self.centre = centre
+        self.center = center
 
     @property
     def classes(self) -> int:
@@ -32,7 +32,7 @@ class PublishedClassifier(nn.Module):
 
     def forward(self, views: Tensor) -> Output:
         """Logits of a batch of views."""
-        return Output(self.backbone.network(self.backbone.normalised(views)))
+        return Output(self.backbone.network(self.backbone.normalized(views)))
 
 
 def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
@@ -43,8 +43,8 @@ def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
             "it (--weights FILE), or choose a network with one, as resnet50.tv_in1k"
         )
     about, size = known_network(name), own_size(name)
-    centre = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
-    model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, centre)
+    center = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
+    model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, center)
     if not model.classes:
         raise ConfigError(
             f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"

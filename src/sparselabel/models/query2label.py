@@ -1,6 +1,6 @@
 """Query2Label: a query for each class looks for it in the cells (P4 §III-C; Liu et al. 2021).
 
-    cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder, with one learnt query a class ─▶ a logit a class
+    cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder, with one learned query a class ─▶ a logit a class
 
 P4 = the reproduction of Query2Label and of single-positive learning. Its eq. 12 has self-attention between
 the queries of the decoder; the authors' program removes it by default, and so do we.
@@ -90,7 +90,7 @@ class QueryHead(Head):
         memory = cells.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             memory = layer(memory, place)
-        # Not len(): torch.export would take the number of pictures for a constant.
+        # Not len(): torch.export would take the number of images for a constant.
         queries = self.query_embed.weight.expand(cells.shape[0], -1, -1)
         found, looked = torch.zeros_like(queries), queries
         for layer in self.decoder:

@@ -59,7 +59,7 @@ class TokenHead(Head):
 
 
 def coupled(classifier: Classifier, views: Tensor) -> Output:
-    """The output with TS-CAM's localisation maps: cell logits times the class token's attention (its eq. 5).
+    """The output with TS-CAM's localization maps: cell logits times the class token's attention (its eq. 5).
 
     The logits are those without it.
     """

@@ -24,12 +24,12 @@ RANGES = {
     5: (6.287, 4.886, 4.508, 4.333, 4.232, 4.166, 4.120, 4.086, 4.060, 4.039, 4.022, 4.008),
 }
 
-LEAST = 1.0  # mAP-loc, in per cent, below which no map says where things are
+LEAST = 1.0  # mAP-loc, in percent, below which no map says where things are
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one kind is above another, in points of per cent.
+    """By how much one kind is above another, in points of percent.
 
     ``margin`` is how far the 95 % interval reaches to both sides; None for a single draw.
     """

@@ -87,7 +87,7 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
             raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
-        if method == "csl-i":  # what P2 compares points with, and what patchml does with whole pictures
+        if method == "csl-i":  # what P2 compares points with, and what patchml does with whole images
             own = {"unknown": "ignore"} | own
         yield replace(base, method=method, settings=Settings(**own))
 
@@ -97,7 +97,7 @@ def simulate(
 ) -> tuple[Prepared, dict[str, Any]]:
     """The data with the labels and marks that a part of the budget buys, and what that was.
 
-    Nothing is written: the pictures are the same, so their stored features are too.
+    Nothing is written: the images are the same, so their stored features are too.
     """
     train = data.train
     how = Sparsify(
@@ -201,7 +201,7 @@ def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
 
 
 def passes(candidates: Sequence[Candidate], split: str) -> int:
-    """How often the pictures must be looked at to judge the maps."""
+    """How often the images must be looked at to judge the maps."""
     left = unjudged(candidates, split)
     return len(left) if left and left[0].run.config.full.epochs else min(1, len(left))
 

@@ -1,4 +1,4 @@
-"""How much annotation is simulated: hours for the real pictures, seconds for those of the sample."""
+"""How much annotation is simulated: hours for the real images, seconds for those of the sample."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ BOXED = ("SB", "AB")
 
 @dataclass(frozen=True)
 class Budget:
-    """Hours of annotation for ``pictures``, tried on a sample with as many seconds a picture.
+    """Hours of annotation for ``images``, tried on a sample with as many seconds per image.
 
-    ``sample`` is how many pictures are trained on, ``classes`` how many questions each has. ``complete`` is
+    ``sample`` is how many images are trained on, ``classes`` how many questions each has. ``complete`` is
     what it costs to have everything of a kind, as a share of what all answers cost.
     """
 
     hours: float
-    pictures: int
+    images: int
     sample: int
     classes: int
     prices: Prices
@@ -36,12 +36,12 @@ class Budget:
     @property
     def seconds(self) -> float:
         """What the sample gets of it."""
-        return self.hours * HOUR * self.sample / self.pictures
+        return self.hours * HOUR * self.sample / self.images
 
     @property
     def everything(self) -> float:
-        """Hours that it takes to answer every question about all pictures, without points and boxes."""
-        return self.pictures * self.classes * self.prices.answer / HOUR
+        """Hours that it takes to answer every question about all images, without points and boxes."""
+        return self.images * self.classes * self.prices.answer / HOUR
 
     def share(self, fraction: float) -> float:
         """A fraction of the budget as a share of what all answers cost."""
@@ -59,7 +59,7 @@ class Budget:
 def budget_of(
     data: Prepared,
     hours: float,
-    pictures: int | None,
+    images: int | None,
     prices: Prices,
     fractions: Sequence[float],
     kinds: Sequence[Kind] = KINDS,
@@ -70,30 +70,30 @@ def budget_of(
         raise ConfigError(
             f"--budget is hours of annotation above 0, not {hours:g}: give hours, such as --budget 10"
         )
-    if pictures is not None and pictures < sample:
+    if images is not None and images < sample:
         raise ConfigError(
-            f"--pictures {pictures:,} are fewer than the {sample:,} training pictures of {data.folder}, "
-            "which are a sample of them: give the size of the whole data, or leave --pictures out"
+            f"--images {images:,} are fewer than the {sample:,} training images of {data.folder}, "
+            "which are a sample of them: give the size of the whole data, or leave --images out"
         )
     _refuse_fractions(fractions)
     train = data.train
     complete = {kind: share_of_all(train.truth.values, train.marks, kind, prices) for kind in kinds}
-    budget = Budget(hours, pictures or sample, sample, classes, prices, tuple(sorted(fractions)), complete)
+    budget = Budget(hours, images or sample, sample, classes, prices, tuple(sorted(fractions)), complete)
     dearest = max(kinds, key=lambda kind: complete[kind])
     most = budget.hours_of_all(dearest)
     if hours > most * (1 + 1e-9):
         raise ConfigError(
             f"--budget {hours:g} hours are more than everything: {most:.4g} hours answer every question "
-            f"about {counted(budget.pictures, 'picture')} with annotation {dearest}, the dearest ({classes} "
+            f"about {counted(budget.images, 'image')} with annotation {dearest}, the dearest ({classes} "
             f"classes, {prices.answer:g} s an answer, {prices.point:g} s a point, {prices.box:g} s a box): "
-            f"give at most --budget {_below(most):g}, or more --pictures"
+            f"give at most --budget {_below(most):g}, or more --images"
         )
     least = budget.fractions[0]
     if budget.seconds * least < prices.answer:
         needed = prices.answer / (budget.seconds * least) * hours
         raise ConfigError(
             f"--budget {hours:g} hours are too few: {least:g} of it are {budget.seconds * least:.3g} s for "
-            f"the sample of {counted(sample, 'picture')}, less than an answer ({prices.answer:g} s); the "
+            f"the sample of {counted(sample, 'image')}, less than an answer ({prices.answer:g} s); the "
             f"least is --budget {_above(needed):g}, and a useful one is much more"
         )
     return budget
@@ -135,8 +135,8 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
         if hidden:
             raise DataError(
                 f"{data.folder}, split {part.name!r}: {hidden:,} of {table.values.size:,} labels are "
-                "unknown. Annotation is simulated on a sample in which every class of every picture is "
-                "known: take one that is fully labelled (a small one will do)"
+                "unknown. Annotation is simulated on a sample in which every class of every image is "
+                "known: take one that is fully labeled (a small one will do)"
             )
     marks = data.train.marks
     boxes = int((~marks.is_point).sum())
@@ -154,7 +154,7 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
 
 
 def validation_of(data: Prepared) -> tuple[int, int]:
-    """Pictures and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
+    """Images and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
     if "val" not in data.splits:
         return 0, 0
     part = data.split("val")
@@ -186,7 +186,7 @@ def _bought_with(budget: Budget) -> dict[str, Any]:
     prices = budget.prices
     return {
         "budget": budget.hours,
-        "pictures": budget.pictures,
+        "images": budget.images,
         "answer-seconds": prices.answer,
         "point-seconds": prices.point,
         "box-seconds": prices.box,

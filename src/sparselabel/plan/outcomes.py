@@ -26,7 +26,7 @@ COLUMNS = ("kind", "method", "fraction", "hours", "draw", "sample_seconds", *BOU
 
 @dataclass(frozen=True)
 class Reached:
-    """What a kind of annotation reached with a fraction of the budget, in per cent by draw.
+    """What a kind of annotation reached with a fraction of the budget, in percent by draw.
 
     ``bought`` has the mean over draws of what was bought for the sample.
     """
@@ -73,7 +73,7 @@ def gather(candidates: Sequence[Candidate], budget: Budget, split: str) -> list[
 
 
 def write_csv(candidates: Sequence[Candidate], budget: Budget, split: str, out: Path) -> None:
-    """A line for each run: what was spent and bought of the sample, and what came of it, in per cent."""
+    """A line for each run: what was spent and bought of the sample, and what came of it, in percent."""
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -86,6 +86,6 @@ def write_csv(candidates: Sequence[Candidate], budget: Budget, split: str, out: 
             writer.writerow([*first, *counts, *numbers])
 
 
-def seconds_a_picture(budget: Budget) -> float:
-    """What the budget has for each picture, in the sample and in the whole data alike."""
-    return budget.hours * HOUR / budget.pictures
+def seconds_a_image(budget: Budget) -> float:
+    """What the budget has for each image, in the sample and in the whole data alike."""
+    return budget.hours * HOUR / budget.images

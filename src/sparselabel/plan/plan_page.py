@@ -11,9 +11,9 @@ from sparselabel.data.annotation_budget import Kind
 from sparselabel.files import whole
 from sparselabel.plan.advice import advise, comparable, difference
 from sparselabel.plan.hours import Budget
-from sparselabel.plan.outcomes import NAMES, Measure, Reached, seconds_a_picture
+from sparselabel.plan.outcomes import NAMES, Measure, Reached, seconds_a_image
 from sparselabel.report.charts import Chart, Drawn, Line, draw
-from sparselabel.report.figures.style import COLOURS, MARKERS, new_figure, style
+from sparselabel.report.figures.style import COLORS, MARKERS, new_figure, style
 from sparselabel.report.page import environment
 
 
@@ -39,7 +39,7 @@ def draw_plan(rows: Sequence[Reached], split: str, out: Path) -> None:
                     yerr=[row.spread(measure) or 0.0 for row in own],
                     label=f"{kind}: {NAMES[kind]}",
                     capsize=2,
-                    color=COLOURS[number % len(COLOURS)],
+                    color=COLORS[number % len(COLORS)],
                     marker=MARKERS[number % len(MARKERS)],
                 )
             axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be
@@ -58,7 +58,7 @@ def draw_plan(rows: Sequence[Reached], split: str, out: Path) -> None:
 class About:
     """What a plan was made with, as its page tells it.
 
-    ``chosen_by``: pictures and known labels of the validation split that chose the best epoch of every run.
+    ``chosen_by``: images and known labels of the validation split that chose the best epoch of every run.
     """
 
     data: str
@@ -100,7 +100,7 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             lines=lines,
             paid=max(row.bought["answers"] for row in rows),
             located="mAP-loc" in measures_of(rows),
-            seconds=seconds_a_picture(budget),
+            seconds=seconds_a_image(budget),
             spent=100 * budget.share(1),
             today=f"{today.day} {today:%B %Y}",
             version=about.version,

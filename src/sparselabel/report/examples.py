@@ -1,4 +1,4 @@
-"""Pictures of a report with what the runs see in them, and the labels that are likely missing."""
+"""Images of a report with what the runs see in them, and the labels that are likely missing."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SMALLEST = 1e-7  # score that counts as 0 in a logarithm
 
 @dataclass(frozen=True)
 class Case:
-    """A picture and the classes whose maps are shown; ``value`` is what it was chosen for."""
+    """An image and the classes whose maps are shown; ``value`` is what it was chosen for."""
 
     row: int
     classes: tuple[int, ...]
@@ -47,7 +47,7 @@ class Group:
 def spread_out(
     rows: npt.NDArray[np.integer], classes: npt.NDArray[np.integer], most: int, of_class: int
 ) -> list[int]:
-    """Places of the first ``most`` entries, at most one of a picture and ``of_class`` of a class."""
+    """Places of the first ``most`` entries, at most one of an image and ``of_class`` of a class."""
     chosen: list[int] = []
     seen: set[int] = set()
     counts: Counter[int] = Counter()
@@ -63,7 +63,7 @@ def spread_out(
 
 
 def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int, most: int = EACH) -> list[Case]:
-    """The entries of (N, L) with the highest values, where ``among``; different pictures."""
+    """The entries of (N, L) with the highest values, where ``among``; different images."""
     flat = np.flatnonzero(among)
     found = values.ravel()[flat]
     order = np.argsort(-found, kind="stable")[:LOOKED_AT]
@@ -73,13 +73,13 @@ def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int, most: i
 
 
 def bits_of_surprise(scores: Scores, labels: Labels) -> Values:
-    """(N,) −log₂ of the probability that the scores give to the known labels of each picture."""
+    """(N,) −log₂ of the probability that the scores give to the known labels of each image."""
     likely = np.clip(np.where(labels == POSITIVE, scores, 1 - scores), SMALLEST, 1)
     return np.asarray(-np.log2(likely, where=labels != UNKNOWN, out=np.zeros_like(likely)).sum(axis=1))
 
 
 def surprising(scores: Scores, labels: Labels, shown: set[int]) -> list[Case]:
-    """The pictures with the most surprise that are not shown yet, each with its two oddest classes.
+    """The images with the most surprise that are not shown yet, each with its two oddest classes.
 
     These are the lowest-scored class that is there and the highest-scored one that is not.
     """
@@ -100,7 +100,7 @@ def surprising(scores: Scores, labels: Labels, shown: set[int]) -> list[Case]:
 def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[Group]:
     """The groups of a report; ``apart`` (N, L) is how far the scores of several runs lie apart."""
     there, absent = labels == POSITIVE, labels == NEGATIVE
-    certain = "Certain and wrong" if absent.any() else "Certain, but not labelled"
+    certain = "Certain and wrong" if absent.any() else "Certain, but not labeled"
     groups = [
         Group(
             "Certain and right",
@@ -112,7 +112,7 @@ def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[
             certain,
             "The highest scores of classes that are not there."
             if absent.any()
-            else "The highest scores of classes that nobody labelled: the labels may be missing.",
+            else "The highest scores of classes that nobody labeled: the labels may be missing.",
             "score",
             highest(scores, absent if absent.any() else labels == UNKNOWN, of_class=2),
         ),
@@ -126,12 +126,12 @@ def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[
     if apart is None:
         shown = {case.row for group in groups for case in group.cases}
         says = (
-            "Pictures whose labels as a whole the model thought least likely, with the least expected class "
+            "Images whose labels as a whole the model thought least likely, with the least expected class "
             "that is there and the most expected one that is not. 10 bits: one in a thousand."
         )
         groups.append(Group("Most surprising", says, "bits", surprising(scores, labels, shown)))
     else:
-        says = "The classes and pictures about which the runs disagree most."
+        says = "The classes and images about which the runs disagree most."
         groups.append(
             Group("Where the runs differ", says, "apart", highest(apart, np.ones_like(there), of_class=2))
         )
@@ -143,7 +143,7 @@ SHOWN, LISTED, OF_CLASS = (
     12,
     100,
     2,
-)  # likely missing labels: with picture, in the list, with picture of a class
+)  # likely missing labels: with image, in the list, with image of a class
 Maps = dict[tuple[int, int], tuple[float, npt.NDArray[np.float32]]]
 
 
@@ -151,7 +151,7 @@ Maps = dict[tuple[int, int], tuple[float, npt.NDArray[np.float32]]]
 class Panel:
     """A map of one class by one run: the image (None if it could not be made), and the words below.
 
-    ``cells`` says what its colours stand for: scores, or shares of ``attention``.
+    ``cells`` says what its colors stand for: scores, or shares of ``attention``.
     """
 
     uri: str | None
@@ -165,7 +165,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Card:
-    """A picture (None if it cannot be read), its name, its first class, why it was chosen, and its maps."""
+    """An image (None if it cannot be read), its name, its first class, why it was chosen, and its maps."""
 
     uri: str | None
     name: str
@@ -193,15 +193,15 @@ class Missing:
     scores: npt.NDArray[np.float32]
 
     def shown(self) -> list[int]:
-        """Places of those to show with a picture: of different pictures and various classes."""
+        """Places of those to show with an image: of different images and various classes."""
         return spread_out(self.rows, self.classes, SHOWN, OF_CLASS)
 
 
 @dataclass(frozen=True)
 class MissingRow:
-    """A line of the list: picture, class, score, and whether it is really there (None: nobody knows)."""
+    """A line of the list: image, class, score, and whether it is really there (None: nobody knows)."""
 
-    picture: str
+    image: str
     name: str
     score: float
     there: bool | None
@@ -219,7 +219,7 @@ def entries(groups: Sequence[Group]) -> tuple[list[int], list[int]]:
 
 
 def with_maps(about: Reported, split: str) -> list[ShownRun]:
-    """The runs whose maps of a split are shown: the first few that have the reference's pictures there."""
+    """The runs whose maps of a split are shown: the first few that have the reference's images there."""
     digests = [run.about["data_digest"].get(split) for run in about.runs]
     return [run for run, digest in zip(about.runs, digests, strict=True) if digest == digests[0]][:MAPS]
 
@@ -255,7 +255,7 @@ def missing_rows(about: Reported, missing: Missing) -> list[MissingRow]:
 
 
 def missing_cards(about: Reported, missing: Missing) -> list[Card]:
-    """The likeliest ones of various classes, with their pictures and maps."""
+    """The likeliest ones of various classes, with their images and maps."""
     maps = _read_maps(about, "train")
     part = about.data.train
     cards = []
@@ -266,13 +266,13 @@ def missing_cards(about: Reported, missing: Missing) -> list[Card]:
             float(missing.scores[place]),
         )
         there = _there(part, row, index)
-        truth = "not labelled" if there is None else "there, label hidden" if there else "not there"
+        truth = "not labeled" if there is None else "there, label hidden" if there else "not there"
         cards.append(_card(about, part, row, (index,), maps, truth, score, ""))
     return cards
 
 
 def case_cards(about: Reported, groups: Sequence[Group]) -> list[CardGroup]:
-    """The chosen cases of the split, with their pictures and maps."""
+    """The chosen cases of the split, with their images and maps."""
     if about.split is None:
         return []
     maps = _read_maps(about, about.split)
@@ -350,7 +350,7 @@ def _there(part: PreparedSplit, row: int, index: int) -> bool | None:
 
 
 def _words(label: int) -> str:
-    return "there" if label == POSITIVE else "not there" if label == NEGATIVE else "not labelled"
+    return "there" if label == POSITIVE else "not there" if label == NEGATIVE else "not labeled"
 
 
 SIZES = 5  # bins of object size

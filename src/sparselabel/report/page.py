@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sparselabel.data import thumbnails as pictures
+from sparselabel.data import thumbnails as images
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import require_file_to_write, whole
 from sparselabel.report import charts, curves, tables
@@ -111,9 +111,9 @@ def _content(
         "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
         "looking": looking,
         "all_look": len(looking) == len(mapped),
-        "scale": pictures.scale(),
+        "scale": images.scale(),
         "made": [_made(run) for run in about.runs],
-        "notes": {"scores": "", "pictures": "", "missing": ""} | notes,
+        "notes": {"scores": "", "images": "", "missing": ""} | notes,
         "version": version,
         "today": f"{today.day} {today:%B %Y}",
     }
@@ -133,8 +133,8 @@ def _data(about: Reported) -> dict[str, Any]:
         "name": about.data.name,
         "classes": len(about.data.classes),
         "splits": {name: len(split) for name, split in about.data.splits.items()},
-        "positives": float(observed.per_picture(1).mean()),
-        "negatives": float(observed.per_picture(0).mean()),
+        "positives": float(observed.per_image(1).mean()),
+        "negatives": float(observed.per_image(0).mean()),
         "truth": train.truth.complete,
     }
 

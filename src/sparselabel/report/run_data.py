@@ -41,7 +41,7 @@ class ShownRun:
 
 @dataclass(frozen=True, eq=False)
 class Reported:
-    """What a report is about: runs with the same classes and pictures, the first one being the reference.
+    """What a report is about: runs with the same classes and images, the first one being the reference.
 
     ``split`` is None where the data has neither a test nor a validation split.
     """
@@ -53,12 +53,12 @@ class Reported:
 
     @property
     def reference(self) -> ShownRun:
-        """The run that others are compared with, and whose scores choose pictures."""
+        """The run that others are compared with, and whose scores choose images."""
         return self.runs[0]
 
     @property
     def otherwise_trained(self) -> list[str]:
-        """Runs whose training pictures or labels are not those of the reference."""
+        """Runs whose training images or labels are not those of the reference."""
         digests = [run.about["data_digest"].get("train") for run in self.runs]
         return [run.name for run, one in zip(self.runs, digests, strict=True) if one != digests[0]]
 

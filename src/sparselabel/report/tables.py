@@ -116,7 +116,7 @@ def measure_rows(about: Reported) -> list[tuple[str, list[Number]]]:
 
 
 def by_labels(about: Reported) -> Drawn | None:
-    """The mAP on pictures with one, two, ... labels; None where their number is not known."""
+    """The mAP on images with one, two, ... labels; None where their number is not known."""
     if about.split is None:
         return None
     found = [(run.measured(about.split) or {}).get("by_number_of_labels") or {} for run in about.runs]
@@ -130,7 +130,7 @@ def by_labels(about: Reported) -> Drawn | None:
         for number, (run, one) in enumerate(zip(about.runs, found, strict=True))
     ]
     names = [f"{name} ({counts[name]:,})" if len(present) < 6 else name for name in present]
-    label = "labels of the picture" + (" (pictures)" if len(present) < 6 else "")
+    label = "labels of the image" + (" (images)" if len(present) < 6 else "")
     return draw(Chart("By number of labels", label, "mAP, %", names, lines, slots=True))
 
 
@@ -143,12 +143,12 @@ def by_size(about: Reported, scored: Scored) -> Drawn | None:
         Line(run.name, number, [100 * value for value in scored.by_size[run.name]])
         for number, run in enumerate(about.runs)
     ]
-    label = "area of the largest box, % of the picture"
+    label = "area of the largest box, % of the image"
     return draw(Chart("By size of things", label, "mAP, %", names, lines, slots=True))
 
 
 def distributions(about: Reported, scored: Scored) -> list[Drawn]:
-    """A chart for the 1st to the 4th highest score of a picture."""
+    """A chart for the 1st to the 4th highest score of an image."""
     if not scored.distribution:
         return []
     edges = [f"{edge:.2g}" for edge in EDGES]
@@ -160,15 +160,13 @@ def distributions(about: Reported, scored: Scored) -> list[Drawn]:
             for number, run in enumerate(about.runs)
         ]
         title = f"{RANKS[rank].capitalize()} score"
-        chart = Chart(
-            title, "score", "% of pictures", edges, lines, 2, from_zero=True, steps=True, ticks=ticks
-        )
+        chart = Chart(title, "score", "% of images", edges, lines, 2, from_zero=True, steps=True, ticks=ticks)
         charts.append(draw(chart))
     return charts
 
 
 def percent(value: float | None, bar: bool = False, difference: float | None = None) -> Number:
-    """A share as per cent with one decimal, or a dash."""
+    """A share as percent with one decimal, or a dash."""
     if value is None:
         return Number("–")
     shown = 100 * value
@@ -218,13 +216,13 @@ def _measures(measured: dict[str, Any] | None) -> dict[str, float]:
 
 
 FEWEST = 10  # entries of a bin that say something
-PERFECT = 6  # the number of the colour of the diagonal
+PERFECT = 6  # the number of the color of the diagonal
 TICKS = (0, 3, 6, 9)
 
 
 @dataclass(frozen=True)
 class CalibratedRun:
-    """A run's numbers at its own thresholds, in per cent; errors are None where labels are incomplete."""
+    """A run's numbers at its own thresholds, in percent; errors are None where labels are incomplete."""
 
     name: str
     micro_f1: float

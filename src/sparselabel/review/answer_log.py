@@ -118,7 +118,7 @@ class AnswerFile:
 
 
 def _finished(torn: bytes) -> bytes:
-    """A torn line as a whole one, if picture, class and value (with the comma behind it) are there."""
+    """A torn line as a whole one, if image, class and value (with the comma behind it) are there."""
     try:
         (cells,) = csv.reader([torn.decode()], strict=True)
     except (UnicodeDecodeError, csv.Error, ValueError):

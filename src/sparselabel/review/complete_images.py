@@ -1,6 +1,6 @@
-"""A review of whole pictures: random ones, of which every class is answered, to count positives in.
+"""A review of whole images: random ones, of which every class is answered, to count positives in.
 
-`sparselabel expect --how counted` wants pictures chosen at random: those that a model suggests have more of
+`sparselabel expect --how counted` wants images chosen at random: those that a model suggests have more of
 some classes than others, and would not do.
 """
 
@@ -16,8 +16,8 @@ from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.session import Asking, rows_of
 
 
-class WholePictures(Asking):
-    """Asks for all labels of random training pictures, one picture at a time; the order is that of a seed."""
+class WholeImages(Asking):
+    """Asks for all labels of random training images, one image at a time; the order is that of a seed."""
 
     def __init__(
         self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile, seed: int = 0
@@ -37,7 +37,7 @@ class WholePictures(Asking):
         self.strangers = sum(image not in row_of for image in counts)
 
     def take(self, given: dict[str, Any]) -> None:
-        """Keep all labels of a picture: the classes in ``present`` are there, the others are not."""
+        """Keep all labels of an image: the classes in ``present`` are there, the others are not."""
         row, present = int(given["row"]), {int(column) for column in given["present"]}
         for column in present:
             self.refuse_unknown(row, column)
@@ -52,7 +52,7 @@ class WholePictures(Asking):
             self._done[row] = len(present)
 
     def take_back(self) -> dict[str, Any] | None:
-        """Take the labels of the last picture back; returns the question about it."""
+        """Take the labels of the last image back; returns the question about it."""
         with self.lock:
             if not self._done:
                 return None
@@ -69,7 +69,7 @@ class WholePictures(Asking):
         *,
         skipped: bool = False,
     ) -> list[dict[str, Any]]:
-        """The next pictures in their random order; none that was answered, nor those ``without``."""
+        """The next images in their random order; none that was answered, nor those ``without``."""
         with self.lock:
             gone = {row for row, _ in without} | self._unreadable | set(self._done)
             rows: list[int] = []
@@ -81,15 +81,15 @@ class WholePictures(Asking):
             return [self.question(row) for row in rows]
 
     def question(self, row: int) -> dict[str, Any]:
-        """A picture as the page gets it: its classes, the likeliest first; those observed are ticked."""
+        """An image as the page gets it: its classes, the likeliest first; those observed are ticked."""
         scores = np.nan_to_num(np.asarray(self.scores[row], dtype=np.float32))
         seen = np.asarray(self.part.observed.values[row])
         order = np.lexsort((-scores, seen != POSITIVE))
         listed = [[column, bool(seen[column] == POSITIVE)] for column in order.tolist()]
-        return {"row": row, "class": -1, "picture": self.name_of(row), "classes": listed, "answer": None}
+        return {"row": row, "class": -1, "image": self.name_of(row), "classes": listed, "answer": None}
 
     def summary(self, column: int | None = None) -> dict[str, Any]:
-        """How many pictures are done, and how many classes they have: K, and how sure that is."""
+        """How many images are done, and how many classes they have: K, and how sure that is."""
         with self.lock:
             counts = np.asarray([*self._done.values()], dtype=np.float64)
         mean = float(counts.mean()) if len(counts) else 0.0

@@ -1,7 +1,7 @@
 """The server of a review: on this machine alone, behind a token, and nothing but the review.
 
     GET  /TOKEN/                      the page, its style and its script
-    GET  /TOKEN/picture/ROW           a training picture, as JPEG
+    GET  /TOKEN/image/ROW           a training image, as JPEG
     GET  /TOKEN/map/ROW/CLASS         where the model sees a class in it, as PNG
     GET  /TOKEN/about                 what the page has to know once
     POST /TOKEN/next                  {"count", "class" or null, "without": [[row, class], ...]}
@@ -32,24 +32,24 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.thumbnails import palette, stretched
 from sparselabel.data.transforms import View, draw, load
 from sparselabel.errors import SparselabelError
-from sparselabel.review.complete_images import WholePictures
+from sparselabel.review.complete_images import WholeImages
 from sparselabel.review.session import Review
 
 SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
-STRONG = 150  # opacity, of 255, of the highest logit of a map; the picture is seen through lower ones
+STRONG = 150  # opacity, of 255, of the highest logit of a map; the image is seen through lower ones
 
 
-class Pictures:
-    """A split's pictures as JPEG, and their heat maps as PNG to be laid over them; by row, never by path."""
+class Images:
+    """A split's images as JPEG, and their heat maps as PNG to be laid over them; by row, never by path."""
 
     def __init__(
         self, part: PreparedSplit, view: View, maps: Callable[[int], npt.NDArray[np.floating]]
     ) -> None:
         self._part, self._view, self._maps = part, view, maps
-        self.picture = lru_cache(64)(self._picture)
+        self.image = lru_cache(64)(self._image)
 
-    def _picture(self, row: int) -> tuple[bytes, tuple[int, int]]:
-        """The picture, and its width and height."""
+    def _image(self, row: int) -> tuple[bytes, tuple[int, int]]:
+        """The image, and its width and height."""
         image = load(self._part.path(row), SIDE)
         image.thumbnail((SIDE, SIDE))
         stream = io.BytesIO()
@@ -57,8 +57,8 @@ class Pictures:
         return stream.getvalue(), image.size
 
     def heat_map(self, row: int, column: int) -> bytes:
-        """Where the model sees a class: clear where it does not, over all of the picture."""
-        _, (width, height) = self.picture(row)
+        """Where the model sees a class: clear where it does not, over all of the image."""
+        _, (width, height) = self.image(row)
         scale = min(1.0, MAP_SIDE / max(width, height))
         size = max(1, round(width * scale)), max(1, round(height * scale))
         left, top, wide, high = draw(self._view, (0, 0, 0, 0), width, height)[:4].tolist()
@@ -66,9 +66,9 @@ class Pictures:
         cells = stretched(self._maps(row)[column].astype(np.float32))
         smooth = np.asarray(Image.fromarray(cells).resize(seen, Image.Resampling.BILINEAR)).clip(0, 1)
         opacity = (STRONG * smooth**2).round().astype(np.uint8)
-        coloured = np.dstack([palette()[(255 * smooth).round().astype(np.uint8)], opacity])
+        colored = np.dstack([palette()[(255 * smooth).round().astype(np.uint8)], opacity])
         whole = Image.new("RGBA", size)
-        whole.paste(Image.fromarray(coloured), (round(left * size[0]), round(top * size[1])))
+        whole.paste(Image.fromarray(colored), (round(left * size[0]), round(top * size[1])))
         stream = io.BytesIO()
         whole.save(stream, "PNG", compress_level=3)
         return stream.getvalue()
@@ -110,9 +110,9 @@ class ReviewServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(
-        self, review: Review | WholePictures, pictures: Pictures, about: dict[str, Any], port: int = PORT
+        self, review: Review | WholeImages, images: Images, about: dict[str, Any], port: int = PORT
     ) -> None:
-        self.review, self.pictures, self.about = review, pictures, about
+        self.review, self.images, self.about = review, images, about
         self.token = secrets.token_urlsafe(18)
         try:
             super().__init__((HOST, port), _Handler)
@@ -196,17 +196,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return HTTPStatus.OK, kind, (files(__package__) / "page" / file).read_bytes(), False
             case ["about"]:
                 return HTTPStatus.OK, *_json(self.server.about | {"summary": self.server.review.summary()})
-            case ["picture", row]:
+            case ["image", row]:
                 number = _number(row)
                 self._refuse_unknown(number, 0)
                 try:
-                    return HTTPStatus.OK, "image/jpeg", self.server.pictures.picture(number)[0], True
+                    return HTTPStatus.OK, "image/jpeg", self.server.images.image(number)[0], True
                 except SparselabelError:
                     self.server.review.unreadable(number)
                     raise
             case ["map", row, column]:
                 self._refuse_unknown(_number(row), _number(column))
-                content = self.server.pictures.heat_map(_number(row), _number(column))
+                content = self.server.images.heat_map(_number(row), _number(column))
                 return HTTPStatus.OK, "image/png", content, True
         raise RefusedError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
 
@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse_unknown(self, row: Any, column: Any) -> None:
         if type(row) is not int or type(column) is not int:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "a picture and a class are given by their numbers")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "an image and a class are given by their numbers")
         self.server.review.refuse_unknown(row, column)
 
 

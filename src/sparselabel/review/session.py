@@ -17,7 +17,7 @@ from sparselabel.review.question_order import Chance, Pool, known_positives
 
 
 class Asking:
-    """A split's pictures with the model's scores (N, L), and the file that answers go to."""
+    """A split's images with the model's scores (N, L), and the file that answers go to."""
 
     def __init__(
         self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
@@ -28,19 +28,19 @@ class Asking:
         self._unreadable: set[int] = set()
 
     def unreadable(self, row: int) -> None:
-        """Ask no more about a picture that cannot be shown."""
+        """Ask no more about an image that cannot be shown."""
         with self.lock:
             self._unreadable.add(row)
 
     def name_of(self, row: int) -> str:
-        """A picture's name in the file of answers."""
+        """An image's name in the file of answers."""
         return str(self.part.paths[row])
 
     def refuse_unknown(self, row: int, column: int) -> None:
-        """Raise unless there is such a picture and class."""
+        """Raise unless there is such an image and class."""
         if not (0 <= row < len(self.part) and 0 <= column < len(self.classes)):
             raise ConfigError(
-                f"picture {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
+                f"image {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
                 f"to {len(self.classes) - 1}"
             )
 
@@ -65,7 +65,7 @@ class Review(Asking):
         self._pools: dict[int | None, Pool] = {}
         self._history: list[Entry] = []
         self._stacks: dict[Entry, list[int]] = {}
-        self.strangers = 0  # answers about pictures or classes that this data does not have
+        self.strangers = 0  # answers about images or classes that this data does not have
         row_of = rows_of({answer.image for answer in answers.answers}, part)
         column_of = {name: column for column, name in enumerate(self.classes)}
         for answer in answers.answers:
@@ -146,7 +146,7 @@ class Review(Asking):
                 entry
                 for entry, stack in self._stacks.items()
                 if stack[-1] == SKIPPED and entry not in without and entry[0] not in self._unreadable
-                if not math.isnan(self.scores[entry])  # a picture that could not be read
+                if not math.isnan(self.scores[entry])  # an image that could not be read
             ]
             return [self.question(*entry) for entry in found[:count]]
 
@@ -158,7 +158,7 @@ class Review(Asking):
         return self._pools[column]
 
     def question(self, row: int, column: int, chance: float | None = None) -> dict[str, Any]:
-        """A question as the page gets it; without score and chance (None) for a picture that has no score."""
+        """A question as the page gets it; without score and chance (None) for an image that has no score."""
         said = self.said((row, column))
         score = float(self.scores[row, column])
         known = not math.isnan(score)  # JSON has no NaN
@@ -168,7 +168,7 @@ class Review(Asking):
             "row": row,
             "class": column,
             "label": self.classes[column],
-            "picture": self.name_of(row),
+            "image": self.name_of(row),
             "score": score if known else None,
             "chance": chance,
             "answer": None if said is None else WORDS[said],
@@ -212,5 +212,5 @@ class Review(Asking):
 
 
 def rows_of(asked: Container[str], part: PreparedSplit) -> dict[str, int]:
-    """The rows of those pictures that were asked about, by name: a table of all would take much memory."""
+    """The rows of those images that were asked about, by name: a table of all would take much memory."""
     return {name: row for row, name in enumerate(part.paths.tolist()) if name in asked}

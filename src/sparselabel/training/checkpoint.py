@@ -2,7 +2,7 @@
 
     checkpoints/0007/model.safetensors      the trained part of the classifier (the head alone, or all)
                     /average.safetensors    its running average, if there is one
-                    /optimiser.pt           read with weights_only: nothing in it is executed
+                    /optimizer.pt           read with weights_only: nothing in it is executed
                     /method.safetensors     the method's small state
                     /memory-0.safetensors   its memories, a file for each process; of those in RUN/memory
                                             only what tells which of their lines belong to it
@@ -68,7 +68,7 @@ def save_checkpoint(
     state: TrainingState,
     model: dict[str, Tensor],
     average: dict[str, Tensor] | None,
-    optimiser: dict[str, Any],
+    optimizer: dict[str, Any],
     method: Method,
 ) -> None:
     """Write the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
@@ -90,9 +90,9 @@ def save_checkpoint(
             save_tensors(method.state_dict(), work / "method.safetensors")
             if average is not None:
                 save_tensors(average, work / "average.safetensors")
-            torch.save(optimiser, work / "optimiser.pt")
+            torch.save(optimizer, work / "optimizer.pt")
             write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
-            for name in ("optimiser.pt", "state.json"):  # by name: other processes are writing in this folder
+            for name in ("optimizer.pt", "state.json"):  # by name: other processes are writing in this folder
                 _sync(work / name)
     fabric.barrier()
     if fabric.is_global_zero:
@@ -146,9 +146,9 @@ class Checkpoint:
         file = self.path / "average.safetensors"
         return load_tensors(file) if file.exists() else None
 
-    def optimiser(self) -> dict[str, Any]:
-        """The state of the optimiser, and of loss scaling."""
-        file = self.path / "optimiser.pt"
+    def optimizer(self) -> dict[str, Any]:
+        """The state of the optimizer, and of loss scaling."""
+        file = self.path / "optimizer.pt"
         with _reading(file):
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
@@ -176,7 +176,7 @@ class Checkpoint:
         if is_in_file(state) and not (folder / file_name(state)).is_file():
             raise RunError(
                 f"{folder} lacks {file_name(state)}, which the checkpoint {self.path.name} needs, with what "
-                "the method remembers of every picture: bring it back, or begin the run anew with --force"
+                "the method remembers of every image: bring it back, or begin the run anew with --force"
             )
         return state
 
@@ -305,7 +305,7 @@ def _name(memory: RowsInFile) -> str:
 
 
 MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1}
-"""Numbers that an optimiser keeps for every weight."""
+"""Numbers that an optimizer keeps for every weight."""
 
 
 def refuse_full_disk(
@@ -329,7 +329,7 @@ def refuse_full_disk(
     if needed <= there:
         return
     beside = f", and {in_words(files)} of files" if files else ""
-    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every picture)"
+    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
     instead = f", --memories file (once {in_words(2 * memories)} instead)" if memories > trained else ""
     raise ResourceError(
         f"the run needs {in_words(needed)} of disk: {at_once} × {in_words(one)} for checkpoints"
@@ -348,7 +348,7 @@ def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
     frozen = {id(parameter) for part in parts for parameter in part.parameters()}
     moved = _bytes(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)
     model = _bytes(backbone.state_dict().values())
-    return model, model * (2 if full.weight_average else 1) + MOMENTS[full.optimiser] * moved
+    return model, model * (2 if full.weight_average else 1) + MOMENTS[full.optimizer] * moved
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

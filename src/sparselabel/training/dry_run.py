@@ -3,10 +3,10 @@
     checks of a run ─▶ model, feeds, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
                     └▶ what is estimated before training: K from features, a prior by a run of its own
 
-Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimiser's
+Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimizer's
 state, so the most memory of steps is that of the second. Then weights are written to the temporary folder and
 read back, as a run does with its best epoch: for large models that is the peak. What the method remembers of
-every picture is made as in a run if it belongs in RAM; of what belongs in files only the size is told.
+every image is made as in a run if it belongs in RAM; of what belongs in files only the size is told.
 """
 
 import time
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.loaders import Batch, Feed, PictureFeed, Rows, epoch_batches, in_order, rows_of
+from sparselabel.data.loaders import Batch, Feed, ImageFeed, Rows, epoch_batches, in_order, rows_of
 from sparselabel.data.view_geometry import Frame
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-SCORED = 32  # pictures in a batch of evaluation
+SCORED = 32  # images in a batch of evaluation
 
 
 @dataclass
@@ -69,7 +69,7 @@ class FirstInputs(Inputs):
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
             part, backbone = self.data.split(split), self.learner.backbone.to(self.fabric.device).eval()
-            feed = PictureFeed(part, self.test_view)
+            feed = ImageFeed(part, self.test_view)
             seconds, found = timed(feed, len(part), self.fabric, self.workers, backbone)
             one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
             self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
@@ -92,7 +92,7 @@ class FirstInputs(Inputs):
 def timed(
     feed: Feed, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
 ) -> tuple[float, Any]:
-    """Seconds a picture, of a batch loaded and seen by the model, and what it said of it.
+    """Seconds an image, of a batch loaded and seen by the model, and what it said of it.
 
     Workers load while the model works.
     """
@@ -201,9 +201,9 @@ def dry_run(
         )
 
 
-def _to_find(prior: RunCost, pictures: int) -> float:
-    """Seconds to train and to score the training pictures; the features are those of the run itself."""
-    return prior.seconds - prior.features_time + pictures * prior.phases[-1].scoring
+def _to_find(prior: RunCost, images: int) -> float:
+    """Seconds to train and to score the training images; the features are those of the run itself."""
+    return prior.seconds - prior.features_time + images * prior.phases[-1].scoring
 
 
 @torch.no_grad()
@@ -267,18 +267,18 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
         report()
         if len(times) > 2 and times[-1] - times[0] > LONG:
             break
-    # The first step has what comes once: loaders that start, the optimiser's state.
+    # The first step has what comes once: loaders that start, the optimizer's state.
     later = times[1:] if len(times) > 2 else times
     return (later[-1] - later[0]) / (len(later) - 1)
 
 
 def _scoring(session: Session, stage: Stage, workers: int) -> float:
-    """Seconds to score a picture."""
+    """Seconds to score per image."""
     train, stored = session.data.train, session.inputs.stored(stage.name)
     feed: Feed = (
         session.inputs.evaluation(stage.name, "train")
         if stored
-        else PictureFeed(train, session.inputs.test_view)
+        else ImageFeed(train, session.inputs.test_view)
     )
     model = in_evaluation(stage.judged, session.fabric)
     return timed(feed, len(train), session.fabric, 0 if stored else workers, model)[0]
@@ -301,13 +301,13 @@ def _write_and_load(session: Session, stage: Stage) -> int:
 
 
 def _scored_in_epoch(session: Session) -> int:
-    """Pictures that a process scores around every epoch: validation, and what a method wants to look over."""
+    """Images that a process scores around every epoch: validation, and what a method wants to look over."""
     looked_over = len(session.data.train) * session.needs.survey
     return (_size(session, "val") + looked_over) // session.fabric.world_size
 
 
 def _scored_at_end(session: Session) -> int:
-    """Pictures that a process scores when training is over."""
+    """Images that a process scores when training is over."""
     recovered = len(session.data.train) * session.truth_known
     return (_size(session, "val") + _size(session, "test") + recovered) // session.fabric.world_size
 
@@ -317,11 +317,11 @@ def _size(session: Session, split: str) -> int:
 
 
 def _checkpoint(session: Session, stage: Stage) -> int:
-    """Bytes of a checkpoint: the trained weights, their average, the optimiser, memories in RAM."""
+    """Bytes of a checkpoint: the trained weights, their average, the optimizer, memories in RAM."""
     trained = _bytes(weights_of(stage.module, stage.name == "head"))
-    states = [value for state in stage.optimiser.state_dict()["state"].values() for value in state.values()]
-    optimiser = sum(value.nbytes for value in states if isinstance(value, Tensor))
-    return trained * (2 if stage.average is not None else 1) + optimiser + in_ram(session.method)
+    states = [value for state in stage.optimizer.state_dict()["state"].values() for value in state.values()]
+    optimizer = sum(value.nbytes for value in states if isinstance(value, Tensor))
+    return trained * (2 if stage.average is not None else 1) + optimizer + in_ram(session.method)
 
 
 def _bytes(tensors: dict[str, Tensor]) -> int:

@@ -1,7 +1,7 @@
 """Features of a frozen backbone, computed once and kept beside the data (P3's linear protocol).
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
-cells. A file is found by everything that decides its content: the pictures, the backbone and its weights, the
+cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
 view.
 """
 
@@ -19,7 +19,7 @@ import torch
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import PictureFeed, in_order, rows_of
+from sparselabel.data.loaders import ImageFeed, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
@@ -50,7 +50,7 @@ def compute_features(
 ) -> None:
     """Write pooled features, or those of ``cells``: every process its rows.
 
-    The file gets its name when all are done. ``report`` is told the number of pictures after each batch.
+    The file gets its name when all are done. ``report`` is told the number of images after each batch.
     """
     # Another run may be computing the same features: each has a file of its own until it is complete.
     partial = file.with_suffix(f".{fabric.broadcast(_process())}.partial.npy")
@@ -63,13 +63,13 @@ def compute_features(
     fabric.barrier()
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
-    feed = PictureFeed(split, view, workers=workers)
+    feed = ImageFeed(split, view, workers=workers)
     for numbers, inputs, _ in feed(in_order(rows, 32), epoch=0):
         found = network(inputs[0].to(fabric.device)).float()
         kept = found.half() if cells else found.mean(dim=(2, 3))
         if not bool(kept.isfinite().all()):
             raise ModelError(
-                f"features of {split.path(int(numbers[0]))} or one of the next pictures are beyond what "
+                f"features of {split.path(int(numbers[0]))} or one of the next images are beyond what "
                 f"{'half precision' if cells else 'float32'} holds: leave --frozen out, or take another "
                 "--backbone"
             )
@@ -116,7 +116,7 @@ def no_room(folder: Path, size: int, free: int) -> ResourceError:
     """The refusal of features that the disk cannot hold."""
     return ResourceError(
         f"features take {in_words(size)} and {folder} has {in_words(free)} free: make room, copy the "
-        "prepared data to a larger disk, or train on pictures (leave --frozen out). Features of cells take "
+        "prepared data to a larger disk, or train on images (leave --frozen out). Features of cells take "
         "2 bytes a number: fewer with a smaller --views.size, a larger --output-stride or a narrower backbone"
     )
 
@@ -127,10 +127,10 @@ def _process() -> str:
 
 
 def _key(split: PreparedSplit, config: TrainConfig, view: View, cells: bool) -> str:
-    # Labels do not change features: pictures count by their bytes, not by the split's whole digest.
-    pictures = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
+    # Labels do not change features: images count by their bytes, not by the split's whole digest.
+    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
     decides: dict[str, object] = {
-        "pictures": pictures,
+        "images": images,
         "backbone": config.backbone,
         "weights": weights_identity(config),
         "output_stride": config.output_stride,

@@ -1,4 +1,4 @@
-"""What the model is fed with in each phase: views of pictures, or stored features."""
+"""What the model is fed with in each phase: views of images, or stored features."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.loaders import FeatureFeed, Feed, PictureFeed
+from sparselabel.data.loaders import FeatureFeed, Feed, ImageFeed
 from sparselabel.data.transforms import Changes, View, views_of
 from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
@@ -36,7 +36,7 @@ class Inputs:
     log: Log
     _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
     _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
-    _said_colours: bool = False
+    _said_colors: bool = False
 
     def __post_init__(self) -> None:
         if self.config.frozen:
@@ -53,12 +53,12 @@ class Inputs:
 
     @property
     def test_view(self) -> View:
-        """How pictures are seen in evaluation, and to compute stored features."""
+        """How images are seen in evaluation, and to compute stored features."""
         return views_of(self.config.views)[1]
 
     @property
     def train_view(self) -> View:
-        """How pictures are seen in training."""
+        """How images are seen in training."""
         return views_of(self.config.views)[0]
 
     def stored(self, phase: str) -> bool:
@@ -114,7 +114,7 @@ class Inputs:
         if (split, cells) not in self._features:
             part, file = self.data.split(split), self._file(split, cells)
             if not self.fabric.broadcast(file.exists()):
-                what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} picture')}"
+                what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} image')}"
                 with self.log.bar(len(part), what) as bar:
                     compute_features(
                         file,
@@ -132,11 +132,11 @@ class Inputs:
     def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Feed:
         """Inputs to train on: drawn anew in every epoch, unless they are stored.
 
-        With ``places`` it must be known where in the picture everything in a view was.
+        With ``places`` it must be known where in the image everything in a view was.
         """
         if self.stored(phase):
             return FeatureFeed(self._stored("train"))
-        return PictureFeed(
+        return ImageFeed(
             self.data.train,
             self.train_view,
             self.config.seed,
@@ -150,20 +150,20 @@ class Inputs:
         views = self.config.views
         if not views.rand_augment and not views.cutout:
             return None
-        if views.rand_augment and places and not self._said_colours:  # once, not in every phase
-            self._said_colours = True
+        if views.rand_augment and places and not self._said_colors:  # once, not in every phase
+            self._said_colors = True
             self.log.say(
-                f"RandAugment only changes colours: {self.config.method} needs to know where things are"
+                f"RandAugment only changes colors: {self.config.method} needs to know where things are"
             )
         return Changes(views.rand_augment, views.magnitude, not places, views.cutout)
 
     def evaluation(self, phase: str, split: str) -> Feed:
-        """Inputs to evaluate on: pictures seen whole."""
-        key = ("stored" if self.stored(phase) else "pictures", split)
+        """Inputs to evaluate on: images seen whole."""
+        key = ("stored" if self.stored(phase) else "images", split)
         if key not in self._evaluation:
             self._evaluation[key] = (
                 FeatureFeed(self._stored(split))
                 if self.stored(phase)
-                else PictureFeed(self.data.split(split), self.test_view, workers=self.workers)
+                else ImageFeed(self.data.split(split), self.test_view, workers=self.workers)
             )
         return self._evaluation[key]

@@ -1,11 +1,11 @@
-"""A step whose pictures go through the model a few at a time: gradients of the whole batch in less memory.
+"""A step whose images go through the model a few at a time: gradients of the whole batch in less memory.
 
     first pass, without gradients:  views ─ a few ─▶ outputs ─┐
     the method, on the whole batch:                           └─▶ losses ─▶ their gradients by the outputs
     second pass, with gradients:    views ─ a few ─▶ outputs ─▶ ◀─ back, by the outputs' gradients, added up
 
 The method sees all outputs of the batch at once, so that its losses are those of the whole batch, also where
-pictures are coupled (epr, role, the large losses). The price is a second pass. What a model itself does with
+images are coupled (epr, role, the large losses). The price is a second pass. What a model itself does with
 a whole batch cannot be had in parts: live batch norm has the statistics of the few (see ``live_norms``), and
 dropout draws its masks for the few (see ``draws_masks``).
 """
@@ -92,7 +92,7 @@ def _joined(parts: list[Output]) -> Output:
 
 
 def live_norms(module: nn.Module) -> list[Norm]:
-    """The layers that normalise by statistics of the batch they see."""
+    """The layers that normalize by statistics of the batch they see."""
     return [layer for layer in norms(module) if layer.training]
 
 

@@ -1,4 +1,4 @@
-"""A phase made ready: what is trained, by which optimiser, on which batches."""
+"""A phase made ready: what is trained, by which optimizer, on which batches."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 AHEAD = 4  # batches that a memory on the disk may fetch before their turn
-MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimiser
+MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimizer
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Stage:
     first_epoch: int
     module: nn.Module
     wrapped: Any
-    optimiser: Any
+    optimizer: Any
     average: nn.Module | None
     feed: Feed
     rows: int
@@ -45,7 +45,7 @@ class Stage:
         return -(-self.rows // self.phase.batch)
 
     def batches(self, epoch: int, expect: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate; the optimiser is set to it and its momentum.
+        """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
 
         ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
         """
@@ -64,7 +64,7 @@ class Stage:
             yield rate, batch
 
     def _set(self, rate: float, momentum: float | None) -> None:
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get(MULTIPLE, 1.0)
             if momentum is not None and "betas" in group:
                 group["betas"] = (momentum, group["betas"][1])
@@ -83,7 +83,7 @@ class Stage:
         return self._in_parts.output
 
     def move(self, losses: Iterable[Tensor]) -> None:
-        """One step of the optimiser down the sum of the losses, and of the running average."""
+        """One step of the optimizer down the sum of the losses, and of the running average."""
         loss = functools.reduce(torch.add, losses)
         if self._in_parts is None:
             self._backward(loss)
@@ -91,9 +91,9 @@ class Stage:
             self._in_parts.backward(loss, self._backward)
             self._in_parts = None
         if self.phase.clip:
-            self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=self.phase.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+            self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.phase.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         if self.average is not None:
             self.average.update(self.module)  # type: ignore[operator]
 
@@ -122,8 +122,8 @@ def make_stage(
     seed: int,
     precision: str,
 ) -> Stage:
-    """Give a phase its optimiser and, if wanted, a running average of its weights."""
-    wrapped, optimiser = fabric.setup(module, make_optimiser(phase, _groups(phase, module)))
+    """Give a phase its optimizer and, if wanted, a running average of its weights."""
+    wrapped, optimizer = fabric.setup(module, make_optimizer(phase, _groups(phase, module)))
     if fabric.world_size == 1 and precision == "32-true":
         wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
     average = None
@@ -131,7 +131,7 @@ def make_stage(
         from timm.utils.model_ema import ModelEmaV3
 
         average = ModelEmaV3(module, decay=phase.weight_average)
-    return Stage(name, phase, first_epoch, module, wrapped, optimiser, average, feed, rows, fabric, seed)
+    return Stage(name, phase, first_epoch, module, wrapped, optimizer, average, feed, rows, fabric, seed)
 
 
 def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
@@ -145,17 +145,17 @@ def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[s
     return [{"params": rest, MULTIPLE: 1.0}, {"params": head, MULTIPLE: multiple}]
 
 
-def make_optimiser(
+def make_optimizer(
     phase: Phase, parameters: list[nn.Parameter] | list[Tensor] | list[dict[str, Any]]
 ) -> torch.optim.Optimizer:
-    """The phase's optimiser; the learning rate is set step by step."""
-    # A fused optimiser undoes loss scaling by itself, after gradients could have been clipped.
+    """The phase's optimizer; the learning rate is set step by step."""
+    # A fused optimizer undoes loss scaling by itself, after gradients could have been clipped.
     common: dict[str, Any] = {
         "lr": phase.learning_rate,
         "weight_decay": phase.weight_decay,
         "fused": not phase.clip,
     }
-    match phase.optimiser:
+    match phase.optimizer:
         case "adam":
             return torch.optim.Adam(parameters, **common)
         case "adamw":

@@ -38,7 +38,7 @@ def method_of(
             settings["expected_positives"] = 1.0
         else:
             settings["expected_positives"] = (
-                tuple(counts.expected.tolist()) if per_class else counts.per_picture
+                tuple(counts.expected.tolist()) if per_class else counts.per_image
             )
     if "prior" in settings and "prior" in has:
         settings["prior"] = prior
@@ -48,7 +48,7 @@ def method_of(
 def with_chosen_method(config: TrainConfig) -> TrainConfig:
     """The configuration with the method that auto stands for: with heat maps where they can be had and help.
 
-    They need crops that change, so that everything is trained on pictures, and logits of cells.
+    They need crops that change, so that everything is trained on images, and logits of cells.
     """
     if config.method != AUTO:
         return config
@@ -98,7 +98,7 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
     name = config.method
     if needs.truth and not data.train.truth.complete:
         raise ConfigError(
-            f"{name} is an oracle and needs all labels of all training pictures; this data has not: "
+            f"{name} is an oracle and needs all labels of all training images; this data has not: "
             "use an, an-ls or role"
         )
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
@@ -138,7 +138,7 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
         return
     if needs.views > 1:
         raise ConfigError(
-            f"{config.method} compares two fresh views of a picture, and stored features are of one that "
+            f"{config.method} compares two fresh views of an image, and stored features are of one that "
             "never changes: leave --frozen out"
         )
     views = config.views
@@ -150,7 +150,7 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
     if asked and not config.full.epochs:
         raise ConfigError(
             f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
-            "which never change: take 0, or train on pictures (--full.epochs, or without --frozen)"
+            "which never change: take 0, or train on images (--full.epochs, or without --frozen)"
         )
     if config.classifier == "token":
         raise ConfigError(
@@ -159,7 +159,7 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
         )
     if needs.maps and config.views.geometry == "imagenet":
         raise ConfigError(
-            f"{config.method} needs to know where cells are in a picture; stored features are of pictures "
+            f"{config.method} needs to know where cells are in an image; stored features are of images "
             "seen whole, and --views.geometry imagenet shows their middle: take squashed, or leave --frozen "
             "out"
         )

@@ -18,7 +18,7 @@ from sparselabel.data.readers.table import label_code
 from sparselabel.distributed import start
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.expected_positives.class_counts import ClassCounts, How, counted_positives, read_expected
-from sparselabel.expected_positives.estimate import MOST_PICTURES, estimate_positives, needs_features
+from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.losses.catalog import parsed, settings_of
 from sparselabel.run import RunFolder
 from sparselabel.training.inputs import Inputs
@@ -27,11 +27,11 @@ from sparselabel.training.network import Learner
 from sparselabel.training.resolve import DEFAULT
 
 AUTO = "auto"
-SAMPLE = 500  # pictures that tell how long estimating takes
+SAMPLE = 500  # images that tell how long estimating takes
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
-    """K, where a method needs it and nobody gave it: counted in fully labelled validation data (P1 §4.1).
+    """K, where a method needs it and nobody gave it: counted in fully labeled validation data (P1 §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -42,7 +42,7 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         _refuse_impossible(given, data)
     if given == "counted":
         raise ConfigError(
-            "counting needs complete labels of some pictures: `sparselabel expect DATA --how counted "
+            "counting needs complete labels of some images: `sparselabel expect DATA --how counted "
             "--labels TABLE --out FILE`, then give the FILE as expected_positives"
         )
     if isinstance(given, str) and given != AUTO:
@@ -60,25 +60,25 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         if parsed(config.method).base == DEFAULT:  # it must work for who knows nothing
             return replace(config, settings=replace(config.settings, expected_positives=AUTO))
         raise ConfigError(
-            f"{config.method} needs the mean number of classes in a picture, and there is no fully labelled "
+            f"{config.method} needs the mean number of classes in an image, and there is no fully labeled "
             "validation data to count it in: give --settings.expected-positives: a number, auto, or a file "
             "of `sparselabel expect`"
         )
-    counted = round(float(val.observed.per_picture(POSITIVE).mean()), 3)
+    counted = round(float(val.observed.per_image(POSITIVE).mean()), 3)
     return replace(config, settings=replace(config.settings, expected_positives=counted))
 
 
 def _refuse_impossible(given: float, data: Prepared) -> None:
     """K is above 0, and at most the number of classes; below what is annotated it contradicts the data."""
-    classes, seen = len(data.classes), float(data.train.observed.per_picture(POSITIVE).mean())
+    classes, seen = len(data.classes), float(data.train.observed.per_image(POSITIVE).mean())
     if not 0 < given <= classes:
         raise ConfigError(
-            f"--settings.expected-positives is the mean number of classes in a picture: above 0 and at most "
+            f"--settings.expected-positives is the mean number of classes in an image: above 0 and at most "
             f"{classes}, the number of classes, not {given:g}"
         )
     if given < round(seen, 3):
         warnings.warn(
-            f"--settings.expected-positives is {given:g}, but already {seen:.3f} labels a picture are "
+            f"--settings.expected-positives is {given:g}, but already {seen:.3f} labels per image are "
             "annotated as present: the true number cannot be smaller",
             DataWarning,
             stacklevel=4,
@@ -111,7 +111,7 @@ def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
 def _annotations(data: Prepared) -> Labels:
     """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
 
-    Taken for annotations, they say that many pictures have one class and some have several: K is far too low.
+    Taken for annotations, they say that many images have one class and some have several: K is far too low.
     """
     before = np.asarray(data.annotations.values)
     return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
@@ -123,9 +123,9 @@ def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: i
 
 
 def seconds_to_estimate(config: TrainConfig, inputs: Inputs) -> float:
-    """How long estimating will take, once there are features: measured with made-up ones of some pictures.
+    """How long estimating will take, once there are features: measured with made-up ones of some images.
 
-    Two sizes tell what comes once and what comes for each picture.
+    Two sizes tell what comes once and what comes for each image.
     """
     labels = _annotations(inputs.data)
     if not needs_features(labels):
@@ -138,7 +138,7 @@ def seconds_to_estimate(config: TrainConfig, inputs: Inputs) -> float:
     if len(rows) <= SAMPLE:
         return whole
     half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], inputs.data, config.seed)
-    more = (min(len(rows), MOST_PICTURES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
+    more = (min(len(rows), MOST_IMAGES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
     return whole + more * max(whole - half, 0.0)
 
 
@@ -163,12 +163,12 @@ def kept_counts(
 
 
 def _of_file(file: Path, data: Prepared) -> ClassCounts:
-    """The counts in a file, which must be those of this data: they are numbers of pictures."""
+    """The counts in a file, which must be those of this data: they are numbers of images."""
     counts = read_expected(file, data.classes)
     annotated = data.train.observed.counts()
-    if counts.pictures != len(data.train) or not np.array_equal(counts.annotated, annotated):
+    if counts.images != len(data.train) or not np.array_equal(counts.annotated, annotated):
         raise DataError(
-            f"{file} was made for other labels ({counted(counts.pictures, 'picture')} with "
+            f"{file} was made for other labels ({counted(counts.images, 'image')} with "
             f"{counts.annotated.sum():,} annotations) than {data.folder} has ({len(data.train):,} with "
             f"{annotated.sum():,}): make it again with `sparselabel expect`"
         )
@@ -187,12 +187,12 @@ def expected_positives(
 
     ``auto`` takes the features of the configuration's backbone as it is before training, computed once and
     kept beside the data; ``counted`` reads ``labels``, a table of complete labels of some random training
-    pictures. The truth is never looked at.
+    images. The truth is never looked at.
     """
     if how == "counted":
         if labels is None:
             raise ConfigError(
-                "counted positives need complete labels of some training pictures: name a table with --labels"
+                "counted positives need complete labels of some training images: name a table with --labels"
             )
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
@@ -205,7 +205,7 @@ def expected_positives(
 def training_features(
     data: Prepared, config: TrainConfig, machine: Machine, quiet: bool = False
 ) -> npt.NDArray[np.float32]:
-    """(N, D) Features of the training pictures by the untrained backbone, kept beside the data."""
+    """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
     fabric = start(machine, config.precision)
     log = Log(RunFolder(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
     inputs = Inputs(data, config, Learner(config, len(data.classes)), fabric, machine.workers, log)
@@ -214,7 +214,7 @@ def training_features(
 
 
 def complete_labels(file: Path, data: Prepared) -> LabelTable:
-    """Complete labels of some training pictures, from a table as `prepare table` reads it.
+    """Complete labels of some training images, from a table as `prepare table` reads it.
 
     A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
     there. In a table with a column a class an empty cell is unknown, as everywhere.
@@ -222,17 +222,17 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
     answered = _answered(file)
     if answered is not None:
         return _complete_answers(file, answered, data)
-    naming = f"pictures are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
+    naming = f"images are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
         found = table.read(file, images=data.train.root).splits["train"].labels
     except DataError as error:
         # The reader's way out is a flag of `prepare table`, which is not there: the data knows its folder.
-        said, flag, _ = str(error).partition("; name the pictures' folder with --images")
+        said, flag, _ = str(error).partition("; name the images' folder with --images")
         raise DataError(f"{said}; {naming}" if flag else said) from error
     strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
     if strangers:
         raise DataError(
-            f"{file}: {len(strangers):,} of {counted(len(found), 'picture')} not in training of "
+            f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "
             f"{data.folder}: {listing(strangers)}; {naming}"
         )
     unknown = [name for name in found.classes if name not in data.classes]
@@ -251,7 +251,7 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
             for row in incomplete[:3].tolist()
         ]
         raise DataError(
-            f"{file}: {len(incomplete):,} of {counted(len(found), 'picture')} have unknown labels "
+            f"{file}: {len(incomplete):,} of {counted(len(found), 'image')} have unknown labels "
             f"({', '.join(cells)}): every class needs 1 or 0; or make it a list of all that is there, with "
             "columns image and label"
         )
@@ -267,14 +267,14 @@ def _answered(file: Path) -> list[Answer] | None:
 
 
 def _complete_answers(file: Path, answers: list[Answer], data: Prepared) -> LabelTable:
-    """The pictures of which every class was answered, as `sparselabel review --complete` asks."""
+    """The images of which every class was answered, as `sparselabel review --complete` asks."""
     nothing = np.full_like(data.train.observed.values, UNKNOWN)
     names = data.train.truth.ids, data.train.paths
     values = lay_over(last_words(answers), nothing, names, data.classes, str(file)).values
     rows = np.flatnonzero((values != UNKNOWN).all(axis=1))
     if not len(rows):
         raise DataError(
-            f"{file} has no picture of which every class was answered: make some with `sparselabel review "
+            f"{file} has no image of which every class was answered: make some with `sparselabel review "
             "RUN --complete`"
         )
     return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])

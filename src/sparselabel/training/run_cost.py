@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass
 
 from sparselabel.files import read_json, write_json
-from sparselabel.resources import RESET, STATUS
 from sparselabel.run import RunFolder
 
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 CHECKPOINTS = 3  # the newest, the best, and the one that is being written
 
 
@@ -15,7 +15,7 @@ CHECKPOINTS = 3  # the newest, the best, and the one that is being written
 class PhaseCost:
     """What a phase takes: ``seconds`` a step, bytes of a process at its peak, bytes of a checkpoint.
 
-    ``scored`` pictures are scored after (or before) every epoch, at ``scoring`` seconds each.
+    ``scored`` images are scored after (or before) every epoch, at ``scoring`` seconds each.
     """
 
     name: str
@@ -37,7 +37,7 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run would take, phase by phase; ``scored`` pictures are scored at its end.
+    """What a run would take, phase by phase; ``scored`` images are scored at its end.
 
     ``features`` are bytes that --frozen keeps beside the data, ``features_in_ram`` those of them in RAM too,
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;

@@ -195,7 +195,7 @@ def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
     fabric = start(machine, config.precision)
     if len(data.train) < fabric.world_size:
         raise ConfigError(
-            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training picture')}: "
+            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training image')}: "
             "use fewer"
         )
     for phase in config.phases.values():
@@ -233,7 +233,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
             result[key] = judged(scores, part.observed) | measures(scores, part.observed)
             if part.real is not None:
                 result[key]["real"] = real_measures_of(scores, part)
-            if decisions is not None:  # so that figures and reports need not score the pictures again
+            if decisions is not None:  # so that figures and reports need not score the images again
                 result[key]["decided"] = threshold_metrics(scores, part.observed, decisions)
                 keep_scores(run, part, scores.astype(np.float32))
     if session.truth_known:

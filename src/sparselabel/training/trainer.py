@@ -1,6 +1,6 @@
 """Training, read from top to bottom.
 
-    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ optimiser ▶ the method remembers
+    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ optimizer ▶ the method remembers
                   └──▶ after each: validate, log, checkpoint
 
 Nothing random depends on what was drawn before the epoch, so a run that was killed goes on from its last
@@ -115,7 +115,7 @@ class Session:
 
     @torch.no_grad()
     def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
-        """The training pictures of this process, or some of them, seen whole, in evaluation mode."""
+        """The training images of this process, or some of them, seen whole, in evaluation mode."""
         self._share_buffers(stage)
         model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
@@ -190,8 +190,8 @@ class Session:
             self.config.precision,
         )
         if restored is not None:
-            kept = restored.optimiser()
-            stage.optimiser.load_state_dict(kept["optimiser"])
+            kept = restored.optimizer()
+            stage.optimizer.load_state_dict(kept["optimizer"])
             self.fabric.strategy.precision.load_state_dict(kept["precision"])
             average = restored.average()
             if average is not None:
@@ -205,12 +205,12 @@ class Session:
         few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
         if live_norms(module.train()):
             self.log.say(
-                f"batch norm sees {few} pictures at a time, so that this is not the same as a batch of "
+                f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
                 f"{phase.batch} at once; with --full.frozen-norm it would be"
             )
         if draws_masks(module):
             self.log.say(
-                f"dropout draws its masks for {few} pictures at a time: gradients are those of other masks "
+                f"dropout draws its masks for {few} images at a time: gradients are those of other masks "
                 f"than with a batch of {phase.batch} at once, and the same on average"
             )
 
@@ -224,7 +224,7 @@ class Session:
         checkpoint.restore_method(self.method, self.fabric)
 
     def save(self, stage: Stage, state: TrainingState) -> None:
-        """Write a checkpoint: the trained part of the model, the optimiser, the method."""
+        """Write a checkpoint: the trained part of the model, the optimizer, the method."""
         head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
         save_checkpoint(
             self.run.checkpoints,
@@ -233,7 +233,7 @@ class Session:
             weights_of(stage.module, head_only),
             None if stage.average is None else weights_of(stage.judged, head_only),
             {
-                "optimiser": stage.optimiser.state_dict(),
+                "optimizer": stage.optimizer.state_dict(),
                 "precision": self.fabric.strategy.precision.state_dict(),
             },
             self.method,
@@ -262,7 +262,7 @@ def train(session: Session) -> TrainingState:
             if name != state.phase:
                 session.begin_phase(phase, state)
                 state = state.in_new_phase(name)
-                newest = None  # the optimiser is new
+                newest = None  # the optimizer is new
             stage = session.stage(name, state.phase_began, newest)
             for epoch in range(state.epochs, state.phase_began + phase.epochs):
                 losses, histogram = train_epoch(session, stage, epoch, bar)

@@ -62,7 +62,7 @@ def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceErro
     if config.query.width is not None:
         ways.append(f"a --query.width below {config.query.width}")
     return ResourceError(
-        f"a step of phase {phase} ({now.batch} pictures of {config.views.size} pixels, "
+        f"a step of phase {phase} ({now.batch} images of {config.views.size} pixels, "
         f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "
         f"--{phase}.batch or --views.size; --dry-run measures each"
     )

@@ -1,4 +1,4 @@
-"""A few training pictures that are followed from epoch to epoch, for figures."""
+"""A few training images that are followed from epoch to epoch, for figures."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sparselabel.data.loaders import Batch, Feed, PictureFeed, rows_of
+from sparselabel.data.loaders import Batch, Feed, ImageFeed, rows_of
 from sparselabel.losses.base import Method
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.network import in_evaluation
@@ -39,7 +39,7 @@ class Watch:
             feed: Feed = (
                 self.inputs.evaluation(phase, "train")
                 if stored
-                else PictureFeed(self.inputs.data.train, self.inputs.test_view)
+                else ImageFeed(self.inputs.data.train, self.inputs.test_view)
             )
             self._batches[stored] = next(iter(feed([self.rows], epoch=0)))
         views = self._batches[stored].inputs[0].to(fabric.device)

@@ -19,7 +19,7 @@ from sparselabel.errors import DataError, DataWarning
 
 
 def content() -> dict[str, Any]:
-    """Three pictures, one of them without annotations; categories neither sorted nor numbered from 0."""
+    """Three images, one of them without annotations; categories neither sorted nor numbered from 0."""
     sizes = {"width": 200, "height": 100}
     return {
         "images": [{"id": number, "file_name": f"{number}.jpg", **sizes} for number in (9, 10, 11)],
@@ -53,7 +53,7 @@ def test_presence_boxes_and_order(tmp_path: Path) -> None:
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]] * 2
     # Crowds count for presence only.
     assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 1], [1, 0])
-    np.testing.assert_allclose(train.marks.centres, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(train.marks.centers, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
     np.testing.assert_allclose(train.marks.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
     assert READERS["coco"] is coco.read
 
@@ -79,19 +79,19 @@ def test_a_point_lies_where_its_key_point_is(tmp_path: Path) -> None:
     point = {"id": 7, "image_id": 9, "category_id": 90, "bbox": [0, 0, 0, 0], "num_keypoints": 1}
     data["annotations"].append(
         point | {"keypoints": [0, 0, 0, 50, 25, 2, 7, 7, 1]}
-    )  # the first is not labelled
+    )  # the first is not labeled
     marks = coco.read(write(tmp_path, data)).splits["train"].marks
     assert marks.is_point.tolist() == [False, False, True]
-    assert marks.centres[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
+    assert marks.centers[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([500, 25, 2], "the key point 500, 25 lies outside its picture of 200 x 100 pixels"),
-        ([math.nan, 25, 2], "the key point nan, 25 lies outside its picture"),
+        ([500, 25, 2], "the key point 500, 25 lies outside its image of 200 x 100 pixels"),
+        ([math.nan, 25, 2], "the key point nan, 25 lies outside its image"),
         ([5, 25], r"its keypoints are \[5, 25\]: they must be x, y and visibility"),
-        ([5, 25, 0], r"its keypoints are \[5, 25, 0\]: .* one of them labelled"),
+        ([5, 25, 0], r"its keypoints are \[5, 25, 0\]: .* one of them labeled"),
         (["a", 25, 2], "they must be x, y and visibility"),
         (None, "its keypoints are None"),
     ],
@@ -158,10 +158,10 @@ def test_patch_folders_of_objects365(tmp_path: Path, stored: str) -> None:
     for image in data["images"]:
         image["file_name"] = f"images/v1/patch0/{image['id']}.jpg"
     file = write(tmp_path, data, names=())
-    pictures = tmp_path / "pictures"
-    write(pictures, {}, names=tuple(stored.format(f"{number}.jpg") for number in (9, 10)))
-    source = coco.read(file, images=pictures)
-    assert source.root == pictures
+    images = tmp_path / "images"
+    write(images, {}, names=tuple(stored.format(f"{number}.jpg") for number in (9, 10)))
+    source = coco.read(file, images=images)
+    assert source.root == images
     assert source.splits["train"].paths.tolist() == [stored.format("10.jpg"), stored.format("9.jpg")]
 
 
@@ -184,7 +184,7 @@ def test_cocos_own_layout(tmp_path: Path, year: str) -> None:
 
 def test_layout_with_other_files_of_annotations(tmp_path: Path) -> None:
     root = layout(tmp_path / "coco", ("2017",))
-    # The annotations of another year without its pictures are no obstacle; with them, nothing is guessed.
+    # The annotations of another year without its images are no obstacle; with them, nothing is guessed.
     (root / "annotations/instances_train2014.json").write_text("{}")
     assert coco.read(root).splits["train"].paths[0] == "train2017/10.jpg"
     (root / "train2014").mkdir()
@@ -244,9 +244,9 @@ def test_train_and_val_must_have_the_same_categories(tmp_path: Path, names: str,
             "images",
             0,
             {"file_name": "no.jpg"},
-            r"1 of 2 pictures are not in .*: no.jpg \(image 9\); .* --images",
+            r"1 of 2 images are not in .*: no.jpg \(image 9\); .* --images",
         ),
-        ("images", 0, {"file_name": "10.jpg"}, r"every picture file must be named once; .*: 10.jpg"),
+        ("images", 0, {"file_name": "10.jpg"}, r"every image file must be named once; .*: 10.jpg"),
         ("categories", 0, {"name": "dog"}, r"labels.json: every category must be named once; .*: dog"),
         ("categories", 0, {"id": 90}, r"every category id must be named once; .*: 90"),
     ],
@@ -330,13 +330,13 @@ def test_ids_may_be_numbers_or_texts(tmp_path: Path, names: tuple[Any, ...]) -> 
     assert split.labels.values[sorted(map(str, names)).index(str(names[0]))].tolist() == [1, 1, 0]
 
 
-def test_pictures_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
+def test_images_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
     file = write(tmp_path, content(), names=("9.jpg",))
     with pytest.raises(
-        DataError, match=r"1 of 2 pictures are not in .*: 10.jpg \(image 10\); .*--skip-missing"
+        DataError, match=r"1 of 2 images are not in .*: 10.jpg \(image 10\); .*--skip-missing"
     ):
         coco.read(file)
-    with pytest.warns(DataWarning, match=r"1 of 2 pictures are not in .*: 10.jpg .*; they were left out"):
+    with pytest.warns(DataWarning, match=r"1 of 2 images are not in .*: 10.jpg .*; they were left out"):
         train = coco.read(file, skip_missing=True).splits["train"]
     assert (train.labels.ids.tolist(), train.paths.tolist(), train.marks.rows.tolist()) == (
         ["9"],
@@ -344,7 +344,7 @@ def test_pictures_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
         [0],
     )
     (tmp_path / "9.jpg").unlink()
-    with pytest.raises(DataError, match=r"2 of 2 pictures are not in"):
+    with pytest.raises(DataError, match=r"2 of 2 images are not in"):
         coco.read(file, skip_missing=True)
 
 
@@ -423,6 +423,6 @@ def test_many_annotations_against_a_few_loops(
     edges = np.asarray([mark[2:] for mark in marks])
     assert read.marks.rows.tolist() == [mark[0] for mark in marks]
     assert read.marks.classes.tolist() == [mark[1] for mark in marks]
-    np.testing.assert_array_equal(read.marks.centres, ((edges[:, :2] + edges[:, 2:]) / 2).astype(np.float32))
+    np.testing.assert_array_equal(read.marks.centers, ((edges[:, :2] + edges[:, 2:]) / 2).astype(np.float32))
     np.testing.assert_array_equal(read.marks.sizes, (edges[:, 2:] - edges[:, :2]).astype(np.float32))
-    Marks(read.marks.rows, read.marks.classes, read.marks.centres, read.marks.sizes)  # nothing to refuse
+    Marks(read.marks.rows, read.marks.classes, read.marks.centers, read.marks.sizes)  # nothing to refuse

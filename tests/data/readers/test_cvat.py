@@ -68,7 +68,7 @@ def test_tags_and_shapes(tmp_path: Path) -> None:
     assert train.marks.rows.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     assert train.marks.classes.tolist() == [0, 1, 1, 0, 3, 1, 1, 1]
     np.testing.assert_allclose(
-        train.marks.centres,
+        train.marks.centers,
         [[0.5, 0.625], [0.1, 0.2], [0.2, 0.3], [0.5, 0.5], [0.2, 0.5], [0.5, 0.5], [0.1, 0.3], [0.15, 0.2]],
         atol=1e-6,
     )
@@ -83,7 +83,7 @@ def test_tags_and_shapes(tmp_path: Path) -> None:
 def test_what_is_not_there_and_what_is_not_said(tmp_path: Path) -> None:
     absent = '<tag label="dog" source="manual"><attribute name="absent">true</attribute></tag>'
     file = write(tmp_path, image("a.jpg", TAG, absent), image("b.jpg"))
-    with pytest.warns(DataWarning, match=r"1 of 2 pictures were left out, .*: b.jpg"):
+    with pytest.warns(DataWarning, match=r"1 of 2 images were left out, .*: b.jpg"):
         train = cvat.read(file, negative="absent").splits["train"]
     assert train.labels.values.tolist() == [[NEGATIVE, POSITIVE, UNKNOWN]]
     train = cvat.read(file, negative="absent", complete=True).splits["train"]
@@ -123,13 +123,13 @@ def test_wrong_values(tmp_path: Path, shape: str, message: str) -> None:
     ("whole", "message"),
     [
         ('<track id="0" label="dog"></track>', r"line 12: this is an export 'CVAT for video 1.1': export as"),
-        ('<image id="0" name="a.jpg" width="0" height="5"/>', r"line 12: a picture's size must be positive"),
+        ('<image id="0" name="a.jpg" width="0" height="5"/>', r"line 12: an image's size must be positive"),
         ('<image id="0" width="5" height="5"/>', r"line 12: <image> has no 'name'"),
-        (image("no.jpg", TAG), r"1 of 1 pictures are not in .*: no.jpg \(line 12\); .*--images"),
+        (image("no.jpg", TAG), r"1 of 1 images are not in .*: no.jpg \(line 12\); .*--images"),
         (image("a.jpg", TAG, more='subset="Mine" '), r"line 12: subset 'Mine' is none of Train, Val"),
     ],
 )
-def test_wrong_pictures(tmp_path: Path, whole: str, message: str) -> None:
+def test_wrong_images(tmp_path: Path, whole: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         cvat.read(write(tmp_path, whole))
 
@@ -162,7 +162,7 @@ def test_a_misspelt_attribute_does_not_make_negatives_positive(tmp_path: Path) -
     [
         (
             '<points label="cat" points="20,20;210,30"></points>',
-            r"line \d+: a point of 'cat' must lie inside the picture .* not at 1.05, 0.3: move or remove it",
+            r"line \d+: a point of 'cat' must lie inside the image .* not at 1.05, 0.3: move or remove it",
         ),
         (
             '<box label="dog" xtl="50" ytl="20" xbr="50" ybr="60"></box>',

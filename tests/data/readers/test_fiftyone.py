@@ -40,10 +40,10 @@ def test_several_classes(tmp_path: Path, classes: list[str] | None) -> None:
     folder = write(
         tmp_path, {"classes": classes, "labels": labels}, ("data/a.jpg", "data/deep/c.jpg", "data/b.png")
     )
-    with pytest.warns(DataWarning, match=r"2 of 3 pictures were left out, .*: deep/c.jpg, b.png"):
+    with pytest.warns(DataWarning, match=r"2 of 3 images were left out, .*: deep/c.jpg, b.png"):
         train = fiftyone.read(folder).splits["train"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE]]
-    with pytest.warns(DataWarning, match=r"1 of 3 pictures were left out, .*: b.png"):  # nobody looked at it
+    with pytest.warns(DataWarning, match=r"1 of 3 images were left out, .*: b.png"):  # nobody looked at it
         train = fiftyone.read(folder / "labels.json", complete=True).splits["train"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [NEGATIVE, NEGATIVE]]
 
@@ -58,7 +58,7 @@ def test_detections(tmp_path: Path) -> None:
     train = fiftyone.read(write(tmp_path, {"classes": ["cat", "dog"], "labels": labels})).splits["train"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE]]
     assert train.marks.classes.tolist() == [1, 0]
-    np.testing.assert_allclose(train.marks.centres, [[0.25, 0.4], [0.95, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(train.marks.centers, [[0.25, 0.4], [0.95, 0.5]], atol=1e-6)
     np.testing.assert_allclose(train.marks.sizes, [[0.3, 0.4], [0.1, 1]], atol=1e-6)
 
 
@@ -82,14 +82,14 @@ def test_predictions_are_named(tmp_path: Path) -> None:
     [
         ([], r"labels.json: must be an object with 'classes' and 'labels'.*FiftyOneImageDetectionDataset"),
         ({"classes": 3, "labels": {}}, r"'classes' must be a list of names, or null, not 3"),
-        ({"classes": ["cat"], "labels": {"a": 1}}, r"picture 'a': a label must be a number below 1, .*not 1"),
-        ({"classes": None, "labels": {"a": 1}}, r"picture 'a': a label must be a name, not 1"),
-        ({"classes": None, "labels": {"c": "cat"}}, r"1 of 1 pictures are not in .*: c \(picture 'c'\)"),
+        ({"classes": ["cat"], "labels": {"a": 1}}, r"image 'a': a label must be a number below 1, .*not 1"),
+        ({"classes": None, "labels": {"a": 1}}, r"image 'a': a label must be a name, not 1"),
+        ({"classes": None, "labels": {"c": "cat"}}, r"1 of 1 images are not in .*: c \(image 'c'\)"),
         (
             {"classes": None, "labels": {"a": [{"label": "x", "bounding_box": [1, 2]}]}},
             r"'a': bounding_box .*\[1, 2\]",
         ),
-        ({"classes": None, "labels": {}}, r"no picture has a label"),
+        ({"classes": None, "labels": {}}, r"no image has a label"),
     ],
 )
 def test_wrong_values(tmp_path: Path, content: Any, message: str) -> None:
@@ -99,7 +99,7 @@ def test_wrong_values(tmp_path: Path, content: Any, message: str) -> None:
 
 def test_two_files_with_one_name(tmp_path: Path) -> None:
     folder = write(tmp_path, {"classes": None, "labels": {"a": "cat"}}, ("data/a.jpg", "data/a.png"))
-    with pytest.raises(DataError, match=r"picture 'a': several files have this name: a.jpg, a.png"):
+    with pytest.raises(DataError, match=r"image 'a': several files have this name: a.jpg, a.png"):
         fiftyone.read(folder)
 
 
@@ -108,6 +108,6 @@ def test_a_box_of_no_area_is_refused(tmp_path: Path) -> None:
     boxes = [{"label": "dog", "bounding_box": [0.5, 0.25, 0.1, 0]}]
     (tmp_path / "labels.json").write_text(json.dumps({"classes": None, "labels": {"a.jpg": boxes}}))
     with pytest.raises(
-        DataError, match=r"picture 'a.jpg': a box of 'dog' must have an area .* 0.5, 0.25, 0.6, 0.25"
+        DataError, match=r"image 'a.jpg': a box of 'dog' must have an area .* 0.5, 0.25, 0.6, 0.25"
     ):
         fiftyone.read(tmp_path / "labels.json", images=tmp_path)

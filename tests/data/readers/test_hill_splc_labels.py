@@ -16,7 +16,7 @@ from tests.data.readers.test_coco import content, write
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Pictures 10 and 9, both with zebra and dog, and not ant."""
+    """Images 10 and 9, both with zebra and dog, and not ant."""
     return coco.read(write(tmp_path / "coco", content()))
 
 
@@ -47,13 +47,11 @@ def test_validation_sees_all_or_the_list(tmp_path: Path, source: Source) -> None
     for how, seen in ((full, 2), (observed, 1)):
         with pytest.warns(DataWarning, match="no positive label in training"):
             val = prepare(read, tmp_path / how.validation_labels, how).split("val")
-        assert val.observed.per_picture(1).tolist() == [seen]
+        assert val.observed.per_image(1).tolist() == [seen]
 
 
-def test_pictures_that_are_not_listed_are_left_out(source: Source, tmp_path: Path) -> None:
-    with pytest.warns(
-        DataWarning, match=r"left.txt names 1 of 2 training pictures; the others were left out"
-    ):
+def test_images_that_are_not_listed_are_left_out(source: Source, tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"left.txt names 1 of 2 training images; the others were left out"):
         split = with_observed(source.splits["train"], listed(tmp_path, "train2014/9.jpg,1\n"))
     assert split.labels.ids.tolist() == ["9"]
     assert split.marks.classes.tolist() == [0]
@@ -65,13 +63,13 @@ def test_pictures_that_are_not_listed_are_left_out(source: Source, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("9.jpg,0\n9.jpg 1\n", r"left.txt, line 2: must be `picture,class class ...`, not '9.jpg 1'"),
-        ("9.jpg,0\n11.jpg,1\n", r"line 2: '11.jpg' is not among the training pictures with a label"),
+        ("9.jpg,0\n9.jpg 1\n", r"left.txt, line 2: must be `image,class class ...`, not '9.jpg 1'"),
+        ("9.jpg,0\n11.jpg,1\n", r"line 2: '11.jpg' is not among the training images with a label"),
         ("9.jpg,0\n9.jpg,1\n", r"line 2: '9.jpg,1' is there a second time, after line 1"),
         ("9.jpg,0 3\n", r"line 1: a class must be a number from 0 to 2, not '3'"),
         ("9.jpg,dog\n", r"line 1: a class must be a number from 0 to 2, not 'dog'"),
         ("9.jpg,\n", r"line 1: a class must be a number from 0 to 2, and there is none"),
-        ("9.jpg,2\n", r"line 1: '9.jpg,2': by its full labels, class 2 \(ant\) is not on the picture"),
+        ("9.jpg,2\n", r"line 1: '9.jpg,2': by its full labels, class 2 \(ant\) is not on the image"),
         ("", r"left.txt is empty"),
     ],
 )
@@ -84,5 +82,5 @@ def test_a_list_with_a_label_too_few(source: Source, tmp_path: Path, monkeypatch
     monkeypatch.setattr("sparselabel.data.readers.published_sizes.LISTS", (Size(2, 4),))
     monkeypatch.setattr("sparselabel.data.readers.published_sizes.NEARLY", 0.3)
     with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0 1\n"))
-    with pytest.warns(DataWarning, match=r"left.txt names 3 labels of 2 pictures; .* has 4 of 2"):
+    with pytest.warns(DataWarning, match=r"left.txt names 3 labels of 2 images; .* has 4 of 2"):
         with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0\n"))

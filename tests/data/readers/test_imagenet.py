@@ -15,7 +15,7 @@ from sparselabel.errors import DataError, DataWarning
 
 FISH, BIRD, DOG = SYNSETS = ("n01440764", "n01530575", "n02085620")
 TRUTH = (DOG, FISH, DOG, BIRD)
-"""Of the validation pictures 1 to 4."""
+"""Of the validation images 1 to 4."""
 REAL = [[2, 0], [0], [], [0]]
 NAMES = [f"ILSVRC2012_val_{number:08}.JPEG" for number in range(1, 5)]
 SOLUTION = "ImageId,PredictionString\n" + "".join(
@@ -50,8 +50,8 @@ def folders(flat: Path) -> Path:
 
 def classes_of(source: Source, split: str = "test") -> list[str]:
     labels = source.splits[split].labels
-    assert (labels.per_picture(POSITIVE) == 1).all()
-    assert (labels.per_picture(UNKNOWN) == len(SYNSETS) - 1).all()
+    assert (labels.per_image(POSITIVE) == 1).all()
+    assert (labels.per_image(UNKNOWN) == len(SYNSETS) - 1).all()
     return [labels.classes[index] for index in labels.values.argmax(axis=1)]
 
 
@@ -92,9 +92,9 @@ def test_kaggle_has_a_folder_and_a_table(flat: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_a_synset_a_picture_goes_by_the_numbers_of_the_pictures(flat: Path) -> None:
+def test_a_synset_a_image_goes_by_the_numbers_of_the_images(flat: Path) -> None:
     (flat / "imagenet_2012_validation_synset_labels.txt").write_text("\n".join(TRUTH) + "\n")
-    (flat / "val" / NAMES[1]).unlink()  # some of the pictures
+    (flat / "val" / NAMES[1]).unlink()  # some of the images
     assert classes_of(imagenet.read(flat)) == [TRUTH[0], *TRUTH[2:]]
 
 
@@ -123,7 +123,7 @@ def test_real_goes_by_file_name_and_into_the_prepared_form(folders: Path, tmp_pa
     fish, both, nothing = [POSITIVE, NEGATIVE, NEGATIVE], [POSITIVE, NEGATIVE, POSITIVE], [UNKNOWN] * 3
     assert real.tolist() == [both, fish, nothing, fish]
     (folders / "val" / DOG / NAMES[0]).write_bytes(b"broken")
-    with pytest.warns(DataWarning, match="1 of 10 pictures cannot be decoded"):
+    with pytest.warns(DataWarning, match="1 of 10 images cannot be decoded"):
         prepared = prepare(source, tmp_path / "out", Preparation(validation=0, skip_broken=True))
     test = prepared.split("test")
     assert test.truth.ids.tolist() == NAMES[1:]
@@ -153,9 +153,9 @@ def test_real_goes_by_file_name_and_into_the_prepared_form(folders: Path, tmp_pa
         ([[2], [0]], r"ILSVRC2012_val_00000003.JPEG is not among the 2 of .*real.json"),
         (
             [[0], [1], [1], [2]],
-            r"keeps the single label of only 0% of the pictures: one of the two is in another order",
+            r"keeps the single label of only 0% of the images: one of the two is in another order",
         ),
-        ([[], [], [], []], r"has no label for any of the 4 pictures in val"),
+        ([[], [], [], []], r"has no label for any of the 4 images in val"),
         ({"a": 1}, r"real.json must hold a list of lists"),
     ],
 )
@@ -186,7 +186,7 @@ def test_real_elsewhere(folders: Path, tmp_path: Path) -> None:
         ),
         (
             SOLUTION.partition(NAMES[1][:-5])[0],
-            r"has no label of 2 pictures in val: .*_00000001.JPEG, .*_00000002",
+            r"has no label of 2 images in val: .*_00000001.JPEG, .*_00000002",
         ),
         (
             "n01440764\nn01440764\nfish\nn01440764\n",
@@ -207,7 +207,7 @@ def test_folders_that_are_wrong(flat: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no folder train, nor ILSVRC/Data/CLS-LOC/train"):
         imagenet.read(tmp_path)
     paint(flat / "val" / "n03000000" / "x.JPEG")
-    with pytest.raises(DataError, match=r"4 pictures beside 1 folders: it must hold pictures alone"):
+    with pytest.raises(DataError, match=r"4 images beside 1 folders: it must hold images alone"):
         imagenet.read(flat)
     for name in NAMES:
         (flat / "val" / name).unlink()

@@ -56,7 +56,7 @@ def test_choices_and_shapes(tmp_path: Path) -> None:
     assert train.marks.classes.tolist() == [2, 3, 2, 4, 5]
     # 20 × 40 pixels at (100, 50), a quarter turn clockwise about that corner: 40 pixels to the left, 20 down.
     np.testing.assert_allclose(
-        train.marks.centres, [[0.5, 0.625], [0.1, 0.2], [0.4, 0.6], [0.5, 0.5], [0.2, 0.5]], atol=1e-6
+        train.marks.centers, [[0.5, 0.625], [0.1, 0.2], [0.4, 0.6], [0.5, 0.5], [0.2, 0.5]], atol=1e-6
     )
     np.testing.assert_allclose(
         train.marks.sizes, [[0.5, 0.25], [0.0, 0.0], [0.2, 0.2], [0.2, 0.4], [0.2, 0.8]], atol=1e-6
@@ -79,11 +79,11 @@ def test_choices_and_shapes(tmp_path: Path) -> None:
         ("odd name?.jpg", "odd name?.jpg"),
     ],
 )
-def test_where_pictures_are(tmp_path: Path, named: str, stored: str) -> None:
+def test_where_images_are(tmp_path: Path, named: str, stored: str) -> None:
     file = write(tmp_path, task(1, named, [choices("cat")]), names=())
-    pictures = tmp_path / "pictures"
-    write(pictures, names=(stored,))
-    train = label_studio.read(file, images=pictures).splits["train"]
+    images = tmp_path / "images"
+    write(images, names=(stored,))
+    train = label_studio.read(file, images=images).splits["train"]
     assert train.paths.tolist() == [stored]
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_there_and_what_is_not_said(tmp_path: Path) -> None:
         task(1, "a.jpg", [choices("cat"), choices("dog", control="absent")]),
         task(2, "b.jpg", []),  # someone looked and found nothing
     )
-    with pytest.warns(DataWarning, match=r"1 of 2 pictures were left out, of which nothing is known: b.jpg"):
+    with pytest.warns(DataWarning, match=r"1 of 2 images were left out, of which nothing is known: b.jpg"):
         train = label_studio.read(file, negative="absent").splits["train"]
     assert (train.labels.classes, train.labels.values.tolist()) == (("cat", "dog"), [[POSITIVE, NEGATIVE]])
     train = label_studio.read(file, negative="absent", complete=True).splits["train"]
@@ -108,7 +108,7 @@ def test_annotations_that_do_not_count(tmp_path: Path) -> None:
     predicted = task(4, "d.jpg") | {"predictions": [{"result": [choices("dog")]}]}
     names = ("a.jpg", "b.jpg", "c.jpg", "d.jpg")
     file = write(tmp_path, task(1, "a.jpg", [choices("cat")]), skipped, rejected, predicted, names=names)
-    with pytest.warns(DataWarning, match=r"2 of 4 pictures were left out, .*: b.jpg, d.jpg"):
+    with pytest.warns(DataWarning, match=r"2 of 4 images were left out, .*: b.jpg, d.jpg"):
         train = label_studio.read(file, complete=True).splits["train"]
     assert (train.paths.tolist(), train.labels.classes) == (["a.jpg", "c.jpg"], ("cat",))
 
@@ -123,7 +123,7 @@ def test_annotators_who_disagree(tmp_path: Path) -> None:
     assert len(train.marks) == 0
 
 
-def test_what_says_nothing_of_the_picture(tmp_path: Path) -> None:
+def test_what_says_nothing_of_the_image(tmp_path: Path) -> None:
     of_a_box = choices("blurred")
     of_a_box["value"] |= {"x": 1, "y": 1, "width": 1, "height": 1}
     text = {"from_name": "t", "type": "textarea", "value": {"text": ["hello"]}}
@@ -136,7 +136,7 @@ def test_what_says_nothing_of_the_picture(tmp_path: Path) -> None:
     assert train.labels.classes == ("cat",)
 
 
-def test_two_tasks_with_one_picture(tmp_path: Path) -> None:
+def test_two_tasks_with_one_image(tmp_path: Path) -> None:
     file = write(tmp_path, task(1, "a.jpg", [choices("cat")]), task(2, "a.jpg", [choices("dog")]))
     assert label_studio.read(file).splits["train"].labels.values.tolist() == [[1, 1]]
     first, second = "/data/upload/1/00000001-a.jpg", "/data/upload/1/00000002-a.jpg"
@@ -153,9 +153,9 @@ def test_two_tasks_with_one_picture(tmp_path: Path) -> None:
         ([{"id": 1, "image": "a.jpg", "choice": "cat"}], r"task at position 0 .* 'data', as in .*JSON-MIN"),
         (
             [task(7, "no.jpg", [choices("cat")])],
-            r"1 of 1 pictures are not in .*: no.jpg \(task 7\); .*--images",
+            r"1 of 1 images are not in .*: no.jpg \(task 7\); .*--images",
         ),
-        ([{"id": 7, "data": {"img": "a.jpg"}}], r"task 7: its data has no picture 'image': .*img.*--image"),
+        ([{"id": 7, "data": {"img": "a.jpg"}}], r"task 7: its data has no image 'image': .*img.*--image"),
         ([task(7, "a.jpg", [{"type": "choices"}])], r"task 7: a result must have a 'type' and a 'value'"),
         (
             [task(7, "a.jpg", [choices(3)])],
@@ -168,7 +168,7 @@ def test_two_tasks_with_one_picture(tmp_path: Path) -> None:
         ),
         ([task(7, "a.jpg", annotations=3)], r"task 7: 'annotations' must be a list, not 3"),
         ([task(7, "a.jpg", annotations=[3])], r"task 7: an annotation must have a list 'result': 3"),
-        ([task(7, "a.jpg", [])], r"no picture has a label"),
+        ([task(7, "a.jpg", [])], r"no image has a label"),
         ([], r"project-1.json has no tasks"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_misspelt_control_does_not_make_negatives_positive(tmp_path: Path) -> 
     [
         (
             ("keypointlabels", {"x": 120, "y": 20, "width": 0.5}),
-            r"task 1: a point of 'eye' must lie inside the picture .* not at 1.2, 0.2",
+            r"task 1: a point of 'eye' must lie inside the image .* not at 1.2, 0.2",
         ),
         (
             ("rectanglelabels", {"x": 20, "y": 20, "width": 0, "height": 5}),

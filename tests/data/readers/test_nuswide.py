@@ -12,7 +12,7 @@ from sparselabel.data.readers import READERS, nuswide
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataError, DataWarning
 
-OWN_LISTS = "NUS-WIDE's own lists of train and test are other pictures than the 150,000 and 60,260"
+OWN_LISTS = "NUS-WIDE's own lists of train and test are other images than the 150,000 and 60,260"
 pytestmark = pytest.mark.filterwarnings(f"ignore:.*{OWN_LISTS}:sparselabel.errors.DataWarning")
 
 TRAIN = ["actor/0001_1.jpg", "zebra/0009_2.jpg", "actor/0002_3.jpg"]
@@ -20,10 +20,10 @@ TEST = ["sky/0001_4.jpg"]
 CONCEPTS = ["airport", "sky", *(f"thing{number:02}" for number in range(3, 81)), "zebra"]
 
 
-def labels_of(pictures: list[str]) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """The first and the last concept are where the number in the name is odd; picture 3 has nothing."""
-    values = np.zeros((len(pictures), 81))
-    for row, name in enumerate(pictures):
+def labels_of(images: list[str]) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    """The first and the last concept are where the number in the name is odd; image 3 has nothing."""
+    values = np.zeros((len(images), 81))
+    for row, name in enumerate(images):
         values[row, [0, 80]] = name.endswith("_1.jpg")
         values[row, 1] = name.endswith(("_2.jpg", "_4.jpg"))
     return values
@@ -39,9 +39,9 @@ def paint(folder: Path) -> None:
 def arrays(tmp_path: Path) -> Path:
     root = tmp_path / "nuswide"
     paint(root / "Flickr")
-    for part, pictures in (("train", TRAIN), ("val", TEST)):
-        np.save(root / f"formatted_{part}_images.npy", np.array(pictures))
-        np.save(root / f"formatted_{part}_labels.npy", labels_of(pictures))
+    for part, images in (("train", TRAIN), ("val", TEST)):
+        np.save(root / f"formatted_{part}_images.npy", np.array(images))
+        np.save(root / f"formatted_{part}_labels.npy", labels_of(images))
     return root
 
 
@@ -53,11 +53,11 @@ def lists(tmp_path: Path) -> Path:
     for folder in ("ImageList", "ConceptsList", "Groundtruth/AllLabels", "Groundtruth/TrainTestLabels"):
         (root / folder).mkdir(parents=True)
     (root / "ConceptsList/Concepts81.txt").write_text("".join(f"{name}\r\n" for name in CONCEPTS))
-    for part, pictures in (("", everything), ("Train", TRAIN), ("Test", TEST)):
-        written = "".join(name.replace("/", "\\") + "\r\n" for name in pictures)
+    for part, images in (("", everything), ("Train", TRAIN), ("Test", TEST)):
+        written = "".join(name.replace("/", "\\") + "\r\n" for name in images)
         (root / f"ImageList/{part}Imagelist.txt").write_text(written)
         folder = "TrainTestLabels" if part else "AllLabels"
-        for name, column in zip(CONCEPTS, labels_of(pictures).T, strict=True):
+        for name, column in zip(CONCEPTS, labels_of(images).T, strict=True):
             file = root / f"Groundtruth/{folder}/Labels_{name}{f'_{part}' if part else ''}.txt"
             file.write_text("".join(f"{value:.0f}\n" for value in column))
     return root
@@ -72,7 +72,7 @@ def check(source_root: Path, classes: tuple[str, ...]) -> None:
     assert test.labels.ids.tolist() == TEST
     assert train.labels.classes == classes
     assert train.labels.values.tolist() == labels_of(TRAIN).tolist()
-    assert train.labels.per_picture().tolist() == [2, 1, 0]  # a picture without a concept stays in
+    assert train.labels.per_image().tolist() == [2, 1, 0]  # an image without a concept stays in
     assert test.labels.values.tolist() == labels_of(TEST).tolist()
 
 
@@ -104,7 +104,7 @@ def test_its_own_lists_are_not_those_of_the_papers(lists: Path, arrays: Path) ->
         nuswide.read(arrays)
 
 
-def test_a_picture_without_a_concept_observes_nothing(arrays: Path, tmp_path: Path) -> None:
+def test_a_image_without_a_concept_observes_nothing(arrays: Path, tmp_path: Path) -> None:
     how = Preparation("single-positive", validation=0)
     with pytest.warns(DataWarning, match="classes have no positive label in training"):
         train = prepare(nuswide.read(arrays), tmp_path / "out", how).train
@@ -164,9 +164,7 @@ def test_arrays_that_are_wrong(arrays: Path) -> None:
     with pytest.raises(DataError, match=r"train_labels.npy: full labels are 1 or 0, not -1: .* without _obs"):
         nuswide.read(arrays)
     np.save(labels, labels_of(TRAIN)[:2])
-    with pytest.raises(
-        DataError, match=r"3 pictures and 81 classes must have shape \(3, 81\), not \(2, 81\)"
-    ):
+    with pytest.raises(DataError, match=r"3 images and 81 classes must have shape \(3, 81\), not \(2, 81\)"):
         nuswide.read(arrays)
     labels.write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"train_labels.npy cannot be read as an array"):
@@ -180,7 +178,7 @@ def test_arrays_that_are_wrong(arrays: Path) -> None:
         nuswide.read(arrays)
     np.save(images, np.array([*TRAIN[:2], "gone.jpg"]))
     with pytest.raises(
-        DataError, match=r"names 1 of 3 pictures that are not in .*Flickr: gone.jpg; .* --images"
+        DataError, match=r"names 1 of 3 images that are not in .*Flickr: gone.jpg; .* --images"
     ):
         nuswide.read(arrays)
 

@@ -24,7 +24,7 @@ def test_a_clipped_box_is_the_part_inside(left: float, top: float, right: float,
         marks.add(3, 1, clipped)
         built = marks.build()
         assert (built.rows.tolist(), built.classes.tolist()) == ([3], [1])
-        assert math.isclose(built.centres[0, 0], (clipped.left + clipped.right) / 2, abs_tol=1e-6)
+        assert math.isclose(built.centers[0, 0], (clipped.left + clipped.right) / 2, abs_tol=1e-6)
 
 
 def test_marks_without_any_box() -> None:

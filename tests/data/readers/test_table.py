@@ -18,11 +18,11 @@ from sparselabel.data.readers import READERS, table
 from sparselabel.data.readers.source import Split
 from sparselabel.errors import DataError, DataWarning
 
-pictures = pytest.mark.usefixtures("_pictures")
+images = pytest.mark.usefixtures("_images")
 
 
 @pytest.fixture
-def _pictures(tmp_path: Path) -> None:
+def _images(tmp_path: Path) -> None:
     (tmp_path / "img").mkdir()
     for name in ("a.jpg", "b.jpg", "c d.jpg", "img/a.jpg"):
         Image.new("RGB", (4, 4)).save(tmp_path / name)
@@ -40,7 +40,7 @@ def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) 
     return source.splits["train"]
 
 
-@pictures
+@images
 def test_wide(tmp_path: Path) -> None:
     source = table.read(write(tmp_path, "dog,image,cat\n1,b.jpg,0\n,a.jpg,1.0\nnan,img/a.jpg,?\n"))
     train = source.splits["train"]
@@ -51,7 +51,7 @@ def test_wide(tmp_path: Path) -> None:
     assert READERS["table"] is table.read
 
 
-@pictures
+@images
 def test_wide_with_a_single_class(tmp_path: Path) -> None:
     assert train_of(tmp_path, "image,dog\na.jpg,1\nb.jpg,NaN\n").labels.values.tolist() == [
         [POSITIVE],
@@ -59,7 +59,7 @@ def test_wide_with_a_single_class(tmp_path: Path) -> None:
     ]
 
 
-@pictures
+@images
 def test_long(tmp_path: Path) -> None:
     train = train_of(
         tmp_path, "image,label,value\nb.jpg,dog,1\na.jpg,cat,\nb.jpg,ant,0\nc d.jpg,,\nb.jpg,dog,\n"
@@ -69,7 +69,7 @@ def test_long(tmp_path: Path) -> None:
     assert train.labels.values.tolist() == [[NEGATIVE, UNKNOWN, POSITIVE], [UNKNOWN] * 3, [UNKNOWN] * 3]
 
 
-@pictures
+@images
 def test_long_without_values_and_with_several_labels_in_a_cell(tmp_path: Path) -> None:
     train = train_of(
         tmp_path, "file\ttags\na.jpg\tdog; cat;\nb.jpg\tcat\n", image="file", label="tags", separator=";"
@@ -78,13 +78,13 @@ def test_long_without_values_and_with_several_labels_in_a_cell(tmp_path: Path) -
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
 
 
-@pictures
+@images
 def test_a_table_in_which_nothing_is_known(tmp_path: Path) -> None:
     train = train_of(tmp_path, "image,label\na.jpg,\nb.jpg,\n")
     assert train.labels.values.shape == (2, 0)
 
 
-@pictures
+@images
 def test_points_and_boxes(tmp_path: Path) -> None:
     train = train_of(
         tmp_path,
@@ -97,13 +97,13 @@ def test_points_and_boxes(tmp_path: Path) -> None:
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
     assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 0, 0], [1, 1, 0])
     np.testing.assert_allclose(
-        train.marks.centres, np.array([[0.5, 0.25], [0.5, 0.5], [0.85, 0.5]]), atol=1e-6
+        train.marks.centers, np.array([[0.5, 0.25], [0.5, 0.5], [0.85, 0.5]]), atol=1e-6
     )
     np.testing.assert_allclose(train.marks.sizes, np.array([[0, 0], [0.2, 0.4], [0.3, 1]]), atol=1e-6)
     assert train.marks.is_point.tolist() == [True, False, False]
 
 
-@pictures
+@images
 def test_splits(tmp_path: Path) -> None:
     text = "image,label,x,y,split\na.jpg,dog,,,test\nb.jpg,cat,.1,.2,train\nc d.jpg,dog,.3,.4,test\n"
     splits = table.read(write(tmp_path, text)).splits
@@ -121,7 +121,7 @@ def test_splits(tmp_path: Path) -> None:
     )
 
 
-@pictures
+@images
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -140,22 +140,22 @@ def test_dialects(tmp_path: Path, text: str, name: str, encoding: str) -> None:
     assert train.labels.values.tolist() == [[POSITIVE], [NEGATIVE]]
 
 
-@pictures
+@images
 def test_class_names_may_hold_other_separators(tmp_path: Path) -> None:
     train = train_of(tmp_path, "image,one;two;three\na.jpg,1\n")
     assert (train.labels.classes, train.labels.values.tolist()) == (("one;two;three",), [[POSITIVE]])
 
 
-@pictures
+@images
 def test_quoted_cells_may_hold_anything(tmp_path: Path) -> None:
     train = train_of(tmp_path, 'image,label\n"c d.jpg","dog, ""small""\n and brown"\na.jpg,cät\n')
     assert train.labels.classes == ("cät", 'dog, "small"\n and brown')
-    with pytest.raises(DataError, match=r"line 4: picture 'x.jpg' is not in"):  # two lines belong to one row
+    with pytest.raises(DataError, match=r"line 4: image 'x.jpg' is not in"):  # two lines belong to one row
         train_of(tmp_path, 'image,label\na.jpg,"dog\n"\nx.jpg,cat\n')
 
 
-@pictures
-def test_pictures_elsewhere_and_paths_written_differently(tmp_path: Path) -> None:
+@images
+def test_images_elsewhere_and_paths_written_differently(tmp_path: Path) -> None:
     file = write(tmp_path / "img", "image,label\n./a.jpg,dog\nimg//a.jpg,cat\na.jpg,emu\n")
     source = table.read(file, images=tmp_path)
     assert source.root == tmp_path
@@ -173,11 +173,11 @@ WRONG_TABLES = {
     "image,dog,dog\na.jpg,1,1\n": r"columns must have different names; .*: dog",
     ",image,dog\n0,a.jpg,1\n": r"column 1 has no name \(an index written by pandas",
     "image\na.jpg\n": r"neither a column of labels nor columns of classes: image",
-    "image,dog\n,1\n": r"line 2: the picture's name is empty",
+    "image,dog\n,1\n": r"line 2: the image's name is empty",
     "image,dog\na.jpg,1,1\n": r"line 2: the header has 2 columns, this has 3: a.jpg, 1, 1",
     "image,dog\na.jpg\n": r"line 2: the header has 2 columns, this has 1",
-    "image,dog\na.jpg,1\n\nb.jpg,1\na.jpg,0\n": r"line 5: picture 'a.jpg' is on line 2 already",
-    "image,dog\na.jpg,1\nx.jpg,0\ny.jpg,0\n": r"line 3: picture 'x.jpg' is not in .*; 2 of 3 .*: x.jpg, y",
+    "image,dog\na.jpg,1\n\nb.jpg,1\na.jpg,0\n": r"line 5: image 'a.jpg' is on line 2 already",
+    "image,dog\na.jpg,1\nx.jpg,0\ny.jpg,0\n": r"line 3: image 'x.jpg' is not in .*; 2 of 3 .*: x.jpg, y",
     "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
     "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .*-1 is taken for 'not there' by some and for 'unknown'",
     "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7'; this is a score, .* --scores",
@@ -209,7 +209,7 @@ WRONG_TABLES = {
 }
 
 
-@pictures
+@images
 @pytest.mark.parametrize("text", WRONG_TABLES)
 def test_wrong_tables(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError, match=WRONG_TABLES[text]) as caught:
@@ -217,7 +217,7 @@ def test_wrong_tables(tmp_path: Path, text: str) -> None:
     assert "labels.csv" in str(caught.value)
 
 
-@pictures
+@images
 def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labels.csv is not text in UTF-8 .*save it as UTF-8"):
         table.read(write(tmp_path, "image,dög\na.jpg,1\n", encoding="latin-1"))
@@ -232,14 +232,14 @@ def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
         table.read(tmp_path)
 
 
-@pictures
+@images
 def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"labels.csv: columns that are not used: valeu, who"):
         train = train_of(tmp_path, "image,label,valeu,who\na.jpg,dog,0,me\n")
     assert train.labels.values.tolist() == [[POSITIVE]]
 
 
-@pictures
+@images
 def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
     said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car'; .*write them"
     with pytest.warns(DataWarning, match=said):
@@ -249,24 +249,24 @@ def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
         train_of(tmp_path, "image,Dog,DOG\na.jpg,1,0\n")
 
 
-@pictures
+@images
 @pytest.mark.parametrize("mark", [";", "|", ","])
 def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> None:
-    text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}grey"\n'
+    text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}gray"\n'
     said = f"look like several labels in one cell: 'red{mark} blue'; if they are, prepare with --separator "
     with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'")):
         train_of(tmp_path, text)
-    assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "grey", "red")
+    assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "gray", "red")
 
 
-@pictures
+@images
 def test_several_in_every_cell_are_noticed(tmp_path: Path) -> None:
     text = "image,label\na.jpg,dog;cat\nb.jpg,cat;emu\n"
     with pytest.warns(DataWarning, match="in one cell: 'cat;emu', 'dog;cat'; .* --separator ';'"):
         train_of(tmp_path, text)
 
 
-@pictures
+@images
 def test_parquet_wide_and_long(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -281,7 +281,7 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
     long = read({"image": ["a.jpg", "a.jpg"], "label": ["dog|cat", "emu"], "value": [1, 0]}, separator="|")
     assert long.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]]
     points = read({"image": ["a.jpg", "b.jpg"], "label": ["dog", "dog"], "x": [0.25, None], "y": [0.5, None]})
-    assert (points.marks.rows.tolist(), points.marks.centres.tolist()) == ([0], [[0.25, 0.5]])
+    assert (points.marks.rows.tolist(), points.marks.centers.tolist()) == ([0], [[0.25, 0.5]])
     with pytest.raises(DataError, match=r"labels.parquet, row 2: column 'dog' .* not '7'"):
         read({"image": ["a.jpg", "b.jpg"], "dog": [1, 7]})
     with pytest.raises(DataError, match=r"labels.parquet: column 'label' holds list<"):
@@ -290,7 +290,7 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
         table.read(write(tmp_path, "image,dog\na.jpg,1\n", "wrong.parquet"))
 
 
-@pictures
+@images
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,13 +376,13 @@ def open_images(folder: Path, **options: Any) -> Split:
 def test_open_images(tmp_path: Path) -> None:
     names = write(tmp_path, NAMES, "class-descriptions.csv")
     with pytest.warns(
-        DataWarning, match=r"1 of 3 pictures are missing: 0000c64e1253d68f.jpg; they were left out"
+        DataWarning, match=r"1 of 3 images are missing: 0000c64e1253d68f.jpg; they were left out"
     ):
         train = open_images(tmp_path, names=names, skip_missing=True)
     assert train.labels.classes == ("Human head", "Tree")
     assert train.paths.tolist() == ["000026e7ee790996.jpg", "000062a39995e348.jpg"]
     assert train.labels.values.tolist() == [[NEGATIVE, POSITIVE], [POSITIVE, UNKNOWN]]
-    with pytest.raises(DataError, match=r"line 5: picture '0000c64e1253d68f.jpg' is not in .*--skip-missing"):
+    with pytest.raises(DataError, match=r"line 5: image '0000c64e1253d68f.jpg' is not in .*--skip-missing"):
         open_images(tmp_path)
 
 

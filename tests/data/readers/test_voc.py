@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
         Image.new("RGB", (20, 10)).save(root / "JPEGImages" / f"2008_00000{number}.jpg")
     part = an_object("dog", (1, 1, 9, 9)).replace("object>", "part>")
     objects = [
-        an_object("dog", (1, 1, 200, 100), part),  # the whole picture
+        an_object("dog", (1, 1, 200, 100), part),  # the whole image
         an_object("train", (51, 26, 150, 75.0)),
         an_object("train", (190, 1, 230, 50)),  # reaches over the right edge
         an_object("hand", (1, 1, 2, 2)),
@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_labels_are_of_pictures_with_a_positive_sorted_by_name(root: Path) -> None:
+def test_labels_are_of_images_with_a_positive_sorted_by_name(root: Path) -> None:
     source = voc.read(root)
     train, test = source.splits["train"], source.splits["test"]
     assert (source.name, source.root, list(source.splits)) == ("VOC2012", root, ["train", "test"])
@@ -64,7 +64,7 @@ def test_labels_are_of_pictures_with_a_positive_sorted_by_name(root: Path) -> No
     assert READERS["voc"] is voc.read
 
 
-def test_an_object_of_a_class_that_is_labelled_absent_is_refused(root: Path) -> None:
+def test_an_object_of_a_class_that_is_labeled_absent_is_refused(root: Path) -> None:
     file = root / "Annotations/2008_000003.xml"
     file.write_text(annotation(an_object("train", (1, 1, 9, 9)) + an_object("dog", (1, 1, 20, 20))))
     with pytest.raises(
@@ -75,10 +75,10 @@ def test_an_object_of_a_class_that_is_labelled_absent_is_refused(root: Path) -> 
 
 def test_boxes_are_unit_boxes_of_positive_classes(root: Path) -> None:
     marks = voc.read(root).splits["train"].marks
-    assert marks.rows.tolist() == [0, 0, 0]  # the dog of picture 3 is difficult to see, and negative
+    assert marks.rows.tolist() == [0, 0, 0]  # the dog of image 3 is difficult to see, and negative
     assert marks.classes.tolist() == [0, 1, 1]
     np.testing.assert_allclose(
-        marks.centres, [[0.5, 0.5], [0.5, 0.5], [(189 / 200 + 1) / 2, 0.25]], atol=1e-6
+        marks.centers, [[0.5, 0.5], [0.5, 0.5], [(189 / 200 + 1) / 2, 0.25]], atol=1e-6
     )
     np.testing.assert_allclose(marks.sizes, np.array([[1, 1], [0.5, 0.5], [11 / 200, 0.5]]), atol=1e-6)
 
@@ -116,11 +116,11 @@ def test_masks_of_other_objects_are_refused(
     root: Path, parts: dict[int, tuple[int, int, int, int]], rule: str
 ) -> None:
     draw_objects(root, "2008_000001", parts)
-    with pytest.raises(DataError, match=rf"masks of 1 of 1 pictures are not those .*{rule}"):
+    with pytest.raises(DataError, match=rf"masks of 1 of 1 images are not those .*{rule}"):
         voc.read(root)
 
 
-def test_a_mask_in_colours_is_refused(root: Path) -> None:
+def test_a_mask_in_colors_is_refused(root: Path) -> None:
     (root / "SegmentationObject").mkdir()
     Image.new("RGB", (20, 10)).save(root / "SegmentationObject/2008_000001.png")
     with pytest.raises(DataError, match=r"2008_000001.png: object masks have a palette .* not of mode RGB"):
@@ -147,10 +147,10 @@ def test_without_val_files_there_is_no_test_split(root: Path) -> None:
             r"dog_train.txt, line 3: .* 1, -1 or 0, not '2008_000002 2'",
         ),
         ("dog_train", "2008_000001\n", r"dog_train.txt, line 1: .* not '2008_000001'"),
-        ("dog_train", "a 1\na 1\n", r"dog_train.txt, line 2: picture 'a' is listed a second time"),
-        ("train_train", "2008_000001 1\n", r"must list the same pictures.*2008_000002, 2008_000003"),
+        ("dog_train", "a 1\na 1\n", r"dog_train.txt, line 2: image 'a' is listed a second time"),
+        ("train_train", "2008_000001 1\n", r"must list the same images.*2008_000002, 2008_000003"),
         ("cat_train", "2008_000001 1\n", r"these lack one: cat"),
-        ("dog_val", "2008_000005 -1\n", r"no picture has a positive label in the <class>_val.txt"),
+        ("dog_val", "2008_000005 -1\n", r"no image has a positive label in the <class>_val.txt"),
     ],
 )
 def test_label_files_that_are_wrong(root: Path, name: str, text: str, message: str) -> None:
@@ -159,7 +159,7 @@ def test_label_files_that_are_wrong(root: Path, name: str, text: str, message: s
         voc.read(root)
 
 
-def test_boxes_outside_their_picture_are_counted_and_the_first_is_named(root: Path) -> None:
+def test_boxes_outside_their_image_are_counted_and_the_first_is_named(root: Path) -> None:
     objects = [an_object("dog", (1, 1, 9, 9)), an_object("train", (201, 1, 230, 50))]
     (root / "Annotations/2008_000001.xml").write_text(annotation("".join(objects)))
     (root / "Annotations/2008_000005.xml").write_text(annotation(an_object("dog", (1, 1, 9, 9))))
@@ -188,9 +188,9 @@ def test_xml_files_that_are_wrong(root: Path, text: str, message: str) -> None:
         voc.read(root)
 
 
-def test_a_missing_picture_is_named(root: Path) -> None:
+def test_a_missing_image_is_named(root: Path) -> None:
     (root / "JPEGImages/2008_000003.jpg").unlink()
-    with pytest.raises(DataError, match=r"_train.txt files name 1 pictures .*: JPEGImages/2008_000003.jpg"):
+    with pytest.raises(DataError, match=r"_train.txt files name 1 images .*: JPEGImages/2008_000003.jpg"):
         voc.read(root)
 
 
@@ -215,7 +215,7 @@ def test_the_real_data_is_that_of_the_papers() -> None:
         "train": 273,
         "cow": 151,
     }
-    assert round(float(train.labels.per_picture().mean()), 2) == 1.46
+    assert round(float(train.labels.per_image().mean()), 2) == 1.46
     assert train.labels.complete
     assert (len(train.marks), len(test.marks)) == (15002, 15092)
     assert train.masks is not None

@@ -31,14 +31,14 @@ def test_a_scene_depends_on_its_seed_index_and_split_alone() -> None:
 
 
 def test_scenes_stay_the_same_from_release_to_release() -> None:
-    # Labels and mean colours, not bytes: Pillow may round an edge differently one day.
+    # Labels and mean colors, not bytes: Pillow may round an edge differently one day.
     names = [[CLASSES[k] for k in np.flatnonzero(make_scene(0, index).labels)] for index in range(3)]
     assert names == [["bird"], ["tree", "sun"], ["tree", "cloud", "bird"]]
     means = [make_scene(0, index).image.mean() for index in range(3)]
     assert means == pytest.approx([180.4, 189.8, 182.2], abs=1)
 
 
-def test_there_are_about_two_and_a_half_classes_in_a_picture_and_never_none() -> None:
+def test_there_are_about_two_and_a_half_classes_in_a_image_and_never_none() -> None:
     counts = table().sum(axis=1)
     assert 2.2 <= counts.mean() <= 2.8
     assert counts.min() == 1
@@ -77,14 +77,14 @@ def test_masks_boxes_labels_and_points_agree(index: int, size: int, split: str) 
     count = len(scene.classes)
     assert np.unique(scene.instances[scene.instances > 0]).tolist() == list(range(1, count + 1))
     assert np.flatnonzero(scene.labels).tolist() == np.unique(scene.classes).tolist()
-    assert scene.centres.shape == scene.sizes.shape == (count, 2)
+    assert scene.centers.shape == scene.sizes.shape == (count, 2)
     clicks = points(scene)
     for number in range(count):
         rows, columns = np.nonzero(scene.instances == number + 1)
         assert len(rows) >= 12 * (size / 96) ** 2
         low, high = (
-            scene.centres[number] - scene.sizes[number] / 2,
-            scene.centres[number] + scene.sizes[number] / 2,
+            scene.centers[number] - scene.sizes[number] / 2,
+            scene.centers[number] + scene.sizes[number] / 2,
         )
         assert (low * size).tolist() == pytest.approx([columns.min(), rows.min()], abs=1e-3)
         assert (high * size).tolist() == pytest.approx([columns.max() + 1, rows.max() + 1], abs=1e-3)
@@ -96,7 +96,7 @@ def test_things_in_front_hide_those_behind() -> None:
     # Things have more pixels alone than they show: some are partly covered, so boxes overlap.
     covered = 0
     for scene in many()[:100]:
-        low, high = scene.centres - scene.sizes / 2, scene.centres + scene.sizes / 2
+        low, high = scene.centers - scene.sizes / 2, scene.centers + scene.sizes / 2
         meet = (np.maximum(low[:, None], low) < np.minimum(high[:, None], high)).all(axis=2)
         covered += int(meet.sum()) - len(low)
     assert covered >= 40
@@ -134,10 +134,10 @@ def test_a_folder_of_scenes(tmp_path: Path) -> None:
             np.testing.assert_array_equal(split.labels.values[row], scene.labels)
             marks = split.marks.take([row])
             assert marks.classes.tolist() == scene.classes.tolist()
-            np.testing.assert_allclose(marks.centres, scene.centres)
+            np.testing.assert_allclose(marks.centers, scene.centers)
             np.testing.assert_allclose(marks.sizes, scene.sizes)
-            with Image.open(source.root / str(split.paths[row])) as picture:
-                assert np.abs(np.asarray(picture, dtype=float) - scene.image).mean() < 4
+            with Image.open(source.root / str(split.paths[row])) as image:
+                assert np.abs(np.asarray(image, dtype=float) - scene.image).mean() < 4
             with Image.open(source.root / f"masks/{name}/{row:06d}.png") as mask:
                 np.testing.assert_array_equal(np.asarray(mask), scene.instances)
             assert split.masks is not None
@@ -147,16 +147,16 @@ def test_a_folder_of_scenes(tmp_path: Path) -> None:
 
 def test_scenes_that_are_there_are_taken_and_missing_ones_made_again(tmp_path: Path) -> None:
     first = make(tmp_path, train=4, test=2, size=48)
-    picture = tmp_path / str(first.splits["train"].paths[1])
-    before = picture.stat().st_mtime_ns
+    image = tmp_path / str(first.splits["train"].paths[1])
+    before = image.stat().st_mtime_ns
     done: list[int] = []
     again = make(tmp_path, train=4, test=2, size=48, progress=done.append)
-    assert picture.stat().st_mtime_ns == before
+    assert image.stat().st_mtime_ns == before
     assert done == [6]
     np.testing.assert_array_equal(again.splits["train"].labels.values, first.splits["train"].labels.values)
-    picture.unlink()
+    image.unlink()
     make(tmp_path, train=4, test=2, size=48)
-    assert picture.exists()
+    assert image.exists()
 
 
 def test_an_interrupted_folder_is_made_again(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_interrupted_folder_is_made_again(tmp_path: Path) -> None:
     assert len(make(tmp_path, train=4, test=2, size=48).splits["test"].labels) == 2
 
 
-def test_other_settings_and_other_pictures_are_refused(tmp_path: Path) -> None:
+def test_other_settings_and_other_images_are_refused(tmp_path: Path) -> None:
     make(tmp_path / "a", train=2, test=1, size=48)
     with pytest.raises(DataError, match=r"other settings \(train 2 not 3, seed 0 not 9\): delete it"):
         make(tmp_path / "a", train=3, test=1, size=48, seed=9)
@@ -206,7 +206,7 @@ def test_wrong_arguments_are_named() -> None:
         make_scene(0, 0, 16)
     with pytest.raises(DataError, match="no split 'tset': did you mean 'test'"):
         make_scene(0, 0, split="tset")
-    with pytest.raises(DataError, match="at least one picture"):
+    with pytest.raises(DataError, match="at least one image"):
         make(Path("unused"), train=0)
     with pytest.raises(DataError, match="wide, not 100000: a few hundred will do"):
         make(Path("unused"), size=100_000)

@@ -1,4 +1,4 @@
-"""Runs that nobody trained: prepared pictures, and the files that training and evaluation write."""
+"""Runs that nobody trained: prepared images, and the files that training and evaluation write."""
 
 import warnings
 from pathlib import Path
@@ -25,7 +25,7 @@ TRAIN = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0
 def make_data(
     folder: Path, test: np.ndarray | None = None, marks: Marks | None = None, hidden: bool = False
 ) -> Prepared:
-    """Four wide, tall or square training pictures, and test pictures with these labels and marks."""
+    """Four wide, tall or square training images, and test images with these labels and marks."""
     sizes = ((60, 30), (30, 60), (40, 40), (60, 40))
     splits = {"train": _split(folder, "train", TRAIN, sizes, Marks.none())}
     if test is not None:
@@ -36,13 +36,13 @@ def make_data(
     how = Preparation(sparsify="none" if hidden else "single-positive", validation=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # some classes are never annotated
-        return prepare(Source("made up", folder / "pictures", splits), folder / "data", how)
+        return prepare(Source("made up", folder / "images", splits), folder / "data", how)
 
 
 def _split(folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], marks: Marks) -> Split:
     paths = [f"{name}{row}.png" for row in range(len(values))]
     for row, (path, (width, height)) in enumerate(zip(paths, sizes, strict=True)):
-        paint(folder / "pictures" / path, row, width, height)
+        paint(folder / "images" / path, row, width, height)
     ids = np.array([f"{name}-{row}" for row in range(len(values))])
     return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
 
@@ -62,7 +62,7 @@ def make_run(
 
 
 def watch(run: RunFolder, epoch: int, rows: list[int], scores: Any, **arrays: Any) -> None:
-    """Write an epoch of watched pictures, as ``training/watch.py`` does."""
+    """Write an epoch of watched images, as ``training/watch.py`` does."""
     run.watched.mkdir(exist_ok=True)
     everything = {"rows": np.array(rows), "scores": np.asarray(scores, np.float32), **arrays}
     np.savez(run.watched / f"{epoch:04d}.npz", **everything)

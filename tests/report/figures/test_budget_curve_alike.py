@@ -72,9 +72,7 @@ def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
 def test_other_data_and_places_are_refused(data: Prepared, tmp_path: Path) -> None:
     first = finished(tmp_path / "first", data, pairs=9, masks=4, boxes=0)
     more = finished(tmp_path / "more", bought(tmp_path / "larger", BUDGET, train=9))
-    with pytest.raises(
-        RunError, match=r"first and .*more do not .* \(training pictures and their labels: sc"
-    ):
+    with pytest.raises(RunError, match=r"first and .*more do not .* \(training images and their labels: sc"):
         budgets(first, more, out=tmp_path / "out.png")
     held = finished(tmp_path / "held", bought(tmp_path / "held-out", replace(BUDGET, validation=0.5)))
     with pytest.raises(RunError, match=r"first and .*held do not .*--validation: 0 and 0.5"):

@@ -14,26 +14,26 @@ from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.spatial_labels import Marks
 from sparselabel.errors import DataWarning
 from sparselabel.report.figures.contact_sheet import draw_sheet, labels_of, random_rows
-from sparselabel.report.figures.panels import COLOUR_OF
+from sparselabel.report.figures.panels import COLOR_OF
 
 CLASSES = ("ant", "bee $x_1$", "a class with a very long name, [and] more")
-GREY = (119, 119, 119)
+GRAY = (119, 119, 119)
 
 
-def rgb(colour: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(colour[1:]))
+def rgb(color: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(color[1:]))
 
 
 def make(folder: Path, values: list[list[int]], marks: Marks, sparsify: bool = False) -> Prepared:
-    """Plain grey pictures, twice as wide as high, with these labels and marks."""
+    """Plain gray images, twice as wide as high, with these labels and marks."""
     for row in range(len(values)):
         folder.mkdir(exist_ok=True)
-        Image.new("RGB", (200, 100), GREY).save(folder / f"{row}.png")
+        Image.new("RGB", (200, 100), GRAY).save(folder / f"{row}.png")
     ids = np.array([f"{row}.png" for row in range(len(values))])
     split = Split(LabelTable(ids, CLASSES, np.array(values, np.int8)), ids, marks)
     how = Preparation("single-positive" if sparsify else "none", validation=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # not every class is on such few pictures
+        warnings.simplefilter("ignore", DataWarning)  # not every class is on such few images
         return prepare(Source("made", folder, {"train": split}), folder / "out", how)
 
 
@@ -47,18 +47,18 @@ def marks_of(*marks: tuple[int, int, float, float, float, float]) -> Marks:
     )
 
 
-def picture_on(sheet: np.ndarray) -> tuple[int, int, int, int]:
-    """Where the one grey picture is on a sheet: left, top, right and bottom pixel."""
-    grey = np.abs(sheet.astype(int) - GREY).max(2) <= 1
-    rows, columns = np.flatnonzero(grey.sum(1) > 50), np.flatnonzero(grey.sum(0) > 50)
+def image_on(sheet: np.ndarray) -> tuple[int, int, int, int]:
+    """Where the one gray image is on a sheet: left, top, right and bottom pixel."""
+    gray = np.abs(sheet.astype(int) - GRAY).max(2) <= 1
+    rows, columns = np.flatnonzero(gray.sum(1) > 50), np.flatnonzero(gray.sum(0) > 50)
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
-def inked(sheet: np.ndarray, colour: str, box: tuple[int, int, int, int]) -> np.ndarray:
-    """(n, 2) Where pixels of a colour are in a part of the sheet, in shares of it: x and y."""
+def inked(sheet: np.ndarray, color: str, box: tuple[int, int, int, int]) -> np.ndarray:
+    """(n, 2) Where pixels of a color are in a part of the sheet, in shares of it: x and y."""
     left, top, right, bottom = box
     part = sheet[top:bottom, left:right]
-    y, x = np.nonzero(np.abs(part.astype(int) - rgb(colour)).max(2) <= 8)
+    y, x = np.nonzero(np.abs(part.astype(int) - rgb(color)).max(2) <= 8)
     return np.stack([(x + 0.5) / (right - left), (y + 0.5) / (bottom - top)], axis=1)
 
 
@@ -66,9 +66,9 @@ def test_boxes_are_where_they_belong(tmp_path: Path) -> None:
     data = make(tmp_path / "p", [[1, 0, 0]], marks_of((0, 0, 0.7, 0.6, 0.4, 0.3)))
     draw_sheet(data.train, 0, tmp_path / "sheet.png")
     sheet = np.asarray(Image.open(tmp_path / "sheet.png").convert("RGB"))
-    box = picture_on(sheet)
+    box = image_on(sheet)
     assert (box[2] - box[0]) / (box[3] - box[1]) == pytest.approx(2, abs=0.02)
-    ink = inked(sheet, COLOUR_OF["annotated"], box)
+    ink = inked(sheet, COLOR_OF["annotated"], box)
     assert ink[:, 0].min() == pytest.approx(0.5, abs=0.01)
     assert ink[:, 0].max() == pytest.approx(0.9, abs=0.01)
     assert ink[:, 1].max() == pytest.approx(0.75, abs=0.02)
@@ -80,7 +80,7 @@ def test_points_are_where_they_belong(tmp_path: Path) -> None:
     data = make(tmp_path / "p", [[1, 0, 0]], marks_of((0, 0, 0.25, 0.8, 0, 0)))
     draw_sheet(data.train, 0, tmp_path / "sheet.png")
     sheet = np.asarray(Image.open(tmp_path / "sheet.png").convert("RGB"))
-    ink = inked(sheet, COLOUR_OF["annotated"], picture_on(sheet))
+    ink = inked(sheet, COLOR_OF["annotated"], image_on(sheet))
     dot = ink[ink[:, 0] < 0.265]  # the name stands to the right of it
     assert dot.mean(0).tolist() == pytest.approx([0.25, 0.8], abs=0.015)
 
@@ -92,9 +92,9 @@ def test_hidden_labels_look_different(tmp_path: Path) -> None:
     assert (kind, other, {shown, hidden}) == ("annotated", "present", {0, 1})
     draw_sheet(data.train, 0, tmp_path / "sheet.png")
     sheet = np.asarray(Image.open(tmp_path / "sheet.png").convert("RGB"))
-    box = picture_on(sheet)
+    box = image_on(sheet)
     for index, its_kind in ((shown, "annotated"), (hidden, "present")):
-        x = inked(sheet, COLOUR_OF[its_kind], box)[:, 0]  # type: ignore[index]
+        x = inked(sheet, COLOR_OF[its_kind], box)[:, 0]  # type: ignore[index]
         assert ((x < 0.5) if index == 0 else (x > 0.5)).all()
 
 
@@ -104,14 +104,14 @@ def test_the_numbers_beside_it(tmp_path: Path) -> None:
     assert numbers == tmp_path / "new" / "sheet.csv"
     with numbers.open(newline="") as file:
         assert list(csv.reader(file)) == [
-            ["row", "picture", "class", "kind"],
+            ["row", "image", "class", "kind"],
             ["0", "0.png", "ant", "annotated"],
             ["1", "1.png", "", "none"],
             ["2", "2.png", CLASSES[2], "annotated"],
         ]
 
 
-def test_another_seed_shows_other_pictures() -> None:
+def test_another_seed_shows_other_images() -> None:
     one, other = random_rows(40, 0), random_rows(40, 1)
     assert (len(set(one)), one) == (24, sorted(one))
     assert one == random_rows(40, 0) != other

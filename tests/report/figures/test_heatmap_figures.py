@@ -1,4 +1,4 @@
-"""The figures of watched pictures: heat-maps, growth, beside."""
+"""The figures of watched images: heat-maps, growth, beside."""
 
 import csv
 from pathlib import Path
@@ -48,7 +48,7 @@ def numbers(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def is_picture(path: Path) -> bool:
+def is_image(path: Path) -> bool:
     with Image.open(path) as image:
         image.load()
         return image.format == "PNG" and min(image.size) > 200
@@ -60,8 +60,8 @@ def observed_class(data: Prepared, row: int) -> str:
 
 def test_heat_maps(run: RunFolder, data: Prepared, tmp_path: Path) -> None:
     found = numbers(draw_heat_maps(run.path, [], 2, tmp_path / "new" / "a.png"))
-    assert is_picture(tmp_path / "new" / "a.png")
-    # Pictures with a class of every kind come first.
+    assert is_image(tmp_path / "new" / "a.png")
+    # Images with a class of every kind come first.
     assert [(line["row"], line["kind"]) for line in found] == [
         ("0", "annotated"), ("0", "present"), ("0", "absent"),
         ("2", "annotated"), ("2", "present"), ("2", "absent"),
@@ -71,7 +71,7 @@ def test_heat_maps(run: RunFolder, data: Prepared, tmp_path: Path) -> None:
     assert (found[2]["class"], found[2]["score"]) == ("dog $x_1$", "0.3")
     assert (found[5]["class"], found[5]["score"]) == ("a class with a very long name", "0.5")
     assert {(line["map_mean"], line["map_max"]) for line in found} == {("1", "1")}
-    assert (found[0]["picture"], found[0]["map"]) == ("train-0", "heat_maps")
+    assert (found[0]["image"], found[0]["map"]) == ("train-0", "heat_maps")
 
 
 def test_heat_maps_of_rows(run: RunFolder, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_class_that_nobody_knows_of_is_of_no_kind(tmp_path: Path) -> None:
 
 def test_growth(run: RunFolder, tmp_path: Path) -> None:
     found = numbers(draw_growth(run.path, None, tmp_path / "a.png"))
-    assert is_picture(tmp_path / "a.png")
+    assert is_image(tmp_path / "a.png")
     assert [line["epoch"] for line in found if line["kind"] == "present"] == [
         "1",
         "2",
@@ -131,7 +131,7 @@ def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Prepared
     assert float(best["map_max"]) == pytest.approx(0.45, abs=1e-3)
 
 
-def test_growth_of_a_picture_of_which_nothing_is_known(
+def test_growth_of_a_image_of_which_nothing_is_known(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Watched, "kind", lambda self, row, index: "unknown")
@@ -143,7 +143,7 @@ def test_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
     other = make_run(tmp_path / "en", data)
     watch(other, 8, [0, 2, 3], SCORES[[0, 2, 3]] / 2, maps=constant_maps(SCORES[[0, 2, 3]] / 2, 2))
     found = numbers(draw_beside(run.path, other.path, 5, tmp_path / "a.png"))
-    assert is_picture(tmp_path / "a.png")
+    assert is_image(tmp_path / "a.png")
     assert list(dict.fromkeys(line["row"] for line in found)) == ["0", "2"]  # those that both have watched
     first = [line for line in found if (line["row"], line["run"]) == ("2", "scl")]
     second = [line for line in found if (line["row"], line["run"]) == ("2", "en")]
@@ -164,13 +164,13 @@ def test_beside_shows_heat_maps_where_both_have_them(run: RunFolder, tmp_path: P
 
 def test_what_cannot_be_set_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
     other = make_run(tmp_path / "en", data)
-    with pytest.raises(RunError, match="has watched no pictures yet: train with --watch"):
+    with pytest.raises(RunError, match="has watched no images yet: train with --watch"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
     watch(other, 0, [3], SCORES[3:])
     with pytest.raises(RunError, match=r"en kept no maps .*\(--frozen\)"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
     watch(other, 0, [3], SCORES[3:], maps=constant_maps(SCORES[3:], 2))
-    with pytest.raises(RunError, match="watched no picture in common"):
+    with pytest.raises(RunError, match="watched no image in common"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
     with pytest.raises(ConfigError, match="count must be at least 1, not 0"):
         draw_beside(run.path, other.path, 0, tmp_path / "a.png")
@@ -179,13 +179,13 @@ def test_what_cannot_be_set_beside(run: RunFolder, tmp_path: Path, data: Prepare
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
 
 
-def test_other_pictures_of_the_same_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
+def test_other_images_of_the_same_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
     data = make_data(tmp_path / "other")
     digests = data.folder / "train" / "digests.npy"
     np.save(digests, np.load(digests) + 1)
     other = make_run(tmp_path / "en", data)
     watch(other, 1, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
-    said = r"trained on different pictures or classes \(.*data, train [0-9a-f]{8} and .*other/data, train "
+    said = r"trained on different images or classes \(.*data, train [0-9a-f]{8} and .*other/data, train "
     with pytest.raises(RunError, match=said):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
 
@@ -203,7 +203,7 @@ def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Pre
     found = numbers(draw_heat_maps(run.path, [0], 1, tmp_path / "a.png"))
     of_class = {line["class"]: (line["map_mean"], line["map_max"]) for line in found}
     assert of_class == {"ant": ("1", "1"), "bee": ("0", "0"), "dog $x_1$": ("", "")}
-    assert is_picture(tmp_path / "a.png")
+    assert is_image(tmp_path / "a.png")
     growth = numbers(draw_growth(run.path, 0, tmp_path / "b.png"))
     assert {line["class"]: line["map_max"] for line in growth} == {"ant": "1", "bee": "0", "dog $x_1$": ""}
     beside = numbers(draw_beside(run.path, run.path, 1, tmp_path / "c.png"))
@@ -220,4 +220,4 @@ def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Prepared)
     watch(squashed, 0, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
     assert Watched(squashed.path).seen("maps", 60, 30) == (0, 0, 1, 1)
     draw_heat_maps(run.path, [0], 1, tmp_path / "a.png")
-    assert is_picture(tmp_path / "a.png")
+    assert is_image(tmp_path / "a.png")

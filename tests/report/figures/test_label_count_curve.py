@@ -10,18 +10,18 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.report.figures.label_count_curve import draw_label_numbers
 
 
-def table(path: Path, pictures: int) -> Path:
+def table(path: Path, images: int) -> Path:
     rows = [
-        Row("bce", {}, {0: 0.5 + pictures / 1000, 1: 0.5 + pictures / 1000}, labels=20 * pictures),
-        Row("role", {}, {0: 0.4}, labels=pictures),
-        Row("an", {0: 0.4}, {}, labels=pictures),  # never tested
+        Row("bce", {}, {0: 0.5 + images / 1000, 1: 0.5 + images / 1000}, labels=20 * images),
+        Row("role", {}, {0: 0.4}, labels=images),
+        Row("an", {0: 0.4}, {}, labels=images),  # never tested
     ]
     write_table(rows, path)
     return path
 
 
 def test_a_point_for_each_table_and_method(tmp_path: Path) -> None:
-    tables = [table(tmp_path / f"{pictures}.csv", pictures) for pictures in (200, 100)]
+    tables = [table(tmp_path / f"{images}.csv", images) for images in (200, 100)]
     with draw_label_numbers(tables, tmp_path / "a.png").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [
             ["method", "labels", "mAP", "spread"],

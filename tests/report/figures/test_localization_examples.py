@@ -1,4 +1,4 @@
-"""Good and failed localisations, and budgets, of runs that nobody trained."""
+"""Good and failed localizations, and budgets, of runs that nobody trained."""
 
 import csv
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sparselabel.cli.figure import budgets, localisation
+from sparselabel.cli.figure import budgets, localization
 from sparselabel.config import Preparation, TrainConfig, save
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
@@ -17,7 +17,7 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import write_json
 from sparselabel.metrics.localization import Located, on_things
-from sparselabel.report.figures.localization_examples import Examples, choose, draw_localisation, judged
+from sparselabel.report.figures.localization_examples import Examples, choose, draw_localization, judged
 from sparselabel.report.figures.panels import show_map
 from sparselabel.run import RunFolder
 from tests.report.figures.made_up import make_run, score
@@ -80,7 +80,7 @@ def test_examples_of_one_run_and_of_two(data: Prepared, tmp_path: Path) -> None:
     assert found[1].scores[examples.numbers[3]] == confident.max()
     for one in found:
         keep_maps(one.saved.run, examples.numbers)
-    localisation(tmp_path / "image", tmp_path / "points", count=3, out=out)
+    localization(tmp_path / "image", tmp_path / "points", count=3, out=out)
     with out.with_suffix(".csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [(line["example"], line["run"]) for line in lines[:2]] == [("good", "image"), ("good", "points")]
@@ -104,13 +104,13 @@ def test_attention_is_shown_as_it_was_judged(
     shown: list[np.ndarray] = []
     said: list[str] = []
 
-    def show(axes: Any, picture: Any, values: np.ndarray, seen: Any) -> None:
+    def show(axes: Any, image: Any, values: np.ndarray, seen: Any) -> None:
         shown.append(values)
-        show_map(axes, picture, values, seen)
+        show_map(axes, image, values, seen)
 
     monkeypatch.setattr("sparselabel.report.figures.localization_examples.show_map", show)
     monkeypatch.setattr(Figure, "suptitle", lambda _, words, **how: said.append(words))
-    draw_localisation(found, numbers, "test", tmp_path / "one.png")
+    draw_localization(found, numbers, "test", tmp_path / "one.png")
     assert len(shown) == len(numbers.rows) == 2
     assert np.stack(shown) == pytest.approx(np.array([[[0.2, 1], [0, 0]]] * 2), abs=1e-5)  # 0.1 to 0.6
     assert said[0].endswith("\nMaps of q2l are attention: where it looked, not scores of cells")
@@ -126,7 +126,7 @@ def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
     assert numbers.good == (2 if kind == "good" else 0)
     only = Examples(numbers.good, *(of[:2] for of in (numbers.numbers, numbers.rows, numbers.classes)))
     keep_maps(found[0].saved.run, only.numbers)
-    table = draw_localisation(found, only, "test", tmp_path / "one.png")
+    table = draw_localization(found, only, "test", tmp_path / "one.png")
     with table.open() as file:
         assert [line["example"] for line in csv.DictReader(file)] == [kind, kind]
     with Image.open(tmp_path / "one.png") as image:
@@ -137,17 +137,17 @@ def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
 def test_what_cannot_be_shown(data: Prepared, tmp_path: Path) -> None:
     run = scored(tmp_path / "run", data, 1.0)
     with pytest.raises(ConfigError, match="there is nothing to show: name an evaluated run"):
-        localisation(out=tmp_path / "a.png")
+        localization(out=tmp_path / "a.png")
     with pytest.raises(ConfigError, match="--count must be 1 to 12, not 0"):
-        localisation(run.path, count=0, out=tmp_path / "a.png")
+        localization(run.path, count=0, out=tmp_path / "a.png")
     other = scored(tmp_path / "other", data, 1.0)
     boxes = Located(data.split("test"), "boxes")
     boxes.keep(other.location_file("test"))
     with pytest.raises(RunError, match=r"run and .*other were judged by other places: evaluate both with"):
-        localisation(run.path, other.path, out=tmp_path / "a.png")
+        localization(run.path, other.path, out=tmp_path / "a.png")
     run.location_file("test").unlink()
     with pytest.raises(RunError, match=r"location-test.npz: `sparselabel evaluate .*run --split test` write"):
-        localisation(run.path, out=tmp_path / "a.png")
+        localization(run.path, out=tmp_path / "a.png")
 
 
 def test_budgets(tmp_path: Path) -> None:

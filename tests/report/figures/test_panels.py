@@ -1,4 +1,4 @@
-"""Attention in figures: named, and on a range of colours of its own."""
+"""Attention in figures: named, and on a range of colors of its own."""
 
 import csv
 from pathlib import Path
@@ -11,7 +11,7 @@ from PIL import Image
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
-from sparselabel.report.figures.panels import coloured
+from sparselabel.report.figures.panels import colored
 from sparselabel.report.figures.watched_images import Watched
 from tests.report.figures.made_up import constant_maps, make_data, make_run, watch
 
@@ -19,7 +19,7 @@ SCORES = np.array([[0.9, 0.5, 0.2, 0.3, 0.1]])
 BAR = "attention, by each map's highest"
 NO_SCORE = (
     "Attention is where the model looked for a class, not a score: the shares of a map's cells add up to 1, "
-    "and its colours go from 0 to its highest."
+    "and its colors go from 0 to its highest."
 )
 
 
@@ -42,7 +42,7 @@ def looked() -> np.ndarray:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What figures say above the pictures, in one line, and beside the colours."""
+    """What figures say above the images, in one line, and beside the colors."""
     said: list[str] = []
     title, bar = Figure.suptitle, Figure.colorbar
 
@@ -59,7 +59,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def test_attention_is_named_and_has_colours_of_its_own(
+def test_attention_is_named_and_has_colors_of_its_own(
     tmp_path: Path, data: Prepared, words: list[str]
 ) -> None:
     run = make_run(tmp_path / "q2l", data)
@@ -67,8 +67,8 @@ def test_attention_is_named_and_has_colours_of_its_own(
         watch(run, epoch, [0], SCORES, attention=looked())
     values = Watched(run.path).last.map("attention", 0, 1)
     assert values is not None
-    assert coloured(values, "attention")[0].tolist() == [1.0, *[pytest.approx(0.5, abs=1e-3)] * 13]
-    assert coloured(values, "maps") is values
+    assert colored(values, "attention")[0].tolist() == [1.0, *[pytest.approx(0.5, abs=1e-3)] * 13]
+    assert colored(values, "maps") is values
     found = numbers(draw_heat_maps(run.path, [0], 1, tmp_path / "a.png"))
     found += numbers(draw_growth(run.path, 0, tmp_path / "b.png"))
     assert len(found) == 3 + 6
@@ -77,10 +77,10 @@ def test_attention_is_named_and_has_colours_of_its_own(
     assert [float(line["map_max"]) for line in found] == pytest.approx([2 / 197] * 9, rel=1e-3)
     for label, title in (words[:2], words[2:]):
         assert label == BAR
-        assert title.endswith(f"picture. Colours: {BAR}. {NO_SCORE}")
+        assert title.endswith(f"image. Colors: {BAR}. {NO_SCORE}")
     with Image.open(tmp_path / "a.png") as image:  # on a scale from 0 to 1 all of it would be black
-        colours = np.asarray(image.convert("RGB")).reshape(-1, 3)
-    assert (colours[:, 0].astype(int) - colours[:, 2] > 60).mean() > 0.1
+        colors = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    assert (colors[:, 0].astype(int) - colors[:, 2] > 60).mean() > 0.1
 
 
 def test_attention_beside_scores_of_cells(tmp_path: Path, data: Prepared, words: list[str]) -> None:
@@ -94,4 +94,4 @@ def test_attention_beside_scores_of_cells(tmp_path: Path, data: Prepared, words:
     label, title = words
     cells = "the model's score of each cell"
     assert label == f"{cells}\n{BAR}"
-    assert title.endswith(f"Colours: {cells} and, of the second run, {BAR}. {NO_SCORE}")
+    assert title.endswith(f"Colors: {cells} and, of the second run, {BAR}. {NO_SCORE}")

@@ -60,7 +60,7 @@ def test_by_the_number_of_labels(tmp_path: Path) -> None:
     assert found == [["en", MU, "0.5", "4+", "25", ""]]
 
 
-def test_a_picture_is_in_one_panel_only(tmp_path: Path) -> None:
+def test_a_image_is_in_one_panel_only(tmp_path: Path) -> None:
     names = ("1", "2", "3", "4", "5", "7+", "4+")
     subsets = {("test", name): [0.1 * number] for number, name in enumerate(names)}
     write_by_labels([Row("en", {}, {0: 0.5}, "1", by_labels=subsets)], tmp_path / "labels.csv", MU)

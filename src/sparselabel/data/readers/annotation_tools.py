@@ -19,9 +19,9 @@ def tails(path: str) -> list[str]:
 
 
 class Collected:
-    """Pictures in order of first appearance, with labels and marks; ``place`` in messages says where it is.
+    """Images in order of first appearance, with labels and marks; ``place`` in messages says where it is.
 
-    What people say against each other leaves a label UNKNOWN. Pictures of which nothing is known are left out
+    What people say against each other leaves a label UNKNOWN. Images of which nothing is known are left out
     in the end: a method would learn from them that nothing is there.
     """
 
@@ -31,7 +31,7 @@ class Collected:
         self.passed_over: dict[str, int] = {}  # kinds of annotations that are not read
         self._files = Listing(root)
         self._row_of: dict[str, int] = {}
-        self._named: list[tuple[str, str]] = []  # how a row's picture was named, and where
+        self._named: list[tuple[str, str]] = []  # how a row's image was named, and where
         self._splits: list[str] = []
         self._looked_at: list[bool] = []
         self._index_of: dict[str, int] = {}
@@ -44,10 +44,10 @@ class Collected:
         """The error to raise for something in the file."""
         return DataError(f"{self.file}, {place}: {message}")
 
-    def picture(
+    def image(
         self, place: str, named: str, candidates: Iterable[str], looked_at: bool, split: str = "train"
     ) -> int:
-        """The row of a picture, whose file is the first candidate that is there."""
+        """The row of an image, whose file is the first candidate that is there."""
         path = next((name for name in candidates if name in self._files), None)
         if path is None:
             self._missing.append(f"{named} ({place})")
@@ -75,7 +75,7 @@ class Collected:
             self._index_of.setdefault(name, len(self._index_of))
 
     def add(self, row: int, name: str, value: int = POSITIVE, boxes: Iterable[Box] = ()) -> None:
-        """Say that a class is on a picture or not, and where."""
+        """Say that a class is on an image or not, and where."""
         index = self._index_of.setdefault(name, len(self._index_of))
         if self._values.setdefault((row, index), value) != value:
             self._contradicted[row, index] = f"{name} on {self._named[row][0]}"
@@ -83,23 +83,23 @@ class Collected:
             self._marks.add(row, index, box)
 
     def point(self, place: str, name: str, x: float, y: float) -> Box:
-        """A point of a class, as a box of no size; raises if it lies outside the picture."""
+        """A point of a class, as a box of no size; raises if it lies outside the image."""
         if 0 <= x <= 1 and 0 <= y <= 1:
             return Box(x, y, x, y)
         raise self.wrong(
             place,
-            f"a point of {name!r} must lie inside the picture (0 to 1 of its width and height), not at "
+            f"a point of {name!r} must lie inside the image (0 to 1 of its width and height), not at "
             f"{x:.4g}, {y:.4g}: move or remove it",
         )
 
     def box(self, place: str, name: str, box: Box) -> Box:
-        """The part of a class's box inside the picture; raises if that has no area."""
+        """The part of a class's box inside the image; raises if that has no area."""
         inside = box.clipped()
         if inside is None:
             edges = ", ".join(f"{edge:.4g}" for edge in box)
             raise self.wrong(
                 place,
-                f"a box of {name!r} must have an area inside the picture (0 to 1 of its width and height), "
+                f"a box of {name!r} must have an area inside the image (0 to 1 of its width and height), "
                 f"but its left, top, right and bottom are {edges}: redraw or remove it",
             )
         return inside
@@ -109,7 +109,7 @@ class Collected:
         self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
 
     def source(self, name: str, complete: bool) -> Source:
-        """All of it. ``complete``: what is not said of a picture that someone looked at is NEGATIVE."""
+        """All of it. ``complete``: what is not said of an image that someone looked at is NEGATIVE."""
         self._refuse_missing()
         shape = (len(self._named), len(self._index_of))
         values = np.full(shape, UNKNOWN, dtype=np.int8)
@@ -124,18 +124,18 @@ class Collected:
         paths = np.asarray(list(self._row_of), dtype=np.str_)
         if not known.all():
             warnings.warn(
-                f"{self.file}: {int((~known).sum()):,} of {len(known):,} pictures were left out, of which "
+                f"{self.file}: {int((~known).sum()):,} of {len(known):,} images were left out, of which "
                 f"nothing is known: {listing(paths[~known])}",
                 DataWarning,
                 stacklevel=3,
             )
         if not known.any():
-            raise DataError(f"{self.file}: no picture has a label")
+            raise DataError(f"{self.file}: no image has a label")
         table = LabelTable(paths, tuple(self._index_of), values)
         all_marks = self._marks.build()
         sure = values[all_marks.rows, all_marks.classes] == POSITIVE  # not where it was contradicted
         marks = Marks(
-            all_marks.rows[sure], all_marks.classes[sure], all_marks.centres[sure], all_marks.sizes[sure]
+            all_marks.rows[sure], all_marks.classes[sure], all_marks.centers[sure], all_marks.sizes[sure]
         )
         splits: dict[str, Split] = {}
         for split in SPLITS:
@@ -147,8 +147,8 @@ class Collected:
     def _refuse_missing(self) -> None:
         if self._missing:
             raise DataError(
-                f"{self.file}: {len(self._missing):,} of {len(self._named):,} pictures are not in "
-                f"{self.root}: {listing(self._missing)}; name the pictures' folder with --images"
+                f"{self.file}: {len(self._missing):,} of {len(self._named):,} images are not in "
+                f"{self.root}: {listing(self._missing)}; name the images' folder with --images"
             )
 
     def _warn(self) -> None:

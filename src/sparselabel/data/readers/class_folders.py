@@ -1,4 +1,4 @@
-"""Class folders: a picture's folder is its one known label.
+"""Class folders: an image's folder is its one known label.
 
 SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.jpg   SOURCE/val/dog/2.png
 """
@@ -19,14 +19,14 @@ LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
 
 
 def read(source: Path) -> Source:
-    """Read class folders: the folder's name is a picture's single positive, all else is UNKNOWN.
+    """Read class folders: the folder's name is an image's single positive, all else is UNKNOWN.
 
     Folders train, val and test at the top are splits, if there are no others beside them and "train" is one.
-    Pictures are found by their suffix, at any depth below the class folder; ids are the relative paths.
+    Images are found by their suffix, at any depth below the class folder; ids are the relative paths.
     """
     require_folder(source)
-    others: list[str] = []  # files that are no picture, or lie in no class folder
-    empty: list[str] = []  # class folders without pictures
+    others: list[str] = []  # files that are no image, or lie in no class folder
+    empty: list[str] = []  # class folders without images
     tops, loose = _visible(source)
     found: dict[str, dict[str, list[str]]] = {}  # split -> class -> paths
     if "train" in tops and {*tops} <= {*SPLITS}:
@@ -42,18 +42,16 @@ def read(source: Path) -> Source:
         found["train"] = _read_classes(source, "", others, empty)
     if others:
         warnings.warn(
-            f"{source}: {len(others):,} files were left out, which are no pictures or in no class folder: "
+            f"{source}: {len(others):,} files were left out, which are no images or in no class folder: "
             f"{listing(sorted(others))}",
             DataWarning,
             stacklevel=2,
         )
     if empty:
-        warnings.warn(
-            f"{source}: class folders without pictures: {listing(empty)}", DataWarning, stacklevel=2
-        )
+        warnings.warn(f"{source}: class folders without images: {listing(empty)}", DataWarning, stacklevel=2)
     classes = sorted({name for folders in found.values() for name in folders})
     if not classes:
-        raise DataError(f"{source}: no pictures ({' '.join(SUFFIXES)}) in class folders")
+        raise DataError(f"{source}: no images ({' '.join(SUFFIXES)}) in class folders")
     return Source(source.resolve().name, source, {split: _table(classes, found[split]) for split in found})
 
 
@@ -65,16 +63,16 @@ def _visible(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _read_classes(source: Path, below: str, others: list[str], empty: list[str]) -> dict[str, list[str]]:
-    """The pictures of every class folder in ``source / below``; adds to ``others`` and ``empty``."""
+    """The images of every class folder in ``source / below``; adds to ``others`` and ``empty``."""
     folders, loose = _visible(source / below)
     others += [below + name for name in loose]
-    found = {name: _pictures(source, below + name, others) for name in folders}
+    found = {name: _images(source, below + name, others) for name in folders}
     empty += [below + name for name, paths in found.items() if not paths]
     return {name: paths for name, paths in found.items() if paths}
 
 
-def _pictures(source: Path, below: str, others: list[str]) -> list[str]:
-    """The pictures at any depth below a class folder, relative to ``source``; adds the rest to ``others``."""
+def _images(source: Path, below: str, others: list[str]) -> list[str]:
+    """The images at any depth below a class folder, relative to ``source``; adds the rest to ``others``."""
     paths: list[str] = []
     for folder, folders, files in os.walk(source / below, onerror=_refuse):
         inner = Path(folder).relative_to(source).as_posix()

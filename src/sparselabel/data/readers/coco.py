@@ -56,11 +56,11 @@ def read(
 ) -> Source:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
-    A class is POSITIVE on a picture with an annotation of it, crowd regions included, else NEGATIVE; but if
+    A class is POSITIVE on an image with an annotation of it, crowd regions included, else NEGATIVE; but if
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
-    the order of the image ids as strings. A box without extent is a point, its first labelled key point, if
-    it has one; other boxes without area inside the picture are no marks, which is said. Masks are those of
+    the order of the image ids as strings. A box without extent is a point, its first labeled key point, if
+    it has one; other boxes without area inside the image are no marks, which is said. Masks are those of
     the marks; crowd regions are neither.
 
     Parameters
@@ -68,17 +68,17 @@ def read(
     source
         The JSON file, or the folder with ``annotations/instances_train2014.json`` (or another year).
     images
-        The pictures' folder; by default the JSON file's own folder, or the folder laid out like COCO.
+        The images' folder; by default the JSON file's own folder, or the folder laid out like COCO.
     keep_empty
-        Keep pictures without any annotation; all their labels are NEGATIVE.
+        Keep images without any annotation; all their labels are NEGATIVE.
     skip_missing
-        Leave out pictures whose file is not there, with a warning (Objects365 v2 names three such).
+        Leave out images whose file is not there, with a warning (Objects365 v2 names three such).
     labels
         A published list of the positive labels that training may see (see ``label_list``).
     """
 
     def split(file: Path, files: Listing, below: str) -> Split:
-        return _with_pictures(file, read_instances(file, keep_empty, masks=True), files, below, skip_missing)
+        return _with_images(file, read_instances(file, keep_empty, masks=True), files, below, skip_missing)
 
     if not source.is_dir():
         root = require_folder(images or source.parent)
@@ -170,10 +170,10 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     return Instances(table, images.names[kept], marks, found_masks)
 
 
-def _with_pictures(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
-    """The instances with their pictures' paths, and without those of no picture if that is wanted."""
+def _with_images(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
+    """The instances with their images' paths, and without those of no image if that is wanted."""
     labels = instances.labels
-    paths, there = _pictures(file, instances, files, below)
+    paths, there = _images(file, instances, files, below)
     if not there.all():
         missing = [
             f"{below}{name.decode()} (image {key})"
@@ -182,26 +182,26 @@ def _with_pictures(file: Path, instances: Instances, files: Listing, below: str,
         left_out = int((~there).sum())
         more = f" and {left_out - len(missing):,} more" if left_out > len(missing) else ""
         said = (
-            f"{file}: {left_out:,} of {len(labels):,} pictures are not in {files.root}: "
+            f"{file}: {left_out:,} of {len(labels):,} images are not in {files.root}: "
             f"{', '.join(missing)}{more}"
         )
         if not skip_missing or not there.any():
             raise DataError(
-                f"{said}; name the pictures' folder with --images, or leave them out with --skip-missing"
+                f"{said}; name the images' folder with --images, or leave them out with --skip-missing"
             )
         warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
     split = Split(labels, paths, instances.marks, masks=instances.masks)
     if not there.all():
         split = split.take(np.flatnonzero(there))
     with naming(file):
-        refuse_duplicates("picture file", split.paths)
+        refuse_duplicates("image file", split.paths)
     return split
 
 
-def _pictures(
+def _images(
     file: Path, instances: Instances, files: Listing, below: str
 ) -> tuple[Texts, npt.NDArray[np.bool_]]:
-    """Where the pictures are: ``file_name``, or its last two or last one components (patch folders)."""
+    """Where the images are: ``file_name``, or its last two or last one components (patch folders)."""
     blocks: list[Texts] = []
     for start in range(0, len(instances.names), 65_536):
         paths: list[str] = []

@@ -202,7 +202,7 @@ def mask_of(file: Path, place: int, annotation: Any, width: int, height: int) ->
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise DataError(
             f"{file}: {name_of('annotation', place, annotation)}: segmentation must be polygons "
-            f"[[x, y, x, y, ...], ...] or run lengths of the picture's {height} × {width} pixels ({error}): "
+            f"[[x, y, x, y, ...], ...] or run lengths of the image's {height} × {width} pixels ({error}): "
             f"{given!r:.100}"
         ) from error
     return found if found is not None and run_lengths.area(found) else None
@@ -261,7 +261,7 @@ class Annotations:
         self._rows: list[npt.NDArray[np.int32]] = []
         self._codes: list[Codes] = []
         self._boxed: list[npt.NDArray[np.bool_]] = []
-        self._centres: list[Floats] = []
+        self._centers: list[Floats] = []
         self._sizes: list[Floats] = []
         self._masks = MaskColumns() if masks else None
         self.left_out = 0
@@ -304,7 +304,7 @@ class Annotations:
             self.first_left_out = name, str(categories[place]), block[place]["bbox"]
         self.left_out += len(lost)
         self._boxed.append(single)
-        self._centres.append(((low + high) / 2)[inside].astype(np.float32))
+        self._centers.append(((low + high) / 2)[inside].astype(np.float32))
         self._sizes.append((high - low)[inside].astype(np.float32))
         if self._masks is not None:
             for place in np.flatnonzero(single).tolist():
@@ -312,7 +312,7 @@ class Annotations:
                 self._masks.add(mask_of(self.file, first + place, block[place], width, height))
 
     def _edges(self, block: list[Any], first: int, chosen: Rows, sizes: Any) -> tuple[Any, Any]:
-        """Upper left and lower right corners of the boxes of some annotations, clipped to their pictures."""
+        """Upper left and lower right corners of the boxes of some annotations, clipped to their images."""
         numbers = _boxes([block[place].get("bbox") for place in chosen.tolist()])
         if numbers is None:
             for place in chosen.tolist():
@@ -352,16 +352,16 @@ class Annotations:
             mark_rows[start:end], mark_classes[start:end] = rows[boxed], indices[boxed]
             start = end
         self._rows, self._codes, self._boxed = [], [], []
-        centres, self._centres = _joined(self._centres), []
+        centers, self._centers = _joined(self._centers), []
         sizes, self._sizes = _joined(self._sizes), []
         masks = self._masks.build() if self._masks is not None else None
         if (mark_rows[1:] < mark_rows[:-1]).any():
             order = np.argsort(mark_rows, kind="stable")
             mark_rows, mark_classes = mark_rows[order], mark_classes[order]
-            centres = centres[order]
+            centers = centers[order]
             sizes = sizes[order]
             masks = masks.take(order) if masks is not None else None
-        return values, Marks(mark_rows, mark_classes, centres, sizes, check=False), masks
+        return values, Marks(mark_rows, mark_classes, centers, sizes, check=False), masks
 
     def _refuse_contradiction(
         self, values: Labels, rows: Rows, indices: Codes, class_of: dict[str, int], kept: Rows
@@ -381,19 +381,19 @@ def _joined(parts: list[Floats]) -> Floats:
 
 
 def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> Any:
-    """(2,) The first labelled key point of an annotation, in shares of the picture's size (2,)."""
+    """(2,) The first labeled key point of an annotation, in shares of the image's size (2,)."""
     name, given = name_of("annotation", number, annotation), annotation.get("keypoints")
     triples = isinstance(given, list) and len(given) % 3 == 0 and any(given[2::3])
     if not isinstance(given, list) or not triples or not all(isinstance(one, int | float) for one in given):
         raise DataError(
             f"{file}: {name} has num_keypoints and no box, but its keypoints are {given!r}: they must be "
-            "x, y and visibility of each, one of them labelled (1 or 2)"
+            "x, y and visibility of each, one of them labeled (1 or 2)"
         )
     place = next(place for place in range(0, len(given), 3) if given[place + 2])
     point = np.asarray(given[place : place + 2], dtype=np.float64) / size
     if not ((point >= 0) & (point <= 1)).all():
         raise DataError(
-            f"{file}: {name}: the key point {given[place]}, {given[place + 1]} lies outside its picture of "
+            f"{file}: {name}: the key point {given[place]}, {given[place + 1]} lies outside its image of "
             f"{size[0]:g} x {size[1]:g} pixels"
         )
     return point

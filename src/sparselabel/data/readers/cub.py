@@ -1,8 +1,8 @@
 """Caltech-UCSD Birds 200-2011 with its 312 attributes as classes.
 
 CUB_200_2011/images.txt                              "1 001.Black_footed_Albatross/Black_..._0046_18.jpg"
-            /train_test_split.txt                    "1 0": picture 1 is not for training
-            /attributes/image_attribute_labels.txt   "1 1 0 3 27.7": picture, attribute, is it there, ...
+            /train_test_split.txt                    "1 0": image 1 is not for training
+            /attributes/image_attribute_labels.txt   "1 1 0 3 27.7": image, attribute, is it there, ...
             /images/001.Black_footed_Albatross/...
 attributes.txt, beside CUB_200_2011 as in the archive or in it   "1 has_bill_shape::curved_(up_or_down)"
 """
@@ -31,7 +31,7 @@ from sparselabel.errors import DataError
 Numbers = npt.NDArray[np.int64]
 BLOCK = 1 << 24
 DIGITS = 9
-"""More digits than any number of a picture or a class has; int64 holds them."""
+"""More digits than any number of an image or a class has; int64 holds them."""
 
 
 def leading_numbers(file: Path, columns: int, block: int = BLOCK) -> Iterator[tuple[Numbers, Numbers]]:
@@ -108,10 +108,10 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     source
         The folder.
     images
-        The pictures' folder; by default ``images`` inside.
+        The images' folder; by default ``images`` inside.
     """
     root = _locate(source)
-    keys, names = _numbered(root / "images.txt", "a picture")
+    keys, names = _numbered(root / "images.txt", "an image")
     in_training = _in_training(root / "train_test_split.txt", keys)
     attributes, classes = _numbered(_attribute_names(root), "an attribute")
     values = _read_labels(root / ATTRIBUTES, keys, attributes)
@@ -124,7 +124,7 @@ def read(source: Path, *, images: Path | None = None) -> Source:
         "train": whole.take(np.flatnonzero(in_training)),
         "test": whole.take(np.flatnonzero(~in_training)),
     }
-    refuse_empty(splits["train"].labels, f"{root / 'train_test_split.txt'}: no picture is for training (1)")
+    refuse_empty(splits["train"].labels, f"{root / 'train_test_split.txt'}: no image is for training (1)")
     splits = {name: split for name, split in splits.items() if len(split.labels)}
     warn_of_another_size("cub", splits)
     return Source(root.resolve().name, folder, splits)
@@ -174,26 +174,26 @@ def _numbered(file: Path, what: str) -> tuple[Numbers, list[str]]:
 
 
 def _in_training(file: Path, keys: Numbers) -> npt.NDArray[np.bool_]:
-    """(N,) Whether a picture is for training."""
+    """(N,) Whether an image is for training."""
     found = np.full(len(keys), UNKNOWN, dtype=np.int8)
     for lines, numbers in leading_numbers(file, 2):
-        rows = _places(file, lines, numbers[:, 0], keys, "picture", "images.txt")
+        rows = _places(file, lines, numbers[:, 0], keys, "image", "images.txt")
         _refuse_other_values(file, lines, numbers[:, 1], "1 (for training) or 0")
         found[rows] = numbers[:, 1]
     if (found == UNKNOWN).any():
         raise DataError(
-            f"{file}: picture {keys[np.argmin(found)]} of images.txt is not there: every picture needs a line"
+            f"{file}: image {keys[np.argmin(found)]} of images.txt is not there: every image needs a line"
         )
     return np.asarray(found == 1)
 
 
-def _read_labels(file: Path, pictures: Numbers, attributes: Numbers) -> Labels:
-    """(N, L) The labels; every picture has a line for every attribute, and some have extra columns."""
-    values = np.full((len(pictures), len(attributes)), UNKNOWN, dtype=np.int8)
+def _read_labels(file: Path, images: Numbers, attributes: Numbers) -> Labels:
+    """(N, L) The labels; every image has a line for every attribute, and some have extra columns."""
+    values = np.full((len(images), len(attributes)), UNKNOWN, dtype=np.int8)
     flat = values.reshape(-1)
     said_by = np.zeros(flat.size, dtype=np.int64)  # the line of each label
     for lines, numbers in leading_numbers(file, 3):
-        rows = _places(file, lines, numbers[:, 0], pictures, "picture", "images.txt")
+        rows = _places(file, lines, numbers[:, 0], images, "image", "images.txt")
         columns = _places(file, lines, numbers[:, 1], attributes, "attribute", "attributes.txt")
         _refuse_other_values(file, lines, numbers[:, 2], "1 (present) or 0")
         place = rows * len(attributes) + columns
@@ -202,17 +202,17 @@ def _read_labels(file: Path, pictures: Numbers, attributes: Numbers) -> Labels:
         again = (before > 0) | (said_by[place] != lines)
         if again.any():
             first = int(np.argmax(again))
-            picture, attribute, _ = numbers[first]
+            image, attribute, _ = numbers[first]
             raise DataError(
-                f"{file}, line {lines[first]:,}: picture {picture} has attribute {attribute} a second time"
+                f"{file}, line {lines[first]:,}: image {image} has attribute {attribute} a second time"
             )
         flat[place] = numbers[:, 2]
     missing = int((flat == UNKNOWN).sum())
     if missing:
         row, column = np.argwhere(values == UNKNOWN)[0]
         raise DataError(
-            f"{file}: {missing:,} of {flat.size:,} labels are not there, the first that of picture "
-            f"{pictures[row]} and attribute {attributes[column]}: is the file complete?"
+            f"{file}: {missing:,} of {flat.size:,} labels are not there, the first that of image "
+            f"{images[row]} and attribute {attributes[column]}: is the file complete?"
         )
     return values
 

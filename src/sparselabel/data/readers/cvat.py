@@ -29,7 +29,7 @@ SUBSETS = {
 def read(
     source: Path, *, images: Path | None = None, negative: str | None = None, complete: bool = False
 ) -> Source:
-    """Read a CVAT export: tags are labels of the picture, shapes also say where (a box around each).
+    """Read a CVAT export: tags are labels of the image, shapes also say where (a box around each).
 
     Classes are the task's labels, in their order. In a project's export the subsets are the splits.
 
@@ -38,7 +38,7 @@ def read(
     source
         The file annotations.xml, or the folder it is in.
     images
-        The pictures' folder; by default ``images`` beside the file, or else the file's folder.
+        The images' folder; by default ``images`` beside the file, or else the file's folder.
     negative
         Name of a checkbox attribute that says, when it is on, that the tag or shape is NOT there.
     complete
@@ -161,13 +161,13 @@ class _Reader:
         name = self._given("image", given, "name")
         self._size = (self._number("image", given, "width"), self._number("image", given, "height"))
         if min(self._size) <= 0:
-            raise self._wrong(f"a picture's size must be positive, not {self._size[0]:g} × {self._size[1]:g}")
+            raise self._wrong(f"an image's size must be positive, not {self._size[0]:g} × {self._size[1]:g}")
         subset = given.get("subset", "").strip()
         if subset.lower() not in SUBSETS:
             raise self._wrong(f"subset {subset!r} is none of Train, Validation and Test: rename it in CVAT")
         place = f"line {self._parser.CurrentLineNumber:,}"
         candidates = [f"{subset}/{name}", *tails(name)] if subset else tails(name)
-        self._row = self.collected.picture(place, name, candidates, True, SUBSETS[subset.lower()])
+        self._row = self.collected.image(place, name, candidates, True, SUBSETS[subset.lower()])
 
     def _given(self, name: str, given: dict[str, str], key: str) -> str:
         if not given.get(key):
@@ -231,7 +231,7 @@ class _Reader:
 def _turned(
     left: float, top: float, right: float, bottom: float, degrees: float
 ) -> list[tuple[float, float]]:
-    """The corners of a box that is turned about its centre."""
+    """The corners of a box that is turned about its center."""
     x, y, a, b = (left + right) / 2, (top + bottom) / 2, (right - left) / 2, (bottom - top) / 2
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return [(x + u * cos - v * sin, y + u * sin + v * cos) for u, v in ((a, b), (a, -b), (-a, b), (-a, -b))]

@@ -22,18 +22,18 @@ from sparselabel.errors import DataError, DataWarning, listing
 def read(
     source: Path, *, images: Path | None = None, negatives: Path | None = None, complete: bool = False
 ) -> Source:
-    """Read a FiftyOne export of classification(s) or detections; a picture's key is its name without suffix.
+    """Read a FiftyOne export of classification(s) or detections; an image's key is its name without suffix.
 
     Parameters
     ----------
     source
         The file labels.json, or the folder it is in.
     images
-        The pictures' folder; by default ``data`` beside the file, or else the file's folder.
+        The images' folder; by default ``data`` beside the file, or else the file's folder.
     negatives
-        A second export of the same kind, of a field with the classes that are NOT on the pictures.
+        A second export of the same kind, of a field with the classes that are NOT on the images.
     complete
-        The labels are all there is: what is not named is NEGATIVE on labelled pictures, else UNKNOWN.
+        The labels are all there is: what is not named is NEGATIVE on labeled images, else UNKNOWN.
     """
     file = source / "labels.json" if source.is_dir() else source
     beside = file.parent / "data"
@@ -47,7 +47,7 @@ def read(
 
 
 def _paths(root: Path) -> dict[str, list[str]]:
-    """Picture files by their relative path without suffix."""
+    """Image files by their relative path without suffix."""
     found: dict[str, list[str]] = {}
     for folder, _, names in os.walk(root):
         inner = Path(folder).relative_to(root).as_posix()
@@ -66,13 +66,13 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
     collected.classes(classes or [])
     scored = 0
     for key, labels in content["labels"].items():
-        place = f"picture {key!r}"
+        place = f"image {key!r}"
         fitting = paths.get(key, [])
         if len(fitting) > 1:
             raise DataError(
                 f"{file}, {place}: several files have this name: {listing(fitting)}; keep one of them"
             )
-        row = collected.picture(place, key, [key, *fitting], labels is not None and value == POSITIVE)
+        row = collected.image(place, key, [key, *fitting], labels is not None and value == POSITIVE)
         for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
             record = label if isinstance(label, dict) else {"label": label}
             scored += record.get("confidence") is not None
@@ -93,7 +93,7 @@ def _load(file: Path) -> dict[str, Any]:
     content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
     if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
         raise DataError(
-            f"{file}: must be an object with 'classes' and 'labels' by picture: export with dataset_type "
+            f"{file}: must be an object with 'classes' and 'labels' by image: export with dataset_type "
             f"FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset"
         )
     return content
@@ -109,7 +109,7 @@ def _name(file: Path, place: str, classes: list[str] | None, label: Any) -> str:
 
 
 def _box(file: Path, place: str, box: Any) -> Box:
-    """[left, top, width, height] in shares of the picture's width and height."""
+    """[left, top, width, height] in shares of the image's width and height."""
     try:
         x, y, w, h = (float(number) for number in box)
     except (TypeError, ValueError):

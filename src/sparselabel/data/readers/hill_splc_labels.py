@@ -1,6 +1,6 @@
 """The label lists published with Hill and SPLC: which positives training may see.
 
-COCO_train2014_000000191249.jpg,49 60     a picture, and the positions of its classes, counted from 0
+COCO_train2014_000000191249.jpg,49 60     an image, and the positions of its classes, counted from 0
 """
 
 import warnings
@@ -17,14 +17,14 @@ from sparselabel.errors import DataError, DataWarning
 
 
 def with_observed(split: Split, file: Path) -> Split:
-    """The pictures of a split that the list names, with its labels as the observed ones.
+    """The images of a split that the list names, with its labels as the observed ones.
 
-    All other labels are UNKNOWN. Pictures are known by file name, whatever their folder.
+    All other labels are UNKNOWN. Images are known by file name, whatever their folder.
     """
     row_of = {path.rpartition("/")[2]: row for row, path in enumerate(split.paths.tolist())}
     if len(row_of) < len(split.paths):
         raise DataError(
-            f"{file}: pictures of several folders have one file name: a list cannot tell them apart"
+            f"{file}: images of several folders have one file name: a list cannot tell them apart"
         )
     observed = np.full_like(split.labels.values, UNKNOWN)
     seen: dict[int, int] = {}  # row -> line
@@ -40,16 +40,16 @@ def with_observed(split: Split, file: Path) -> Split:
         if absent:
             raise DataError(
                 f"{file}, line {line:,}: {text!r:.100}: by its full labels, class {absent[0]} "
-                f"({split.labels.classes[absent[0]]}) is not on the picture: is the list for this set, "
+                f"({split.labels.classes[absent[0]]}) is not on the image: is the list for this set, "
                 "with classes counted from 0?"
             )
         observed[row, classes] = POSITIVE
     if not seen:
-        raise DataError(f"{file} is empty: a line `picture,class class ...` for each picture is needed")
+        raise DataError(f"{file} is empty: a line `image,class class ...` for each image is needed")
     warn_of_another_list(file, Size(len(seen), int((observed == POSITIVE).sum())))
     if len(seen) < len(row_of):
         warnings.warn(
-            f"{file} names {len(seen):,} of {len(row_of):,} training pictures; the others were left out",
+            f"{file} names {len(seen):,} of {len(row_of):,} training images; the others were left out",
             DataWarning,
             stacklevel=2,
         )
@@ -61,11 +61,9 @@ def _row(file: Path, line: int, text: str, row_of: Mapping[str, int]) -> int:
     name, comma, _ = text.partition(",")
     name = name.rpartition("/")[2]
     if not comma:
-        raise DataError(f"{file}, line {line:,}: must be `picture,class class ...`, not {text!r:.100}")
+        raise DataError(f"{file}, line {line:,}: must be `image,class class ...`, not {text!r:.100}")
     if name not in row_of:
-        raise DataError(
-            f"{file}, line {line:,}: {name!r:.100} is not among the training pictures with a label"
-        )
+        raise DataError(f"{file}, line {line:,}: {name!r:.100} is not among the training images with a label")
     return row_of[name]
 
 

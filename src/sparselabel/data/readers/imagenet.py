@@ -1,4 +1,4 @@
-"""ImageNet-1K (ILSVRC 2012): one known label a picture; and ReaL, reassessed labels of its validation set.
+"""ImageNet-1K (ILSVRC 2012): one known label per image; and ReaL, reassessed labels of its validation set.
 
 train/n01440764/n01440764_10026.JPEG          or all of it in ILSVRC/Data/CLS-LOC, as Kaggle's archive has it
 val/n01751748/ILSVRC2012_val_00000001.JPEG    or val/ILSVRC2012_val_00000001.JPEG and a file of labels
@@ -33,14 +33,14 @@ def is_synset(name: str) -> bool:
     return len(name) == 9 and name[0] == "n" and name[1:].isdecimal()
 
 
-def read_single(file: Path, synsets: Path | None, pictures: Sequence[str], ids: Sequence[str]) -> Indices:
-    """(N,) The class of each picture, from a file that names synsets or the devkit's numbers.
+def read_single(file: Path, synsets: Path | None, images: Sequence[str], ids: Sequence[str]) -> Indices:
+    """(N,) The class of each image, from a file that names synsets or the devkit's numbers.
 
-    LOC_val_solution.csv goes by file name; the others have a line for each of the pictures, by their numbers.
+    LOC_val_solution.csv goes by file name; the others have a line for each of the images, by their numbers.
     """
     lines = lines_of(file)
     if lines and lines[0] == HEADER:
-        return _from_solution(file, lines, pictures, ids)
+        return _from_solution(file, lines, images, ids)
     if lines and lines[0].isdecimal():
         order = _devkit_order(file, synsets)
         wrong = next((line for line, text in enumerate(lines, 1) if not _names_one(text, len(order))), None)
@@ -50,7 +50,7 @@ def read_single(file: Path, synsets: Path | None, pictures: Sequence[str], ids: 
                 f"not {lines[wrong - 1]!r:.100}"
             )
         lines = [order[int(text) - 1] for text in lines]
-    numbers = _numbers(pictures, file, len(lines))
+    numbers = _numbers(images, file, len(lines))
     index_of = {key: index for index, key in enumerate(ids)}
     for number in numbers:
         if lines[number] not in index_of:
@@ -61,7 +61,7 @@ def read_single(file: Path, synsets: Path | None, pictures: Sequence[str], ids: 
     return np.asarray([index_of[lines[number]] for number in numbers], dtype=np.intp)
 
 
-def _from_solution(file: Path, lines: list[str], pictures: Sequence[str], ids: Sequence[str]) -> Indices:
+def _from_solution(file: Path, lines: list[str], images: Sequence[str], ids: Sequence[str]) -> Indices:
     """ILSVRC2012_val_00048981,n03995372 85 1 499 272 ...: the synset, its box, and perhaps others of it."""
     index_of = {key: index for index, key in enumerate(ids)}
     found: dict[str, int] = {}
@@ -70,14 +70,14 @@ def _from_solution(file: Path, lines: list[str], pictures: Sequence[str], ids: S
         key = said.split(" ")[0]
         if key not in index_of:
             raise DataError(
-                f"{file}, line {line:,}: must be a picture and the synset id of a class folder, "
+                f"{file}, line {line:,}: must be an image and the synset id of a class folder, "
                 f"not {text!r:.100}"
             )
         found[name] = index_of[key]
-    missing = [name for name in pictures if Path(name).stem not in found]
+    missing = [name for name in images if Path(name).stem not in found]
     if missing:
-        raise DataError(f"{file} has no label of {len(missing):,} pictures in val: {listing(missing)}")
-    return np.asarray([found[Path(name).stem] for name in pictures], dtype=np.intp)
+        raise DataError(f"{file} has no label of {len(missing):,} images in val: {listing(missing)}")
+    return np.asarray([found[Path(name).stem] for name in images], dtype=np.intp)
 
 
 def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
@@ -97,21 +97,21 @@ def _names_one(text: str, count: int) -> bool:
     return text.isdecimal() and 1 <= int(text) <= count
 
 
-def _numbers(pictures: Sequence[str], file: Path, count: int) -> list[int]:
-    """The positions of pictures in a file that goes by their numbers, which start with 1."""
+def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
+    """The positions of images in a file that goes by their numbers, which start with 1."""
     numbers: list[int] = []
-    for name in pictures:
+    for name in images:
         match = NUMBERED.match(name)
         number = int(match[1]) if match else 0
         if not 1 <= number <= count:
             rule = f"the {count:,} of {file}" if match else "ILSVRC2012_val_00000001.JPEG and so on"
-            raise DataError(f"{file} goes by the numbers of the pictures: {name} is not among {rule}")
+            raise DataError(f"{file} goes by the numbers of the images: {name} is not among {rule}")
         numbers.append(number - 1)
     return numbers
 
 
 def read_real(file: Path, split: Split) -> Split:
-    """The split with ReaL's labels beside its own; a picture that ReaL gives none has UNKNOWN ones."""
+    """The split with ReaL's labels beside its own; an image that ReaL gives none has UNKNOWN ones."""
     lists = _load(file)
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)
     real = np.full(split.labels.values.shape, UNKNOWN, dtype=np.int8)
@@ -129,13 +129,13 @@ def read_real(file: Path, split: Split) -> Split:
                 )
     judged = real[:, 0] != UNKNOWN
     if not judged.any():
-        raise DataError(f"{file} has no label for any of the {len(ids):,} pictures in val: is it real.json?")
+        raise DataError(f"{file} has no label for any of the {len(ids):,} images in val: is it real.json?")
     kept = (real == POSITIVE) & (split.labels.values == POSITIVE)
     share = kept[judged].any(axis=1).mean()
     if share < AGREE:
         raise DataError(
-            f"{file} keeps the single label of only {share:.0%} of the pictures: one of the two is in "
-            "another order of classes, or of pictures; check the files of --labels and --synsets"
+            f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
+            "another order of classes, or of images; check the files of --labels and --synsets"
         )
     return replace(split, real=real)
 
@@ -148,7 +148,7 @@ def _load(file: Path) -> list[object]:
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, list) or not content:
-        raise DataError(f"{file} must hold a list of lists, one for each picture, not {content!r:.100}")
+        raise DataError(f"{file} must hold a list of lists, one for each image, not {content!r:.100}")
     return content
 
 
@@ -164,7 +164,7 @@ WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
 def read(
     source: Path, *, labels: Path | None = None, synsets: Path | None = None, real: Path | None = None
 ) -> Source:
-    """Read ImageNet: a picture's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
+    """Read ImageNet: an image's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
 
     Classes are the folders of ``train``, sorted, which is the order of every published network and of ReaL.
 
@@ -215,7 +215,7 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
-def _pictures(folder: Path) -> list[str]:
+def _images(folder: Path) -> list[str]:
     return [name for name, is_folder in _entries(folder) if not is_folder and name.lower().endswith(SUFFIXES)]
 
 
@@ -233,15 +233,15 @@ def _names(ids: list[str], words: Path | None) -> tuple[str, ...]:
 
 
 def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> Split:
-    """Pictures in class folders."""
+    """Images in class folders."""
     paths: list[str] = []
     column: list[int] = []
     for index, key in enumerate(ids):
-        names = _pictures(root / part / key) if (root / part / key).is_dir() else []
+        names = _images(root / part / key) if (root / part / key).is_dir() else []
         paths += [f"{part}/{key}/{name}" for name in names]
         column += [index] * len(names)
     if not paths:
-        raise DataError(f"{root / part} has no pictures ({' '.join(SUFFIXES)}) in its class folders")
+        raise DataError(f"{root / part} has no images ({' '.join(SUFFIXES)}) in its class folders")
     names_and_paths = np.asarray(paths, dtype=np.str_)
     return _table(names_and_paths, names_and_paths, classes, np.asarray(column, dtype=np.intp))
 
@@ -252,7 +252,7 @@ def _read_validation(
     """The validation set, sorted by file name, which is its official order; its ids are the file names."""
     folder = root / "val"
     folders = [name for name, is_folder in _entries(folder) if is_folder and not name.startswith(".")]
-    flat = _pictures(folder)
+    flat = _images(folder)
     if folders and not flat:
         odd = sorted({*folders} - {*ids})
         if odd:
@@ -262,12 +262,12 @@ def _read_validation(
         order = np.argsort(names)
         return _table(names[order], split.paths[order], classes, split.labels.values.argmax(1)[order])
     if folders or not flat:
-        found = f"{len(flat):,} pictures beside {len(folders):,} folders" if flat else "no pictures"
-        raise DataError(f"{folder} has {found}: it must hold pictures alone, or class folders alone")
+        found = f"{len(flat):,} images beside {len(folders):,} folders" if flat else "no images"
+        raise DataError(f"{folder} has {found}: it must hold images alone, or class folders alone")
     if labels is None:
         raise DataError(
-            f"{folder} has {len(flat):,} pictures and no class folders, and their labels are not there: add "
-            f"{LABELS[0]}, name a file with --labels, or sort the pictures into class folders"
+            f"{folder} has {len(flat):,} images and no class folders, and their labels are not there: add "
+            f"{LABELS[0]}, name a file with --labels, or sort the images into class folders"
         )
     column = read_single(labels, synsets, flat, ids)
     paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)

@@ -31,32 +31,32 @@ def read(
     negative: str | None = None,
     complete: bool = False,
 ) -> Source:
-    """Read a Label Studio export: choices are labels of the picture, labelled shapes also say where.
+    """Read a Label Studio export: choices are labels of the image, labeled shapes also say where.
 
     Predictions, skipped annotations (``was_cancelled``) and those whose last review rejected them say
-    nothing. Of several annotations of a task all count. Choices made for a shape are not the picture's.
+    nothing. Of several annotations of a task all count. Choices made for a shape are not the image's.
 
     Parameters
     ----------
     source
         The exported JSON file (not JSON-MIN).
     images
-        The pictures' folder; by default the file's own. Tasks name pictures by paths or addresses: their end
+        The images' folder; by default the file's own. Tasks name images by paths or addresses: their end
         is looked for here, also without the eight characters that an upload puts in front of a name.
     image
-        Name of the task's data that holds the picture.
+        Name of the task's data that holds the image.
     negative
-        Name (``from_name``) of the control whose choices say what is NOT on the picture.
+        Name (``from_name``) of the control whose choices say what is NOT on the image.
     complete
-        Annotators named all there is: what they did not name is NEGATIVE on their pictures, else UNKNOWN.
+        Annotators named all there is: what they did not name is NEGATIVE on their images, else UNKNOWN.
     """
     collected = Collected(source, require_folder(images or source.parent))
     controls: set[str] = set()
     for number, task in enumerate(_tasks(source)):
         place = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
-        named = _picture(collected, place, task["data"], image)
+        named = _image(collected, place, task["data"], image)
         results = [*_results(collected, place, task)]
-        row = collected.picture(place, named, _candidates(named), bool(results))
+        row = collected.image(place, named, _candidates(named), bool(results))
         for result in (item for results_of_one in results for item in results_of_one):
             _add(collected, place, row, result, negative)
             controls |= {str(result["from_name"])} if "from_name" in result else set()
@@ -83,17 +83,17 @@ def _tasks(source: Path) -> list[dict[str, Any]]:
     return tasks
 
 
-def _picture(collected: Collected, place: str, data: dict[str, Any], image: str) -> str:
+def _image(collected: Collected, place: str, data: dict[str, Any], image: str) -> str:
     named = data.get(image)
     if not isinstance(named, str) or not named:
         raise collected.wrong(
-            place, f"its data has no picture {image!r}: {nearest(image, data)}; say which it is with --image"
+            place, f"its data has no image {image!r}: {nearest(image, data)}; say which it is with --image"
         )
     return named
 
 
 def _candidates(named: str) -> list[str]:
-    """Where a picture may be: /data/local-files/?d=…, /data/upload/1/8f3c2d1e-…, an address or a path."""
+    """Where an image may be: /data/local-files/?d=…, /data/upload/1/8f3c2d1e-…, an address or a path."""
     address = urlsplit(named)
     local = parse_qs(address.query).get("d", [""])[0]
     path = local or (unquote(address.path) if address.scheme or "%" in named else named)
@@ -139,7 +139,7 @@ def _add(collected: Collected, place: str, row: int, result: Any, negative: str 
 def _box(
     collected: Collected, place: str, kind: str, value: dict[str, Any], result: dict[str, Any]
 ) -> Box | None:
-    """The box around a shape, or a point; all is in percent of the picture's width and height."""
+    """The box around a shape, or a point; all is in percent of the image's width and height."""
     if kind == "brushlabels":
         return None
     try:

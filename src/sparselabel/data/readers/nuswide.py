@@ -1,7 +1,7 @@
 r"""NUS-WIDE: as the authors of the single-positive labels publish it, or in its own layout.
 
-formatted_train_images.npy  formatted_train_labels.npy     150,000 pictures, (150000, 81) of 0 and 1
-formatted_val_images.npy    formatted_val_labels.npy       the test set: 60,260 pictures
+formatted_train_images.npy  formatted_train_labels.npy     150,000 images, (150000, 81) of 0 and 1
+formatted_val_images.npy    formatted_val_labels.npy       the test set: 60,260 images
 Flickr/actor/0001_2124494179.jpg
 
 ImageList/Imagelist.txt  TrainImagelist.txt  TestImagelist.txt     "actor\0001_2124494179.jpg" a line
@@ -44,7 +44,7 @@ FAULT = ("Labels_lake_Train.txt", 78_372, "-1130179")
 def read(source: Path, *, images: Path | None = None) -> Source:
     """Read NUS-WIDE from the published arrays if they are there, else from its own lists and label files.
 
-    Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Pictures without any concept stay in. Rows are in the
+    Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Images without any concept stay in. Rows are in the
     order of the arrays or lists.
 
     Parameters
@@ -52,7 +52,7 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     source
         The folder with ``formatted_train_images.npy``, or with ``ImageList`` and ``Groundtruth``.
     images
-        The pictures' folder; by default ``Flickr`` or ``Images`` inside, or the folder itself.
+        The images' folder; by default ``Flickr`` or ``Images`` inside, or the folder itself.
     """
     require_folder(source)
     usual = (source / name for name in ("Flickr", "Images"))
@@ -64,7 +64,7 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     else:
         splits = _read_lists(source, files)
         warnings.warn(
-            f"{source}: NUS-WIDE's own lists of train and test are other pictures than the 150,000 and "
+            f"{source}: NUS-WIDE's own lists of train and test are other images than the 150,000 and "
             "60,260 of the papers, so numbers do not compare with theirs: for those, give the folder with "
             "formatted_train_images.npy",
             DataWarning,
@@ -84,18 +84,18 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, Split]:
             )
         for part in there:
             file = source / f"formatted_{part}_images.npy"
-            pictures = _load(file)
+            images = _load(file)
             labels = _load(source / f"formatted_{part}_labels.npy")
-            if pictures.ndim != 1 or pictures.dtype.kind != "U":
+            if images.ndim != 1 or images.dtype.kind != "U":
                 raise DataError(
-                    f"{file} must hold a row of file names, not {pictures.dtype} of shape {pictures.shape}"
+                    f"{file} must hold a row of file names, not {images.dtype} of shape {images.shape}"
                 )
             classes = _concepts(source) or [f"concept {number:02}" for number in range(1, CONCEPTS + 1)]
             with naming(source / f"formatted_{part}_labels.npy"):
                 values = as_labels(labels)
                 if (values < NEGATIVE).any():
                     raise DataError("full labels are 1 or 0, not -1: take the file without _obs in its name")
-                splits[name] = _split(file, pictures, classes, values, files)
+                splits[name] = _split(file, images, classes, values, files)
     return splits
 
 
@@ -143,39 +143,39 @@ def _read_lists(source: Path, files: Listing) -> dict[str, Split]:
             f"{everything} is in the order of ImageList/Imagelist.txt, which is not there: add it"
         )
     splits: dict[str, Split] = {}
-    for name, (file, pictures) in found.items():
-        classes = _concepts(source) or _labelled(parted, f"_{PARTS[name]}.txt")
-        values = _columns(parted, classes, f"_{PARTS[name]}.txt", len(pictures), file)
-        splits[name] = _split(file, pictures, classes, values, files)
+    for name, (file, images) in found.items():
+        classes = _concepts(source) or _labeled(parted, f"_{PARTS[name]}.txt")
+        values = _columns(parted, classes, f"_{PARTS[name]}.txt", len(images), file)
+        splits[name] = _split(file, images, classes, values, files)
     return splits
 
 
 def _read_all(
     source: Path, folder: Path, whole: Path, lists: dict[str, tuple[Path, Texts]], files: Listing
 ) -> dict[str, Split]:
-    """Labels of all pictures; the lists of train and test say which are whose, and in which order."""
+    """Labels of all images; the lists of train and test say which are whose, and in which order."""
     everything = _names(whole)
-    classes = _concepts(source) or _labelled(folder, ".txt")
+    classes = _concepts(source) or _labeled(folder, ".txt")
     values = _columns(folder, classes, ".txt", len(everything), whole)
     order = np.argsort(everything)
     splits: dict[str, Split] = {}
-    for name, (file, pictures) in lists.items():
-        place = order[np.minimum(np.searchsorted(everything, pictures, sorter=order), len(order) - 1)]
-        wrong = np.flatnonzero(everything[place] != pictures)
+    for name, (file, images) in lists.items():
+        place = order[np.minimum(np.searchsorted(everything, images, sorter=order), len(order) - 1)]
+        wrong = np.flatnonzero(everything[place] != images)
         if len(wrong):
-            raise DataError(f"{file}, line {wrong[0] + 1:,}: {pictures[wrong[0]]} is not in {whole}")
-        splits[name] = _split(file, pictures, classes, values[place], files)
+            raise DataError(f"{file}, line {wrong[0] + 1:,}: {images[wrong[0]]} is not in {whole}")
+        splits[name] = _split(file, images, classes, values[place], files)
     return splits
 
 
 def _names(file: Path) -> Texts:
     lines = [line.replace("\\", "/") for line in lines_of(file)]
     if "" in lines:
-        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: a picture a line is needed")
+        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: an image a line is needed")
     return np.asarray(lines, dtype=np.str_)
 
 
-def _labelled(folder: Path, ending: str) -> list[str]:
+def _labeled(folder: Path, ending: str) -> list[str]:
     """The concepts that have a file, in alphabetical order, which is that of Concepts81.txt."""
     names = sorted(file.name[7 : -len(ending)] for file in folder.glob(f"Labels_*{ending}"))
     if len(names) != CONCEPTS:
@@ -209,10 +209,10 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
     return values
 
 
-def _split(file: Path, pictures: Texts, classes: list[str], values: Labels, files: Listing) -> Split:
-    paths = np.asarray(np.strings.replace(pictures, "\\", "/"), dtype=np.str_)
+def _split(file: Path, images: Texts, classes: list[str], values: Labels, files: Listing) -> Split:
+    paths = np.asarray(np.strings.replace(images, "\\", "/"), dtype=np.str_)
     with naming(file):
         table = LabelTable(paths, tuple(classes), values)
-    refuse_empty(table, f"{file} names no picture")
+    refuse_empty(table, f"{file} names no image")
     refuse_missing(files, paths.tolist(), file)
     return Split(table, paths)

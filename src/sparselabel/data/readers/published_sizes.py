@@ -9,13 +9,13 @@ from sparselabel.data.readers.source import Split
 from sparselabel.errors import DataWarning
 
 NEARLY = 0.05
-"""Within this share of the published number of pictures, it was meant to be the published set."""
+"""Within this share of the published number of images, it was meant to be the published set."""
 
 
 class Size(NamedTuple):
-    """Pictures of a split, and their positive labels."""
+    """Images of a split, and their positive labels."""
 
-    pictures: int
+    images: int
     positives: int
 
 
@@ -40,8 +40,8 @@ def warn_of_another_list(file: Path, found: Size) -> None:
         near = all(abs(here / there - 1) <= NEARLY for here, there in zip(found, expected, strict=True))
         if near and found != expected:
             warnings.warn(
-                f"{file} names {found.positives:,} labels of {found.pictures:,} pictures; the published list "
-                f"that is most like it has {expected.positives:,} of {expected.pictures:,}: is it complete? "
+                f"{file} names {found.positives:,} labels of {found.images:,} images; the published list "
+                f"that is most like it has {expected.positives:,} of {expected.images:,}: is it complete? "
                 "Numbers may not compare with the papers'",
                 DataWarning,
                 stacklevel=3,
@@ -54,13 +54,13 @@ def warn_of_another_size(reader: str, splits: Mapping[str, Split]) -> None:
         if name not in splits:
             continue
         labels = splits[name].labels
-        if abs(len(labels) / expected.pictures - 1) > NEARLY:
+        if abs(len(labels) / expected.images - 1) > NEARLY:
             continue
         found = Size(len(labels), int(labels.counts().sum()))
         if found != expected:
             warnings.warn(
-                f"{name} has {found.pictures:,} pictures and {found.positives:,} positive labels; in the "
-                f"papers {reader} has {expected.pictures:,} and {expected.positives:,}. Observed labels and "
+                f"{name} has {found.images:,} images and {found.positives:,} positive labels; in the "
+                f"papers {reader} has {expected.images:,} and {expected.positives:,}. Observed labels and "
                 "splits are drawn by row, so yours will be others, and numbers may not compare",
                 DataWarning,
                 stacklevel=3,

@@ -1,4 +1,4 @@
-"""What every reader gives: pictures, their labels and marks, by split."""
+"""What every reader gives: images, their labels and marks, by split."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from sparselabel.errors import DataError, DataWarning, listing
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One split: ``paths`` (N,) of its pictures, below the source's root, in the order of ``labels``.
+    """One split: ``paths`` (N,) of its images, below the source's root, in the order of ``labels``.
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
     (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
@@ -86,7 +86,7 @@ def _file_names(folder: Path) -> frozenset[str]:
 
 
 LEAST_SIDE = 1e-30
-"""Of a box, in shares of the picture: what is less becomes 0 in the marks' 32 bits."""
+"""Of a box, in shares of the image: what is less becomes 0 in the marks' 32 bits."""
 
 
 class Box(NamedTuple):
@@ -98,7 +98,7 @@ class Box(NamedTuple):
     bottom: float
 
     def clipped(self) -> "Box | None":
-        """The part inside the picture (0..1), or None if it has no area."""
+        """The part inside the image (0..1), or None if it has no area."""
         left, right = max(self.left, 0.0), min(self.right, 1.0)
         top, bottom = max(self.top, 0.0), min(self.bottom, 1.0)
         return Box(left, top, right, bottom) if min(right - left, bottom - top) >= LEAST_SIDE else None
@@ -113,7 +113,7 @@ class MarkColumns:
         self._edges = array("d")
 
     def add(self, row: int, index: int, box: Box) -> None:
-        """Add a box, or a point (a box of no size), of class ``index`` on the picture in ``row``."""
+        """Add a box, or a point (a box of no size), of class ``index`` on the image in ``row``."""
         self._rows.append(row)
         self._classes.append(index)
         self._edges.extend(box)
@@ -127,9 +127,9 @@ class MarkColumns:
 
 
 def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
-    """Say that official data has boxes that are none: with no area, or outside their pictures."""
+    """Say that official data has boxes that are none: with no area, or outside their images."""
     warnings.warn(
-        f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the picture, the first: "
+        f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the image, the first: "
         f"{first}; such things count as there, without a place",
         DataWarning,
         stacklevel=4,
@@ -174,12 +174,12 @@ def require_folder(folder: Path) -> Path:
 
 
 def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None:
-    """Raise if pictures that a file names are not there."""
+    """Raise if images that a file names are not there."""
     missing = [path for path in paths if path not in files]
     if missing:
         raise DataError(
-            f"{named_by} names {len(missing):,} of {len(paths):,} pictures that are not in {files.root}: "
-            f"{listing(missing)}; name the pictures' folder with --images"
+            f"{named_by} names {len(missing):,} of {len(paths):,} images that are not in {files.root}: "
+            f"{listing(missing)}; name the images' folder with --images"
         )
 
 

@@ -1,6 +1,6 @@
 """Labels in a table of your own: CSV, TSV or Parquet, in one of two shapes.
 
-    long, one label a row                           wide, one picture a row
+    long, one label a row                           wide, one image a row
     image,label[,value][,x,y[,w,h]][,split]         image,cat,dog,bird[,split]
     a.jpg,cat,1                                     a.jpg,1,0,
     a.jpg,dog,0                                     b.jpg,,1,1
@@ -35,15 +35,15 @@ CODES = {"1": POSITIVE, "0": NEGATIVE, "": UNKNOWN, "nan": UNKNOWN, "?": UNKNOWN
 
 
 class Content(NamedTuple):
-    """What a table says of its pictures: N × L values and marks."""
+    """What a table says of its images: N × L values and marks."""
 
     classes: tuple[str, ...]
     values: Labels
     marks: Marks
 
 
-class Pictures:
-    """The pictures of a table in order of first appearance, with their line and split."""
+class Images:
+    """The images of a table in order of first appearance, with their line and split."""
 
     def __init__(self, cells: Cells, image: str, split: str) -> None:
         self.cells = cells
@@ -55,21 +55,21 @@ class Pictures:
         self.splits = array("b")  # index into SPLITS
 
     def row(self, line: int, cells: Sequence[str]) -> int:
-        """The row of a line's picture, a new one if it is new."""
+        """The row of a line's image, a new one if it is new."""
         name = cells[self.image].strip()
-        if "./" in name or "//" in name:  # one picture, one id, however its path is written
+        if "./" in name or "//" in name:  # one image, one id, however its path is written
             name = posixpath.normpath(name)
         code = 0 if self.split is None else self._split(line, cells[self.split])
         row = self.row_of.setdefault(name, len(self.lines))
         if row == len(self.lines):
             if not name:
-                raise self.cells.wrong(line, "the picture's name is empty")
+                raise self.cells.wrong(line, "the image's name is empty")
             self.lines.append(line)
             self.splits.append(code)
         elif self.splits[row] != code:
             raise self.cells.wrong(
                 line,
-                f"picture {name!r} is in split {SPLITS[code]!r} here and in {SPLITS[self.splits[row]]!r} "
+                f"image {name!r} is in split {SPLITS[code]!r} here and in {SPLITS[self.splits[row]]!r} "
                 f"on {self.cells.place} {self.lines[row]:,}",
             )
         return row
@@ -81,9 +81,9 @@ class Pictures:
         return SPLITS.index(name)
 
 
-def read_wide(cells: Cells, pictures: Pictures) -> Content:
-    """One picture a row; every column that is not the picture's or the split's is a class, in their order."""
-    columns = [index for index in range(len(cells.header)) if index not in pictures.columns]
+def read_wide(cells: Cells, images: Images) -> Content:
+    """One image a row; every column that is not the image's or the split's is a class, in their order."""
+    columns = [index for index in range(len(cells.header)) if index not in images.columns]
     if not columns:
         raise DataError(
             f"{cells.file} has neither a column of labels nor columns of classes: {listing(cells.header)}"
@@ -93,11 +93,11 @@ def read_wide(cells: Cells, pictures: Pictures) -> Content:
     codes = dict(CODES)
     values = array("b")
     for line, row in cells.rows:
-        before = len(pictures.lines)
-        picture = pictures.row(line, row)
-        if picture < before:
-            first = f"{cells.place} {pictures.lines[picture]:,}"
-            raise cells.wrong(line, f"picture {row[pictures.image]!r} is on {first} already")
+        before = len(images.lines)
+        image = images.row(line, row)
+        if image < before:
+            first = f"{cells.place} {images.lines[image]:,}"
+            raise cells.wrong(line, f"image {row[images.image]!r} is on {first} already")
         picked = pick(row)[:-1]
         try:
             values.extend([codes[cell] for cell in picked])
@@ -108,18 +108,18 @@ def read_wide(cells: Cells, pictures: Pictures) -> Content:
     return Content(classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), Marks.none())
 
 
-def read_long(cells: Cells, pictures: Pictures, label: str, value: str, separator: str | None) -> Content:
+def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
     """One label a row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
     at_label = cells.column(label)
     at_value = cells.header.index(value) if value in cells.header else None
     at_mark = [cells.header.index(name) for name in _mark_columns(cells)]
-    _warn_of_unused(cells, {*pictures.columns, at_label, at_value, *at_mark})
+    _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_mark})
     codes = dict(CODES)
     index_of: dict[str, int] = {}
     rows, indices, values, lines = array("q"), array("i"), array("b"), array("q")
     marks = MarkColumns()
     for line, row in cells.rows:
-        picture = pictures.row(line, row)
+        image = images.row(line, row)
         texts = (row[at_label],) if separator is None else row[at_label].split(separator)
         names = [name for text in texts if (name := text.strip())]
         code = POSITIVE
@@ -131,7 +131,7 @@ def read_long(cells: Cells, pictures: Pictures, label: str, value: str, separato
             if not names and code != UNKNOWN:
                 raise cells.wrong(line, f"{value} {cell!r} without the label that it is for")
         for name in names:
-            rows.append(picture)
+            rows.append(image)
             indices.append(index_of.setdefault(name, len(index_of)))
             values.append(code)
             lines.append(line)
@@ -145,12 +145,12 @@ def read_long(cells: Cells, pictures: Pictures, label: str, value: str, separato
                     f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here: "
                     f"give it the {value} 1, or leave the place empty",
                 )
-            marks.add(picture, index_of[names[0]], _box(cells, line, names[0], place))
+            marks.add(image, index_of[names[0]], _box(cells, line, names[0], place))
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
     keys = np.asarray(rows, np.int64) * len(classes) + rank[np.asarray(indices, np.intp)]
-    shape = (len(pictures.lines), len(classes))
+    shape = (len(images.lines), len(classes))
     filled = _fill(cells, shape, keys, np.asarray(values), np.asarray(lines))
     built = marks.build()
     return Content(classes, filled, replace(built, classes=rank[built.classes]))
@@ -196,7 +196,7 @@ def _warn_of_unused(cells: Cells, used: set[int | None]) -> None:
 
 
 def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
-    """The point x, y, or the box of size w, h around it as far as it lies inside the picture."""
+    """The point x, y, or the box of size w, h around it as far as it lies inside the image."""
     try:
         numbers = [float(text) for text in texts if text]
     except ValueError:
@@ -213,8 +213,8 @@ def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
     if not right:
         raise cells.wrong(
             line,
-            f"{name!r}: a point is x, y and a box is its centre x, y and its size w, h (above 0), all in "
-            f"shares (0..1) of the picture's width and height, not {', '.join(texts)}",
+            f"{name!r}: a point is x, y and a box is its center x, y and its size w, h (above 0), all in "
+            f"shares (0..1) of the image's width and height, not {', '.join(texts)}",
         )
     return Box(max(x - w / 2, 0.0), max(y - h / 2, 0.0), min(x + w / 2, 1.0), min(y + h / 2, 1.0))
 
@@ -230,7 +230,7 @@ def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers
         raise cells.wrong(
             int(lines[second]),
             f"value {values[second]}, but {values[first]} on {cells.place} {lines[first]:,} "
-            f"for the same picture and label: remove one of the two",
+            f"for the same image and label: remove one of the two",
         )
     labels = np.full(shape, UNKNOWN, dtype=np.int8)
     labels.reshape(-1)[keys] = values
@@ -291,18 +291,18 @@ def read(
     """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
 
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
-    table x and y are a point, with w and h the centre of a box, in shares (0..1) of width and height.
+    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height.
 
     Parameters
     ----------
     source
         The CSV, TSV or Parquet file.
     images
-        The pictures' folder, to which the image column is relative; by default the table's own.
+        The images' folder, to which the image column is relative; by default the table's own.
     image
-        Name of the column with the picture's file.
+        Name of the column with the image's file.
     label
-        Name of the column with the class (long). An empty cell is a picture of which nothing is known.
+        Name of the column with the class (long). An empty cell is an image of which nothing is known.
     value
         Name of the column with 1, 0 or nothing (long); without it every row says 1.
     split
@@ -314,10 +314,10 @@ def read(
     names
         A table of code and name, if the labels are codes (class-descriptions.csv of Open Images).
     skip_missing
-        Leave out pictures whose file is not there, with a warning, instead of stopping.
+        Leave out images whose file is not there, with a warning, instead of stopping.
     """
     with open_cells(source, image) as cells:
-        listed = Pictures(cells, image, split)
+        listed = Images(cells, image, split)
         wide = label not in cells.header
         content = read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
     classes = content.classes if names is None else read_names(names, content.classes)
@@ -375,23 +375,23 @@ def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
 
 
 def _paths(
-    pictures: Pictures, root: Path, suffix: str, skip_missing: bool
+    images: Images, root: Path, suffix: str, skip_missing: bool
 ) -> tuple[Texts, npt.NDArray[np.bool_]]:
-    """The pictures' paths, and which of them are in ``root``: all, unless others may be left out."""
-    names = [name + suffix for name in pictures.row_of]
+    """The images' paths, and which of them are in ``root``: all, unless others may be left out."""
+    names = [name + suffix for name in images.row_of]
     if not names:
-        raise DataError(f"{pictures.cells.file} has a header but no rows")
+        raise DataError(f"{images.cells.file} has a header but no rows")
     files = Listing(root)
     there = np.asarray([name in files for name in names], dtype=np.bool_)
     paths = np.asarray(names, dtype=np.str_)
     if not there.all():
         missing = paths[~there]
-        said = f"{len(missing):,} of {len(names):,} pictures are missing: {listing(missing)}"
+        said = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
-            raise pictures.cells.wrong(
-                pictures.lines[int(np.argmin(there))],
-                f"picture {str(missing[0])!r} is not in {root}; {said}; name the pictures' folder with "
+            raise images.cells.wrong(
+                images.lines[int(np.argmin(there))],
+                f"image {str(missing[0])!r} is not in {root}; {said}; name the images' folder with "
                 f"--images, or what their names lack with --suffix, or leave them out with --skip-missing",
             )
-        warnings.warn(f"{pictures.cells.file}: {said}; they were left out", DataWarning, stacklevel=3)
+        warnings.warn(f"{images.cells.file}: {said}; they were left out", DataWarning, stacklevel=3)
     return paths, there

@@ -1,9 +1,9 @@
 """Pascal VOC: labels from ``ImageSets/Main``, boxes from the XML files, masks where there are some.
 
 VOC2012/ImageSets/Main/<class>_train.txt, <class>_val.txt   "2008_000008 -1" a line
-       /Annotations/<picture>.xml
-       /JPEGImages/<picture>.jpg
-       /SegmentationObject/<picture>.png
+       /Annotations/<image>.xml
+       /JPEGImages/<image>.jpg
+       /SegmentationObject/<image>.png
 """
 
 import warnings
@@ -34,9 +34,9 @@ from sparselabel.errors import DataError, DataWarning, listing
 
 OUTLINE = 255
 LEAST_INSIDE = 0.5  # of an object's pixels must lie in its box, with a pixel around it
-MOST_WRONG = 0.05  # of the pictures may have slips; more are another numbering
+MOST_WRONG = 0.05  # of the images may have slips; more are another numbering
 SLIPS = ("2008_005245", "2009_005069", "2011_002644", "2011_002863", "2011_003205")
-"""Pictures of VOC 2012 whose masks and XML files do not number the same objects."""
+"""Images of VOC 2012 whose masks and XML files do not number the same objects."""
 
 
 class Object(NamedTuple):
@@ -52,10 +52,10 @@ class Object(NamedTuple):
 
 
 class ObjectMasks:
-    """The masks of pictures' objects; pictures whose masks and boxes do not agree have none."""
+    """The masks of images' objects; images whose masks and boxes do not agree have none."""
 
     def __init__(self) -> None:
-        self._pictures = 0
+        self._images = 0
         self._wrong: list[str] = []
 
     def of(self, file: Path, objects: list[Object], numbered: int) -> list[dict[str, Any] | None]:
@@ -63,7 +63,7 @@ class ObjectMasks:
         if file.stem in SLIPS:
             return [None] * len(objects)
         pixels = _pixels(file)
-        self._pictures += 1
+        self._images += 1
         highest = int(np.where(pixels == OUTLINE, 0, pixels).max(initial=0))
         if highest > numbered:
             self._wrong.append(f"{file.name} (object {highest}, but the XML file has {numbered})")
@@ -78,14 +78,14 @@ class ObjectMasks:
         return [mask if run_lengths.area(mask) else None for mask in encoded]
 
     def finish(self, folder: Path) -> None:
-        """Say which pictures' masks were left out; raise if they are too many to be slips."""
+        """Say which images' masks were left out; raise if they are too many to be slips."""
         if not self._wrong:
             return
         said = (
-            f"{folder}: the object masks of {len(self._wrong):,} of {self._pictures:,} pictures are not "
+            f"{folder}: the object masks of {len(self._wrong):,} of {self._images:,} images are not "
             f"those of the objects in their XML files: {listing(self._wrong)}"
         )
-        if len(self._wrong) > max(1.0, MOST_WRONG * self._pictures) or self._pictures == 1:
+        if len(self._wrong) > max(1.0, MOST_WRONG * self._images) or self._images == 1:
             raise DataError(f"{said}; number i must be the i-th object: bring the two together, or remove it")
         warnings.warn(f"{said}; their boxes were kept without masks", DataWarning, stacklevel=4)
 
@@ -96,9 +96,9 @@ def _pixels(file: Path) -> npt.NDArray[np.uint8]:
         with Image.open(file) as image:
             mode, pixels = image.mode, np.asarray(image)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as a picture: {error}") from error
+        raise DataError(f"{file} cannot be read as an image: {error}") from error
     if mode not in ("P", "L"):
-        raise DataError(f"{file}: object masks have a palette or are 8-bit grey, not of mode {mode}")
+        raise DataError(f"{file}: object masks have a palette or are 8-bit gray, not of mode {mode}")
     return pixels
 
 
@@ -124,9 +124,9 @@ CODES = {"1": POSITIVE, "-1": NEGATIVE, "0": NEGATIVE}
 def read(source: Path) -> Source:
     """Read Pascal VOC from the devkit, its ``VOC2012`` folder, or a folder that has one of them in it.
 
-    "train" is VOC's train set and "test" its val set. Rows are the pictures with at least one positive
+    "train" is VOC's train set and "test" its val set. Rows are the images with at least one positive
     class, sorted by name; 1 is POSITIVE, -1 and 0 ("difficult") are NEGATIVE. Marks are the boxes of all
-    objects whose class is positive on the picture, and masks those of the pictures that have them.
+    objects whose class is positive on the image, and masks those of the images that have them.
     """
     root = _locate(source)
     main = root / "ImageSets" / "Main"
@@ -139,7 +139,7 @@ def read(source: Path) -> Source:
     splits: dict[str, Split] = {}
     for name in (name for name in PARTS if found[name]):
         table = _read_labels(main, classes, PARTS[name])
-        paths = _pictures(files, table, main, PARTS[name])
+        paths = _images(files, table, main, PARTS[name])
         marks, masks = _read_marks(root, files, table)
         splits[name] = Split(table, paths, marks, masks=masks)
     warn_of_another_size("voc", splits)
@@ -162,25 +162,25 @@ def _classes(main: Path, part: str) -> tuple[str, ...]:
 
 
 def _read_labels(main: Path, classes: Sequence[str], part: str) -> LabelTable:
-    """The labels of all pictures with at least one positive, sorted by name."""
+    """The labels of all images with at least one positive, sorted by name."""
     columns = [_read_class(main / f"{name}_{part}.txt") for name in classes]
     names = sorted(columns[0])
     for name, column in zip(classes, columns, strict=True):
         if column.keys() != columns[0].keys():
             odd = sorted(column.keys() ^ columns[0].keys())
             raise DataError(
-                f"{main / f'{name}_{part}.txt'} and {classes[0]}_{part}.txt must list the same pictures; "
+                f"{main / f'{name}_{part}.txt'} and {classes[0]}_{part}.txt must list the same images; "
                 f"only one of them has {listing(odd)}"
             )
     values = np.array([[column[name] for name in names] for column in columns], dtype=np.int8).T
     table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
-    table = table.take(np.flatnonzero(table.per_picture(POSITIVE)))
-    refuse_empty(table, f"{main}: no picture has a positive label in the <class>_{part}.txt files")
+    table = table.take(np.flatnonzero(table.per_image(POSITIVE)))
+    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{part}.txt files")
     return table
 
 
 def _read_class(file: Path) -> dict[str, int]:
-    """Picture -> label from one class's file."""
+    """Image -> label from one class's file."""
     labels: dict[str, int] = {}
     for line, text in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
         match text.split():
@@ -188,21 +188,19 @@ def _read_class(file: Path) -> dict[str, int]:
                 continue
             case [name, value] if value in CODES:
                 if name in labels:
-                    raise DataError(f"{file}, line {line}: picture {name!r} is listed a second time")
+                    raise DataError(f"{file}, line {line}: image {name!r} is listed a second time")
                 labels[name] = CODES[value]
             case _:
-                raise DataError(
-                    f"{file}, line {line}: must be a picture and 1, -1 or 0, not {text.strip()!r}"
-                )
+                raise DataError(f"{file}, line {line}: must be an image and 1, -1 or 0, not {text.strip()!r}")
     return labels
 
 
-def _pictures(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
+def _images(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
     paths = [f"JPEGImages/{name}.jpg" for name in table.ids]
     missing = [path for path in paths if path not in files]
     if missing:
         raise DataError(
-            f"{main}: the <class>_{part}.txt files name {len(missing):,} pictures that are not in "
+            f"{main}: the <class>_{part}.txt files name {len(missing):,} images that are not in "
             f"{files.root}: {listing(missing)}"
         )
     return np.asarray(paths, dtype=np.str_)
@@ -210,14 +208,14 @@ def _pictures(files: Listing, table: LabelTable, main: Path, part: str) -> Texts
 
 def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, Masks | None]:
     index_of = {name: index for index, name in enumerate(table.classes)}
-    marks, masks, pictures = MarkColumns(), MaskColumns(), ObjectMasks()
+    marks, masks, images = MarkColumns(), MaskColumns(), ObjectMasks()
     lost: list[str] = []
     for row, name in enumerate(table.ids):
         path, drawn = f"Annotations/{name}.xml", f"SegmentationObject/{name}.png"
         if path not in files:
             continue
         objects, numbered = _objects(root / path, lost)
-        found = pictures.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
+        found = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
         for item, mask in zip(objects, found, strict=True):
             index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
@@ -226,17 +224,17 @@ def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, M
             elif index is not None and not item.difficult:
                 raise DataError(
                     f"{root / path}: object {item.number} is a {item.label}, which "
-                    f"ImageSets/Main/{item.label}_*.txt says is not on the picture (-1, or 0 for difficult "
+                    f"ImageSets/Main/{item.label}_*.txt says is not on the image (-1, or 0 for difficult "
                     "ones): mend one of the two"
                 )
-    pictures.finish(root)
+    images.finish(root)
     if lost:
         warn_of_lost_boxes(root / "Annotations", len(lost), lost[0])
     return marks.build(), masks.build()
 
 
 def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
-    """The objects of a picture that have a box in it, not their parts, and how many the file has.
+    """The objects of an image that have a box in it, not their parts, and how many the file has.
 
     It counts pixels from 1 and includes the last one. Objects without such a box are added to ``lost``.
     """
@@ -246,7 +244,7 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
         raise DataError(f"{file} is not XML: {error}") from error
     width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
     if width <= 0 or height <= 0:
-        raise DataError(f"{file}: a picture's size must be positive, not {width:g} × {height:g}")
+        raise DataError(f"{file}: an image's size must be positive, not {width:g} × {height:g}")
     objects, found = [], annotation.findall("object")
     for number, item in enumerate(found, 1):
         edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in EDGES))

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
-from sparselabel.data.scenes.shapes import Colour, Random, Thing
+from sparselabel.data.scenes.shapes import Color, Random, Thing
 
 Pixels = npt.NDArray[np.float32]
 Window = tuple[slice, slice]
@@ -17,7 +17,7 @@ _FINE = 3  # things are drawn this many times larger and averaged: smooth edges
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how a thing is painted; ``x``, ``y`` and ``side`` in units of the picture's side."""
+    """Where and how a thing is painted; ``x``, ``y`` and ``side`` in units of the image's side."""
 
     x: float
     y: float
@@ -37,16 +37,16 @@ class Painted(NamedTuple):
 
 @dataclass(frozen=True)
 class Light:
-    """The light of a picture: what it does to the colours of things, and the colour of the far distance."""
+    """The light of an image: what it does to the colors of things, and the color of the far distance."""
 
-    tint: Colour = (1.0, 1.0, 1.0)
-    haze: Colour = (230.0, 235.0, 240.0)
+    tint: Color = (1.0, 1.0, 1.0)
+    haze: Color = (230.0, 235.0, 240.0)
     shadow: float = 0.25
     slope: tuple[float, float] = (-0.10, -0.12)
 
 
 class Canvas:
-    """A picture in the making; a pixel belongs to a thing that covers at least half of it."""
+    """An image in the making; a pixel belongs to a thing that covers at least half of it."""
 
     def __init__(self, backdrop: Pixels) -> None:
         self.pixels = backdrop
@@ -60,15 +60,15 @@ class Canvas:
         away = max(1, round(self.size / 64))
         window, part = self._window(left + away, top + away, layer)
         self.pixels[window] *= 1 - (light.shadow * (1 - place.haze)) * soft[part][..., None]
-        colours = np.asarray(layer, dtype=np.float32)
-        cover = colours[..., 3] / np.float32(255)
+        colors = np.asarray(layer, dtype=np.float32)
+        cover = colors[..., 3] / np.float32(255)
         across = _axis(layer.width) * np.float32(2 * light.slope[0])
         down = _axis(layer.height)[:, None] * np.float32(2 * light.slope[1])
-        # Lit from one side, and a little darker along the rim, as watercolours dry.
+        # Lit from one side, and a little darker along the rim, as watercolors dry.
         lit = (1 + across + down) * (0.84 + 0.16 * soft)
         window, part = self._window(left, top, layer)
         below = self.pixels[window]
-        below += (colours[part][..., :3] * lit[part][..., None] - below) * cover[part][..., None]
+        below += (colors[part][..., :3] * lit[part][..., None] - below) * cover[part][..., None]
         outline = cover >= 0.5
         return Painted(window, outline[part], int(np.count_nonzero(outline)))
 
@@ -81,12 +81,12 @@ class Canvas:
         there = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
         return here, there
 
-    def glow(self, place: Place, colour: Colour, strength: float) -> None:
+    def glow(self, place: Place, color: Color, strength: float) -> None:
         """A soft halo around a place."""
         grid = (np.arange(self.size, dtype=np.float32) + 0.5) / self.size
         square = ((grid - place.x) ** 2)[None, :] + ((grid - place.y) ** 2)[:, None]
         halo = strength * np.exp(-square / (0.8 * place.side) ** 2)[..., None]
-        self.pixels += (np.array(colour, dtype=np.float32) - self.pixels) * halo
+        self.pixels += (np.array(color, dtype=np.float32) - self.pixels) * halo
 
     def _layer(self, thing: Thing, place: Place, light: Light) -> tuple[Image.Image, int, int]:
         """The thing alone on a transparent layer, and the layer's upper left pixel on the canvas."""
@@ -102,22 +102,22 @@ class Canvas:
         layer = Image.new("RGBA", ((right - left) * _FINE, (bottom - top) * _FINE))
         draw = ImageDraw.Draw(layer)
         start = 0
-        for patch, colour in zip(thing, _lit(thing, light, place.haze), strict=True):
+        for patch, color in zip(thing, _lit(thing, light, place.haze), strict=True):
             stop = start + len(patch.points)
-            draw.polygon(fine[start:stop].ravel().tolist(), fill=(*colour, 255))
+            draw.polygon(fine[start:stop].ravel().tolist(), fill=(*color, 255))
             start = stop
         return layer.reduce(_FINE), left, top
 
 
-def gradient(size: int, top: Colour, bottom: Colour, until: float) -> Pixels:
-    """A picture that goes from one colour to another, downwards; ``until`` is where the other is reached."""
+def gradient(size: int, top: Color, bottom: Color, until: float) -> Pixels:
+    """An image that goes from one color to another, downwards; ``until`` is where the other is reached."""
     part = np.minimum(np.linspace(0, 1 / until, size, dtype=np.float32), 1)[:, None, None]
     column = np.array(top, np.float32) * (1 - part) + np.array(bottom, np.float32) * part
     return np.broadcast_to(column, (size, size, 3)).copy()
 
 
-def ridge(pixels: Pixels, heights: Pixels, near: Colour, far: Colour) -> None:
-    """Fill everything below a line (its height per column, in units of the side) from colour to colour."""
+def ridge(pixels: Pixels, heights: Pixels, near: Color, far: Color) -> None:
+    """Fill everything below a line (its height per column, in units of the side) from color to color."""
     size = len(pixels)
     first = max(0, int(heights.min() * size) - 1)
     below = pixels[first:]
@@ -140,9 +140,9 @@ def _axis(length: int) -> Pixels:
 
 
 def _lit(thing: Thing, light: Light, haze: float) -> list[list[int]]:
-    """The colours of a thing's patches in this light and haze."""
-    colours = np.array([patch.colour for patch in thing], dtype=np.float64)
+    """The colors of a thing's patches in this light and haze."""
+    colors = np.array([patch.color for patch in thing], dtype=np.float64)
     dull = np.array([not patch.glows for patch in thing])
-    colours[dull] *= light.tint
-    colours += (np.array(light.haze) - colours) * haze
-    return np.minimum(np.rint(colours), 255).astype(int).tolist()  # type: ignore[no-any-return]
+    colors[dull] *= light.tint
+    colors += (np.array(light.haze) - colors) * haze
+    return np.minimum(np.rint(colors), 255).astype(int).tolist()  # type: ignore[no-any-return]

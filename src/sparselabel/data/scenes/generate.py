@@ -1,16 +1,16 @@
-"""Generated pictures with several things each: for the demo, the tests and teaching.
+"""Generated images with several things each: for the demo, the tests and teaching.
 
 Twelve classes live in a small illustrated world of five themes: meadow, dusk, sea, night, sky
-(``drawing/world.py``). A theme favours some classes, so classes occur together; every other picture has a
+(``drawing/world.py``). A theme favors some classes, so classes occur together; every other image has a
 tree, one of twenty a balloon. Masks, boxes and labels are of what can be seen: a thing that is hidden almost
 completely is not there.
 
 ``make`` writes a folder of them:
 
     scenes.json                 settings and classes; "complete" once everything is written
-    train.npz, test.npz         labels (N, 12), and one box for every thing: rows, classes, centres, sizes
-    images/train/000000.jpg     the pictures
-    masks/train/000000.png      8-bit grey: 0 is background, k is the k-th box of this picture, back to front
+    train.npz, test.npz         labels (N, 12), and one box for every thing: rows, classes, centers, sizes
+    images/train/000000.jpg     the images
+    masks/train/000000.png      8-bit gray: 0 is background, k is the k-th box of this image, back to front
 """
 
 import json
@@ -37,30 +37,30 @@ LARGEST = 4096  # a drawing of that size takes a second and 200 MB
 _VERSION = 1  # of the drawings: a folder made by another version is not the same data
 _STREAMS = {"train": 0, "test": 1}
 _LEAST_SHARE = 0.25  # of a thing's pixels, and
-_LEAST_AREA = 12 / 96**2  # of the picture must be seen for the thing to count
+_LEAST_AREA = 12 / 96**2  # of the image must be seen for the thing to count
 _HALO = 0.3  # how strongly sun and moon light up the sky around them
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One picture with K things that can be seen, numbered from back to front.
+    """One image with K things that can be seen, numbered from back to front.
 
     ``image`` (S, S, 3); ``labels`` (12,) 1 or 0; ``instances`` (S, S) has 0 for the background and k + 1 for
-    thing k; ``classes`` (K,) its class; ``centres`` and ``sizes`` (K, 2) its box, in the units of ``Marks``.
+    thing k; ``classes`` (K,) its class; ``centers`` and ``sizes`` (K, 2) its box, in the units of ``Marks``.
     """
 
     image: npt.NDArray[np.uint8]
     labels: Labels
     instances: npt.NDArray[np.uint8]
     classes: npt.NDArray[np.int32]
-    centres: Floats
+    centers: Floats
     sizes: Floats
 
 
 def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alone: bool = False) -> Scene:
-    """Picture ``index`` of a split: depends on the arguments alone, and shows the same at every size.
+    """Image ``index`` of a split: depends on the arguments alone, and shows the same at every size.
 
-    With ``alone`` it shows one large thing, as pictures do that networks are pretrained on.
+    With ``alone`` it shows one large thing, as images do that networks are pretrained on.
     """
     if split not in _STREAMS:
         raise DataError(f"scenes have no split {split!r}: {nearest(split, _STREAMS)}")
@@ -73,7 +73,7 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alon
     kinds, pixels = [-1], [0]  # number 0: the background and what decorates it
     for item in scene.items:
         if item.kind >= 0 and CLASSES[item.kind] in ("sun", "moon"):
-            canvas.glow(item.place, item.thing[0].colour, _HALO)
+            canvas.glow(item.place, item.thing[0].color, _HALO)
         result = canvas.paint(item.thing, item.place, scene.light)
         painted[result.window][result.outline] = len(kinds) if item.kind >= 0 else 0
         if item.kind >= 0:
@@ -118,12 +118,12 @@ def make(
 ) -> Source:
     """Write scenes into a folder, or take those of the same settings that are there already.
 
-    ``alone`` draws one large thing in each; ``progress`` is told how many more pictures are done.
+    ``alone`` draws one large thing in each; ``progress`` is told how many more images are done.
     """
     folder = Path(folder)
     counts = {"train": train, "test": test}
     if min(train, test) < 1:
-        raise DataError(f"scenes need at least one picture in every split, not {train} train and {test} test")
+        raise DataError(f"scenes need at least one image in every split, not {train} train and {test} test")
     if seed < 0:
         raise DataError(f"the seed of scenes must not be negative, but is {seed}")
     _refuse_size(size)
@@ -138,7 +138,7 @@ def make(
         def scenes(split: str) -> Iterator[Scene]:
             for index in range(counts[split]):
                 yield make_scene(seed, index, size, split, alone)
-                if progress is not None:  # we are here again when the picture has been written
+                if progress is not None:  # we are here again when the image has been written
                     progress(1)
 
         for split in counts:
@@ -187,31 +187,31 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
 
 
 def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
-    """Write a split's pictures, masks and table."""
+    """Write a split's images, masks and table."""
     for kind in ("images", "masks"):
         (folder / kind / split).mkdir(parents=True, exist_ok=True)
     labels, boxes = [], []
     for index, scene in enumerate(scenes):
-        # JPEG at 95 without colour subsampling: a third of a PNG's bytes, and faster to write and to read.
+        # JPEG at 95 without color subsampling: a third of a PNG's bytes, and faster to write and to read.
         Image.fromarray(scene.image).save(folder / _path("images", split, index), quality=95, subsampling=0)
         Image.fromarray(scene.instances).save(folder / _path("masks", split, index), compress_level=1)
         labels.append(scene.labels)
         row = np.full((len(scene.classes), 1), index)
-        boxes.append(np.hstack([row, scene.classes[:, None], scene.centres, scene.sizes]))
+        boxes.append(np.hstack([row, scene.classes[:, None], scene.centers, scene.sizes]))
     table = np.concatenate(boxes)
     np.savez(
         folder / f"{split}.npz",
         labels=np.stack(labels),
         rows=table[:, 0].astype(np.int64),
         classes=table[:, 1].astype(np.int32),
-        centres=table[:, 2:4].astype(np.float32),
+        centers=table[:, 2:4].astype(np.float32),
         sizes=table[:, 4:].astype(np.float32),
     )
 
 
 def _read(folder: Path, split: str, count: int) -> Split:
     with np.load(folder / f"{split}.npz", allow_pickle=False) as file:
-        marks = Marks(file["rows"], file["classes"], file["centres"], file["sizes"])
+        marks = Marks(file["rows"], file["classes"], file["centers"], file["sizes"])
         paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
         ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
         masks = _read_masks(folder, split, np.bincount(marks.rows, minlength=count))
@@ -219,7 +219,7 @@ def _read(folder: Path, split: str, count: int) -> Split:
 
 
 def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:
-    """The masks of all boxes, from the pictures of masks."""
+    """The masks of all boxes, from the images of masks."""
     from pycocotools import mask as run_lengths
 
     masks = MaskColumns()
@@ -250,7 +250,7 @@ def _seen(
 
 
 def _boxes(instances: npt.NDArray[np.uint8], count: int) -> tuple[Floats, Floats]:
-    """Centres and sizes of the boxes around the pixels of every thing."""
+    """Centers and sizes of the boxes around the pixels of every thing."""
     low, high = np.empty((count, 2), dtype=np.float32), np.empty((count, 2), dtype=np.float32)
     for number in range(count):
         mask = instances == number + 1

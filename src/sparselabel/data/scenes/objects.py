@@ -4,7 +4,7 @@ import numpy as np
 
 from sparselabel.data.scenes.shapes import (
     INK,
-    Colour,
+    Color,
     Patch,
     Random,
     Thing,
@@ -17,7 +17,7 @@ from sparselabel.data.scenes.shapes import (
     smooth,
 )
 
-LAMP: Colour = (255.0, 214.0, 122.0)
+LAMP: Color = (255.0, 214.0, 122.0)
 
 
 def tree(rng: Random) -> Thing:
@@ -261,7 +261,7 @@ def bird(rng: Random) -> Thing:
 
 
 def balloon(rng: Random) -> Thing:
-    """A hot-air balloon with coloured gores."""
+    """A hot-air balloon with colored gores."""
     first = pick(rng, "d1495b f2c14e 4a6fa5 6fa04c ef8354 9b72cf e57ba0")
     second = pick(rng, "fbf6ec f2c14e 5b8fc9 f5b7c5 4f8f8b d1495b")
     wide = rng.uniform(0.3, 0.38)
@@ -286,7 +286,7 @@ def balloon(rng: Random) -> Thing:
     return thing
 
 
-def _smile(radius: float, ink: Colour) -> Thing:
+def _smile(radius: float, ink: Color) -> Thing:
     mouth = smooth((-0.4, 0.2), (0.0, 0.5), (0.4, 0.2), (0.0, 0.62)) * radius
     eyes = [oval(side * 0.35 * radius, -0.15 * radius, 0.1 * radius, 0.14 * radius) for side in (-1, 1)]
     return [Patch(points, ink, True) for points in (mouth, *eyes)]

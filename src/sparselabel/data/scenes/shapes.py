@@ -1,4 +1,4 @@
-"""What the things of the scenes are drawn with: coloured polygons and a few ways to get them.
+"""What the things of the scenes are drawn with: colored polygons and a few ways to get them.
 
 A thing is a list of patches, painted one over the other, in a box from -0.5 to 0.5 with y pointing down.
 """
@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 Points = npt.NDArray[np.float64]
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 Random = np.random.Generator
 
-INK: Colour = (52.0, 46.0, 58.0)
+INK: Color = (52.0, 46.0, 58.0)
 
 
 class Patch(NamedTuple):
-    """A polygon of one colour (0..255); one that ``glows`` keeps its colour in the dark."""
+    """A polygon of one color (0..255); one that ``glows`` keeps its color in the dark."""
 
     points: Points
-    colour: Colour
+    color: Color
     glows: bool = False
 
 
@@ -39,7 +39,7 @@ _SPLINE = 0.5 * np.stack(
     ],
     axis=1,
 )
-_NEIGHBOURS = np.array([-1, 0, 1, 2])
+_NEIGHBORS = np.array([-1, 0, 1, 2])
 
 
 def oval(x: float, y: float, rx: float, ry: float, turn: float = 0.0) -> Points:
@@ -64,27 +64,27 @@ def block(left: float, top: float, right: float, bottom: float) -> Points:
 def smooth(*points: tuple[float, float]) -> Points:
     """A closed curve through the points."""
     control = np.array(points, dtype=np.float64)
-    around = control[(np.arange(len(control))[:, None] + _NEIGHBOURS) % len(control)]
+    around = control[(np.arange(len(control))[:, None] + _NEIGHBORS) % len(control)]
     return np.asarray((_SPLINE @ around).reshape(-1, 2))
 
 
-def shade(colour: Colour, factor: float) -> Colour:
-    """Darker below 1; above 1 the colour moves towards white."""
-    red, green, blue = colour
+def shade(color: Color, factor: float) -> Color:
+    """Darker below 1; above 1 the color moves towards white."""
+    red, green, blue = color
     if factor <= 1:
         return red * factor, green * factor, blue * factor
     part = factor - 1
     return red + (255 - red) * part, green + (255 - green) * part, blue + (255 - blue) * part
 
 
-def mixed(colour: Colour, other: Colour, part: float) -> Colour:
-    """A colour on the way to another one: ``part`` 0 is the first, 1 the other."""
-    red, green, blue = (one + (two - one) * part for one, two in zip(colour, other, strict=True))
+def mixed(color: Color, other: Color, part: float) -> Color:
+    """A color on the way to another one: ``part`` 0 is the first, 1 the other."""
+    red, green, blue = (one + (two - one) * part for one, two in zip(color, other, strict=True))
     return red, green, blue
 
 
-def pick(rng: Random, palette: str) -> Colour:
-    """One of a palette's colours (hexadecimal, separated by spaces), a little changed."""
+def pick(rng: Random, palette: str) -> Color:
+    """One of a palette's colors (hexadecimal, separated by spaces), a little changed."""
     names = palette.split()
     name = names[int(rng.integers(len(names)))]
     rgb = [int(name[start : start + 2], 16) / 255 for start in (0, 2, 4)]

@@ -10,7 +10,7 @@ from sparselabel.data.scenes import objects as air
 from sparselabel.data.scenes import objects as land
 from sparselabel.data.scenes import objects as water
 from sparselabel.data.scenes.canvas import Light, Pixels, Place, gradient, mottle, ridge
-from sparselabel.data.scenes.shapes import Colour, Patch, Random, Thing, corners, mixed, oval, pick, shade
+from sparselabel.data.scenes.shapes import Color, Patch, Random, Thing, corners, mixed, oval, pick, shade
 
 
 class Kind(NamedTuple):
@@ -41,19 +41,19 @@ KINDS: dict[str, Kind] = {
 
 
 class Theme(NamedTuple):
-    """A kind of picture: how often it comes, where its horizon is, its colours and the things it favours."""
+    """A kind of image: how often it comes, where its horizon is, its colors and the things it favors."""
 
     share: float
     horizon: tuple[float, float]
     skies: tuple[str, ...]  # "top bottom"
     ground: str
-    tint: Colour
+    tint: Color
     likes: dict[str, float]
 
 
-_DAY: Colour = (1.0, 1.0, 1.0)
-_DUSK: Colour = (1.0, 0.88, 0.84)
-_NIGHT: Colour = (0.66, 0.70, 0.88)
+_DAY: Color = (1.0, 1.0, 1.0)
+_DUSK: Color = (1.0, 0.88, 0.84)
+_NIGHT: Color = (0.66, 0.70, 0.88)
 _DAYS = ("8ecae6 fdf3e1", "a8d8ea fff1e6", "b5d6e8 f3f7f0", "9fc5e8 fbe9d7", "c3dfe0 fcf6e8")
 _DUSKS = ("8e7cc3 f7b787", "b8c0ff ffd6e0", "e8998d fbe3b9", "7d8cc4 f6c6b8")
 _NIGHTS = ("12203f 4a5a8f", "1e1a40 6b4a7d", "0c2a38 2f6b73", "16213e 53608c")
@@ -118,7 +118,7 @@ THEMES: dict[str, Theme] = {
 }
 _ANYWHERE = 0.015  # any class may turn up in any theme
 ALONE = 1.5
-"""How much larger a thing is that has a picture for itself."""
+"""How much larger a thing is that has an image for itself."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +133,18 @@ class Item:
 
 @dataclass(frozen=True)
 class Plan:
-    """A scene before it is painted: the same for every size of the picture."""
+    """A scene before it is painted: the same for every size of the image."""
 
     theme: str
     horizon: float
-    sky: tuple[Colour, Colour]
-    ground: Colour
+    sky: tuple[Color, Color]
+    ground: Color
     light: Light
     items: tuple[Item, ...]  # back to front
 
 
 def plan(rng: Random, alone: bool = False) -> Plan:
-    """Draw a theme, its colours and the things in it, or one large thing ``alone``, any class as often."""
+    """Draw a theme, its colors and the things in it, or one large thing ``alone``, any class as often."""
     shares = np.cumsum([theme.share for theme in THEMES.values()])
     name = list(THEMES)[int(np.searchsorted(shares, rng.random() * shares[-1]))]
     theme = THEMES[name]
@@ -196,7 +196,7 @@ def _group(
 
 
 def _height(rng: Random, zone: str, side: float, near: float, horizon: float) -> tuple[float, float]:
-    """How near a thing is (what is painted over what) and the height of its centre."""
+    """How near a thing is (what is painted over what) and the height of its center."""
     top, bottom = 0.03 + side * 0.42, 0.97 - side * 0.42
     if rng.random() < 0.1:  # a little magic: anything may float anywhere
         return rng.uniform(0, 2), rng.uniform(top, bottom)
@@ -216,14 +216,14 @@ def _footing(zone: str, theme: str, place: Place, depth: float) -> list[Item]:
     at_sea = theme == "sea"
     if depth < 1 or (zone == "ground") != at_sea or zone not in ("ground", "water"):
         return []
-    colours: tuple[Colour, Colour] = (
+    colors: tuple[Color, Color] = (
         ((232, 210, 160), (205, 178, 128)) if at_sea else ((120, 178, 200), (92, 150, 178))
     )
-    thing = [Patch(oval(0, 0.03, 0.5, 0.15), colours[1]), Patch(oval(0, 0, 0.48, 0.13), colours[0])]
+    thing = [Patch(oval(0, 0.03, 0.5, 0.15), colors[1]), Patch(oval(0, 0, 0.48, 0.13), colors[0])]
     return [Item(depth - 0.01, -1, thing, Place(place.x, place.y + place.side * 0.46, place.side * 1.3))]
 
 
-def _decoration(rng: Random, theme: str, horizon: float, ground: Colour) -> list[Item]:
+def _decoration(rng: Random, theme: str, horizon: float, ground: Color) -> list[Item]:
     """Tufts, stones and crests: for the eye, and to be told from the real things."""
     items = []
     for _ in range(int(rng.integers(0, 4))):
@@ -238,10 +238,10 @@ def _decoration(rng: Random, theme: str, horizon: float, ground: Colour) -> list
                 Patch(oval(0.2, 0.14, 0.6, 0.09), shade(ground, 0.9)),
             ]
         elif rng.random() < 0.25:
-            grey = pick(rng, "a39e93 8d8a94 b8ada0")
+            gray = pick(rng, "a39e93 8d8a94 b8ada0")
             thing = [
-                Patch(oval(0, 0, 0.6, 0.36), shade(grey, 0.85)),
-                Patch(oval(-0.06, -0.06, 0.5, 0.27), grey),
+                Patch(oval(0, 0, 0.6, 0.36), shade(gray, 0.85)),
+                Patch(oval(-0.06, -0.06, 0.5, 0.27), gray),
             ]
         else:
             tone = shade(ground, rng.uniform(0.74, 0.88))

@@ -18,7 +18,7 @@ from sparselabel.losses.registry import (
     CONSISTENCY,
     ELEMENTS,
     METHODS,
-    UNLABELLED,
+    UNLABELED,
     Combination,
     combinations,
     factories,
@@ -28,7 +28,7 @@ from sparselabel.losses.registry import (
     settings_of,
     with_consistency,
     with_elements,
-    with_unlabelled,
+    with_unlabeled,
 )
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "ELEMENTS",
     "METHODS",
     "PRESETS",
-    "UNLABELLED",
+    "UNLABELED",
     "Combination",
     "build_method",
     "combinations",
@@ -47,7 +47,7 @@ __all__ = [
     "settings_of",
     "with_consistency",
     "with_elements",
-    "with_unlabelled",
+    "with_unlabeled",
 ]
 
 

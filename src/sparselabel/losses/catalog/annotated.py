@@ -14,10 +14,10 @@ def pu(
 ) -> Method:
     """Unknown is absent, or present and not annotated: the likelihood of the annotations (ours).
 
-    With c, the share of a class's pictures that are annotated, an unknown label costs −w·log(1 − c·f) less
+    With c, the share of a class's images that are annotated, an unknown label costs −w·log(1 − c·f) less
     α times the entropy of its score (as em has it), an annotated one −log σ(x − κ·log 1/u): a margin that is
     the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
-    The mean over the entries. Positive-unlabelled learning with class priors, a margin (as in splc) and
+    The mean over the entries. Positive-unlabeled learning with class priors, a margin (as in splc) and
     entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
     (docs/results.md).
     """

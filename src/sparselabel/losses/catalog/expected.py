@@ -26,9 +26,9 @@ def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> Method:
 def en(expected_positives: Expected = None, momentum: float = 0.8) -> Method:
     """Expected negatives: unknown is negative, but the likeliest positives are left out (P1 eq. 3–5).
 
-    Of every class the p_i best pictures by running scores (eq. 4) are expected positives, chosen anew in
+    Of every class the p_i best images by running scores (eq. 4) are expected positives, chosen anew in
     every epoch but the first; p_i follows from K (``expected_positives``), or is given for each class. No
-    program was published. Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every picture has one
+    program was published. Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every image has one
     positive; an observed negative is never expected to be positive; ties go to the lower row.
     """
     return Method(ExpectedNegative(_expected(expected_positives, momentum)), cross_entropy)
@@ -47,7 +47,7 @@ def _expected(expected_positives: Expected, momentum: float) -> ExpectedLabels:
 
 
 def cl(method: Method, momentum: float = 0.8, weight: float = 1.0, distance: str = "l1") -> Method:
-    """Consistency: γ times the distance between scores and the picture's running scores (P1 eq. 6, 8).
+    """Consistency: γ times the distance between scores and the image's running scores (P1 eq. 6, 8).
 
     It joins after the warm-up (the head alone), or, without one, after the first epoch. P1 writes a norm;
     here it is the mean over the B·L entries (ours). ``distance``: l1, l2 (squared, ours) or jsd; ``weight``
@@ -67,7 +67,7 @@ def scl(
     """Spatial consistency: γ times the distance between cells' scores and the heat maps (P1 eq. 7, 8).
 
     As cl, but cell by cell: heat maps keep ``map_scale`` times the cells of the model, in 8 bits, and are
-    seen through the view's crop and flip. With ``top_maps`` (P1s G) only the best classes of a picture have
+    seen through the view's crop and flip. With ``top_maps`` (P1s G) only the best classes of an image have
     one. Means over the entries instead of norms, and stochastic rounding, are ours.
     """
     scores = None if top_maps is None else _running_scores(method, momentum)
@@ -76,6 +76,6 @@ def scl(
 
 
 def _running_scores(method: Method, momentum: float) -> RunningScores:
-    """The method's own running scores, so that a picture's are kept once, or new ones."""
+    """The method's own running scores, so that an image's are kept once, or new ones."""
     own = [part for part in method.parts() if isinstance(part, RunningScores)]
     return own[0] if own else RunningScores(momentum)

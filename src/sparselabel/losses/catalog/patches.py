@@ -1,6 +1,6 @@
-"""Methods of P2 = PatchML: labels bought at random, points and boxes, and pictures without any label.
+"""Methods of P2 = PatchML: labels bought at random, points and boxes, and images without any label.
 
-``cluster`` and ``with_fixmatch`` add to a method what puts pictures without labels to use.
+``cluster`` and ``with_fixmatch`` add to a method what puts images without labels to use.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def csl_i(
     """Class-aware selective loss: unknown is negative unless likely positive (Ben-Baruch 2022; P2 eq. 1).
 
     ``unknown`` selective: left out are the ``likeliest``·B unknown entries with the highest scores of a batch
-    of B pictures, and all of a class whose ``prior`` is above ``prior_threshold``; negative: none; ignore:
+    of B images, and all of a class whose ``prior`` is above ``prior_threshold``; negative: none; ignore:
     all. ``prior``: a file with a number for each class by name, or auto: a short run in ignore mode comes
     first, and the mean scores of its model are the prior; default: none is used. Focus (exponents) 0, 1 and 4
     for positive, negative and unknown entries, where answers are drawn at random; the authors take 0, 3, 4
@@ -60,7 +60,7 @@ def patchml(
     csl-p has it, negative but for a marked class's likeliest. ``patch_weight`` is w_patch, w_image is 1;
     ``..._cell_weight`` are w₊, w₋ and w_u of eq. 2. P2 prints no weights, no exponents and no denominators:
     ours are 1, those of csl-i on cells too, and each sum divided by how many labels, or cells, are in it.
-    Pictures without any label are left out of the image-level loss in every mode (their set D^u, eq. 5).
+    Images without any label are left out of the image-level loss in every mode (their set D^u, eq. 5).
     """
     reading = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, annotated_only=True)
     focus = positive_focus, negative_focus, unknown_focus
@@ -119,11 +119,11 @@ def with_fixmatch(
 ) -> Method:
     """FixMatch: unknown labels that one view is sure of are the targets of another (Sohn et al. 2020).
 
-    The second view of a picture is strong: two random changes of its colours beside crop and flip. Where the
+    The second view of an image is strong: two random changes of its colors beside crop and flip. Where the
     weak view's score is above τ₊ (``sure_positive``) or below τ₋ (``sure_negative``), the strong view's
     cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. P2 says
-    neither its values (.9, .1 and 1 are ours) nor whether it was kept to pictures without labels; here it is
-    for every unknown label. Cutout, which FixMatch has too, would hide what was labelled: left out (ours),
+    neither its values (.9, .1 and 1 are ours) nor whether it was kept to images without labels; here it is
+    for every unknown label. Cutout, which FixMatch has too, would hide what was labeled: left out (ours),
     unless --views.cutout asks for it; that and --views.rand-augment are for the strong view alone.
     """
     return with_term(method, "strong", ConfidentViews(sure_positive, sure_negative, strong_weight))
@@ -137,17 +137,17 @@ def cluster(
     pseudo_weight: float = 1.0,
     box_rule: BoxRule = "half",
 ) -> Method:
-    """PatchCluster: pictures without labels get some, by the features of annotated cells (P2 §3.3, eq. 4–5).
+    """PatchCluster: images without labels get some, by the features of annotated cells (P2 §3.3, eq. 4–5).
 
     Before every epoch (ours) once training has settled, the prototype of each class is the mean feature of
-    its annotated cells in all training pictures, seen whole. A picture without any label is positive for a
+    its annotated cells in all training images, seen whole. An image without any label is positive for a
     class if one of its cells is within the cosine distance ``near`` (d⁺, .3; P2 .30–.35) of the prototype,
     and negative if all are beyond ``far`` (d⁻, ours .7). They act at image level only, at ``pseudo_weight``.
-    ``prototypes`` pictures: mean features of whole pictures instead (P2's I+PC; d⁺ .1), which is the default
+    ``prototypes`` images: mean features of whole images instead (P2's I+PC; d⁺ .1), which is the default
     for methods without points. Labels and pseudo labels are each divided by their own number (ours), but
     with iu both by B·L, as iu itself divides.
     """
-    source = prototypes or ("cells" if method.needs.marks else "pictures")
+    source = prototypes or ("cells" if method.needs.marks else "images")
     labels = PseudoLabels(source, near, far, box_rule)
     loss = PseudoLoss(labels, method.element, beside_others(method.reduction), pseudo_weight)
     return with_term(method, "pseudo", loss, AnnotatedOnly(method.reading))

@@ -7,10 +7,10 @@ rates and epochs are in the docstrings, which ``sparselabel methods NAME`` print
 from typing import Any
 
 from sparselabel.losses.base import Method, ScaledMean, batch_sum
-from sparselabel.losses.entropy_max import Acknowledged, PseudoLabelled, SoftLabels
+from sparselabel.losses.entropy_max import Acknowledged, PseudoLabeled, SoftLabels
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill, cross_entropy
 from sparselabel.losses.large_loss import LargeLoss, LargeLossForGood
-from sparselabel.losses.robust import GeneralisedRobust, Line
+from sparselabel.losses.robust import GeneralizedRobust, Line
 from sparselabel.losses.target_rules import AssumedNegative, ConfidentNow
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -142,7 +142,7 @@ def ll_cp(share: float = 0.002) -> Method:
 
 
 def em(entropy_weight: float = 0.1) -> Method:
-    """Entropy maximisation: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
+    """Entropy maximization: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
 
     So the model is kept unsure of what nobody has said. The loss can be negative. α is ``entropy_weight``.
     An observed negative is −log(1−p) (ours; the paper has none). The program adds 1e-5 in logarithms.
@@ -151,24 +151,24 @@ def em(entropy_weight: float = 0.1) -> Method:
 
 
 def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int = 5) -> Method:
-    """Entropy maximisation with asymmetric pseudo-labels: low scores become soft labels (Zhou et al. 2022).
+    """Entropy maximization with asymmetric pseudo-labels: low scores become soft labels (Zhou et al. 2022).
 
     Before every epoch from ``warm_up`` on, the lowest-scored unknown rows of every class get their score as a
     soft label for good, at weight β (``soft_weight``): as many each time that 90 % have one at the end.
-    Scores are those of all training pictures seen whole, in evaluation mode. 10 epochs in the paper.
+    Scores are those of all training images seen whole, in evaluation mode. 10 epochs in the paper.
     """
     return Method(
-        PseudoLabelled(Acknowledged(entropy_weight), SoftLabels(warm_up), soft_weight), cross_entropy
+        PseudoLabeled(Acknowledged(entropy_weight), SoftLabels(warm_up), soft_weight), cross_entropy
     )
 
 
 def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> Method:
-    """Generalised robust loss: an unknown label is positive to the degree of a belief (Chen et al. 2024).
+    """Generalized robust loss: an unknown label is positive to the degree of a belief (Chen et al. 2024).
 
     V·[k·(1−p^q₂)/q₂ + (1−k)·(1−(1−p)^q₃)/q₃] with q₂ .01, q₃ 1, the belief k = σ(w·p + b) and the weight
     V = exp(−(p−m)²/2s²). After the warm-up w goes from 0 to ``belief_slope``, b from −2 to ``belief_offset``,
     m from .5 to .8 and s from 2 to .5; w and b stop a step short, as in the authors' program. 8 epochs there.
     An observed negative is −log(1−p) (ours; the program drops it).
     """
-    element = GeneralisedRobust(slope=Line(0.0, belief_slope), offset=Line(-2.0, belief_offset))
+    element = GeneralizedRobust(slope=Line(0.0, belief_slope), offset=Line(-2.0, belief_offset))
     return Method(AssumedNegative(), element)

@@ -33,7 +33,7 @@ def bce_ls(smoothing: float = 0.1) -> Method:
 def iu() -> Method:
     """Ignore unobserved: unknown labels are left out (P3 eq. 6).
 
-    Needs observed negatives; P3 table 1 gives it one positive and one negative a picture.
+    Needs observed negatives; P3 table 1 gives it one positive and one negative per image.
     """
     return Method(Ignored(), cross_entropy)
 
@@ -66,13 +66,13 @@ def an_ls(smoothing: float = 0.1) -> Method:
 def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -> Method:
     """Weak assume negative: unknown counts as negative at weight γ = 1/(L−1) (P3 §5.1).
 
-    With ``sampled_negatives`` one random unknown label a picture and step is the negative instead.
+    With ``sampled_negatives`` one random unknown label per image and step is the negative instead.
     """
     return Method(WeakNegative(negative_weight, sampled_negatives), cross_entropy)
 
 
 def epr(expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0) -> Method:
-    """Expected positive regularisation: positives, and λ((k̂−k)/L)² on the batch's count (P3 §5.3, eq. 10).
+    """Expected positive regularization: positives, and λ((k̂−k)/L)² on the batch's count (P3 §5.3, eq. 10).
 
     Positives are divided by B·L, as in the authors' program (its learning rates belong to that scale); the
     paper divides by B: ``positive_weight`` = L. Statistics are those of the whole batch over all processes.
@@ -84,7 +84,7 @@ def epr(expected_positives: float | None = None, weight: float = 1.0, positive_w
 def role(
     expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
 ) -> Method:
-    """Regularised online label estimation: labels are estimated along with the classifier (P3 §5.4, eq. 11).
+    """Regularized online label estimation: labels are estimated along with the classifier (P3 §5.4, eq. 11).
 
     (L′(F|Ỹ) + L′(Ỹ|F))/2, each side held fixed for the other, with epr on both. The estimates Ỹ = σ(φ), one
     logit an entry, move by their own Adam at ten times the classifier's rate. Its updates equal the authors'

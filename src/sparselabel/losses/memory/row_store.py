@@ -1,4 +1,4 @@
-"""Per-row memories: one line of numbers for every picture, kept in RAM (``rows_file.py``: in a file)."""
+"""Per-row memories: one line of numbers for every image, kept in RAM (``rows_file.py``: in a file)."""
 
 from collections.abc import Callable, Iterator
 

@@ -12,7 +12,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import read_json
-from sparselabel.report.figures.style import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.run import RunFolder
 
 BOUGHT = ("sparsify", "annotate", "budget", "answers", "cost", "label_seed")
@@ -38,7 +38,7 @@ def conditions_of(
     about, config = run.about(), run.config()
     everywhere: dict[str, Any] = {
         "classes": list(data.classes),
-        "training pictures and their labels": _pictures(data),
+        "training images and their labels": _images(data),
         f"split {split!r}": "" if split == "train" else about["data_digest"].get(split, "missing"),
     }
     made = data.made["preparation"]
@@ -74,8 +74,8 @@ def _refuse(
         )
 
 
-def _pictures(data: Prepared) -> str:
-    """Identifies the training pictures, and all that is known of their labels."""
+def _images(data: Prepared) -> str:
+    """Identifies the training images, and all that is known of their labels."""
     digest = hashlib.blake2b(digest_size=4)
     for array in (data.train.truth.ids, data.train.digests, data.train.truth.values):
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -109,7 +109,7 @@ COLUMNS = ("method", "annotation", "spent_percent", "hours", "answers", "points"
 
 @dataclass(frozen=True)
 class Point:
-    """A run: its method, what its data's budget was and bought, and how good it is, in per cent."""
+    """A run: its method, what its data's budget was and bought, and how good it is, in percent."""
 
     path: Path
     method: str
@@ -125,7 +125,7 @@ class Point:
 
     @property
     def spent(self) -> float:
-        """Per cent of what an answer for every picture and class costs."""
+        """Percent of what an answer for every image and class costs."""
         return float(100 * self.bought["seconds"] / self.bought["seconds_of_all_answers"])
 
 
@@ -147,7 +147,7 @@ def draw_budgets(runs: Sequence[Path], measure: Measure, split: str, out: Path) 
                 yerr=[spread for _, _, spread in drawn],
                 label=name,
                 capsize=2,
-                color=COLOURS[number % len(COLOURS)],
+                color=COLORS[number % len(COLORS)],
                 marker=MARKERS[number % len(MARKERS)],
             )
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be

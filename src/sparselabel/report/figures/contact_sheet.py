@@ -1,4 +1,4 @@
-"""A sheet of random pictures with their labels, points and boxes: do the labels mean what one thinks?"""
+"""A sheet of random images with their labels, points and boxes: do the labels mean what one thinks?"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError
-from sparselabel.report.figures.panels import COLOUR_OF, MARKS, MEANING
-from sparselabel.report.figures.style import GREY, Table, new_figure, save, style
+from sparselabel.report.figures.panels import COLOR_OF, MARKS, MEANING
+from sparselabel.report.figures.style import GRAY, Table, new_figure, save, style
 from sparselabel.report.figures.watched_images import LARGEST, Kind
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ACROSS, DOWN = 6, 4
-TILE, TALL = 2.1, 1.6  # inches: width of a tile, height of the picture in it
+TILE, TALL = 2.1, 1.6  # inches: width of a tile, height of the image in it
 LINE, LINES = 0.145, 3  # inches of a line of labels, and how many of them
 GAP, HEAD, FOOT = 0.12, 0.38, 0.3
 LONGEST = 26  # letters of a class's name
-COLUMNS = ("row", "picture", "class", "kind")
+COLUMNS = ("row", "image", "class", "kind")
 DASHES: dict[Kind, tuple[float, float]] = {"annotated": (1, 0), "present": (4, 2)}
 
 
 def draw_sheet(split: PreparedSplit, seed: int, out: Path) -> Path:
-    """Draw random pictures of a split; returns the path of the CSV with their labels."""
+    """Draw random images of a split; returns the path of the CSV with their labels."""
     rows = random_rows(len(split), seed)
     _keep_other_tables(out.with_suffix(".csv"))
     down = -(-len(rows) // ACROSS)
@@ -39,19 +39,19 @@ def draw_sheet(split: PreparedSplit, seed: int, out: Path) -> Path:
     with style():
         figure = new_figure(width, height)
         figure.set_layout_engine("none")
-        title = f"{len(rows)} of {len(split):,} pictures of {split.name}"
+        title = f"{len(rows)} of {len(split):,} images of {split.name}"
         figure.text(GAP / width, 1 - 0.14 / height, title, va="top", fontsize=11, weight="bold")
         for number, row in enumerate(rows):
             left = GAP + number % ACROSS * TILE
             top = height - HEAD - LINE - number // ACROSS * high
-            picture = load(split.path(row), LARGEST)
-            picture.thumbnail((LARGEST, LARGEST))
-            scale = min((TILE - GAP) / picture.width, TALL / picture.height)
-            wide, tall = scale * picture.width, scale * picture.height
+            image = load(split.path(row), LARGEST)
+            image.thumbnail((LARGEST, LARGEST))
+            scale = min((TILE - GAP) / image.width, TALL / image.height)
+            wide, tall = scale * image.width, scale * image.height
             axes = figure.add_axes((left / width, (top - tall) / height, wide / width, tall / height))
             labels = labels_of(split, row)
-            _show(axes, picture, split, row, dict(labels))
-            axes.set_title(f"row {row}", loc="left", fontsize=7, color=GREY, pad=2)
+            _show(axes, image, split, row, dict(labels))
+            axes.set_title(f"row {row}", loc="left", fontsize=7, color=GRAY, pad=2)
             _write(figure, (left, top - tall - 0.05, TILE - GAP), _words(split, row, labels))
             shown |= {kind for _, kind in labels}
             found = [(split.truth.classes[index], str(kind)) for index, kind in labels] or [("", "none")]
@@ -76,21 +76,21 @@ def _keep_other_tables(numbers: Path) -> None:
 
 
 def labels_of(split: PreparedSplit, row: int) -> list[tuple[int, Kind]]:
-    """The classes of a picture that are there, annotated ones first, and which of them are annotated."""
+    """The classes of an image that are there, annotated ones first, and which of them are annotated."""
     observed = np.flatnonzero(split.observed.values[row] == POSITIVE).tolist()
     true = np.flatnonzero(split.truth.values[row] == POSITIVE).tolist()
     hidden = [index for index in true if index not in observed]
     return [(index, "annotated") for index in observed] + [(index, "present") for index in hidden]
 
 
-def _show(axes: "Axes", picture: "Image", split: PreparedSplit, row: int, kinds: dict[int, Kind]) -> None:
-    """The picture with its marks; the largest of each class has its name."""
+def _show(axes: "Axes", image: "Image", split: PreparedSplit, row: int, kinds: dict[int, Kind]) -> None:
+    """The image with its marks; the largest of each class has its name."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import Normal, Stroke
 
-    width, height = picture.size
+    width, height = image.size
     axes.set_axis_off()
-    axes.imshow(np.asarray(picture), extent=(0, width, height, 0), aspect="auto")
+    axes.imshow(np.asarray(image), extent=(0, width, height, 0), aspect="auto")
     axes.set(xlim=(0, width), ylim=(height, 0))
     halo = [Stroke(linewidth=2.4, foreground="white"), Normal()]
     marks = split.marks.take([row])
@@ -98,17 +98,17 @@ def _show(axes: "Axes", picture: "Image", split: PreparedSplit, row: int, kinds:
     for number in np.argsort(-np.prod(marks.sizes, axis=1), kind="stable").tolist():
         index = int(marks.classes[number])
         kind = kinds.get(index, "absent")
-        (u, v), (w, h) = marks.centres[number].tolist(), marks.sizes[number].tolist()
+        (u, v), (w, h) = marks.centers[number].tolist(), marks.sizes[number].tolist()
         left, top = (u - w / 2) * width, (v - h / 2) * height
         if marks.is_point[number]:
             axes.plot(
-                [left], [top], "o", color=COLOUR_OF[kind], markersize=6,
+                [left], [top], "o", color=COLOR_OF[kind], markersize=6,
                 markeredgecolor="white", fillstyle="full" if kind == "annotated" else "none",
                 path_effects=halo,
             )  # fmt: skip
         else:
             box = Rectangle((left, top), w * width, h * height, fill=False, linewidth=1.2, path_effects=halo)
-            box.set(edgecolor=COLOUR_OF[kind], linestyle=(0, DASHES.get(kind, (1, 1))))
+            box.set(edgecolor=COLOR_OF[kind], linestyle=(0, DASHES.get(kind, (1, 1))))
             axes.add_patch(box)
         if index not in named:
             named.add(index)
@@ -117,34 +117,34 @@ def _show(axes: "Axes", picture: "Image", split: PreparedSplit, row: int, kinds:
             axes.annotate(
                 _short(split.truth.classes[index]), (left, top), (beside, 1.4 if above else -1.4),
                 textcoords="offset points", va="bottom" if above else "top", fontsize=5.5, color="white",
-                bbox={"facecolor": COLOUR_OF[kind], "edgecolor": "none", "pad": 0.8}, clip_on=True,
+                bbox={"facecolor": COLOR_OF[kind], "edgecolor": "none", "pad": 0.8}, clip_on=True,
             )  # fmt: skip
 
 
 def _words(split: PreparedSplit, row: int, labels: list[tuple[int, Kind]]) -> list[tuple[str, str]]:
-    """What is written below a picture, and in which colours."""
+    """What is written below an image, and in which colors."""
     names = split.truth.classes
-    words = [(f"{MARKS[kind]} {_short(names[index])}", COLOUR_OF[kind]) for index, kind in labels]
+    words = [(f"{MARKS[kind]} {_short(names[index])}", COLOR_OF[kind]) for index, kind in labels]
     if not words:
-        words = [("nothing known to be there", GREY)]
+        words = [("nothing known to be there", GRAY)]
     negatives = int((split.observed.values[row] == NEGATIVE).sum())
     if negatives:
-        words.append((f"{MARKS['absent']} {negatives:,} annotated as absent", COLOUR_OF["absent"]))
+        words.append((f"{MARKS['absent']} {negatives:,} annotated as absent", COLOR_OF["absent"]))
     return words
 
 
 def _write(figure: "Figure", place: tuple[float, float, float], texts: list[tuple[str, str]]) -> None:
-    """Coloured words in lines, as a typesetter would; what does not fit is counted."""
+    """Colored words in lines, as a typesetter would; what does not fit is counted."""
     left, top, wide = place
     width, height = figure.get_size_inches()
     across, line = 0.0, 0
-    for number, (text, colour) in enumerate(texts):
-        word = figure.text(0, 0, text, fontsize=7, color=colour, va="top")
+    for number, (text, color) in enumerate(texts):
+        word = figure.text(0, 0, text, fontsize=7, color=color, va="top")
         takes = word.get_window_extent().width / figure.dpi
         rest = len(texts) - number
         if across and across + takes > wide - (0.25 if rest > 1 and line == LINES - 1 else 0):
             if line == LINES - 1:
-                word.set(text=f"+ {rest}", color=GREY)
+                word.set(text=f"+ {rest}", color=GRAY)
                 rest = 0
             else:
                 across, line = 0.0, line + 1
@@ -158,7 +158,7 @@ def _legend(figure: "Figure", shown: set[Kind], place: tuple[float, float]) -> N
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=COLOUR_OF[kind], label=f"{MARKS[kind]} {MEANING[kind]}", dashes=DASHES[kind])
+        Line2D([], [], color=COLOR_OF[kind], label=f"{MARKS[kind]} {MEANING[kind]}", dashes=DASHES[kind])
         for kind in DASHES
         if kind in shown
     ]

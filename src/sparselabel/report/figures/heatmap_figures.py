@@ -1,4 +1,4 @@
-"""Where a run sees its classes in watched pictures (P1 fig. 2)."""
+"""Where a run sees its classes in watched images (P1 fig. 2)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,26 +7,26 @@ import numpy as np
 
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.panels import (
-    COLOUR_OF,
+    COLOR_OF,
     MARKS,
     MEANING,
     caption,
-    colour_bar,
-    colours_of,
+    color_bar,
+    colors_of,
     explain,
     legend,
     mean_and_max,
     show_class,
-    show_picture,
+    show_image,
 )
 from sparselabel.report.figures.style import Table, blank, names_of, new_figure, save, style
 from sparselabel.report.figures.watched_images import KINDS, Kind, Snapshot, Watched
 
-COLUMNS = ("row", "picture", "kind", "class", "score", "map", "map_mean", "map_max")
+COLUMNS = ("row", "image", "kind", "class", "score", "map", "map_mean", "map_max")
 
 
 def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Path:
-    """A line for each picture: itself, and the best-scored annotated, unannotated and absent class's map."""
+    """A line for each image: itself, and the best-scored annotated, unannotated and absent class's map."""
     watched = Watched(run)
     chosen, (source,) = watched.chosen(rows, count), watched.sources()
     numbers: list[list[object]] = []
@@ -34,37 +34,37 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
         figure = new_figure(8.6, 1.8 * len(chosen) + 0.6)
         grid = figure.subplots(len(chosen), 1 + len(KINDS), squeeze=False)
         for line, row in zip(grid, chosen, strict=True):
-            picture = watched.picture(row)
+            image = watched.image(row)
             name = str(watched.split.truth.ids[row])
-            show_picture(line[0], picture)
+            show_image(line[0], image)
             line[0].set_title(f"row {row}", fontsize=8, pad=3)
             best, place = watched.best_of_each_kind(row), watched.place(row)
             for axes, kind in zip(line[1:], KINDS, strict=True):
                 if kind not in best:
                     blank(axes)
-                    axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOUR_OF[kind])
+                    axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOR_OF[kind])
                     continue
                 values = watched.last.map(source, place, best[kind])
                 score = float(watched.last.scores[place, best[kind]])
-                show_class(axes, picture, values, watched, source)
+                show_class(axes, image, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
                 found = (watched.classes[best[kind]], score, source, *mean_and_max(values))
                 numbers.append([row, name, kind, *found])
         for axes, kind in zip(grid[0, 1:], KINDS, strict=True):
             axes.annotate(
                 MEANING[kind], (0.5, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
-                ha="center", va="bottom", color=COLOUR_OF[kind], weight="bold",
+                ha="center", va="bottom", color=COLOR_OF[kind], weight="bold",
             )  # fmt: skip
-        colour_bar(figure, grid.ravel().tolist(), colours_of([source]))
+        color_bar(figure, grid.ravel().tolist(), colors_of([source]))
         title = f"{run.resolve().name} after epoch {watched.last.epoch}"
-        explain(figure, title, "the model's score of the whole picture", [source], [watched])
+        explain(figure, title, "the model's score of the whole image", [source], [watched])
         return save(figure, Table(COLUMNS, numbers), out)
 
 
 MOST = 7  # epochs that fit beside each other
 GROWTH_COLUMNS = (
     "row",
-    "picture",
+    "image",
     "epoch",
     "kind",
     "class",
@@ -83,8 +83,8 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     (chosen,) = watched.chosen([] if row is None else [row], 1)
     place, best = watched.place(chosen), watched.best_of_each_kind(chosen)
     snapshots = _evenly(watched, source)
-    picture, name = watched.picture(chosen), str(watched.split.truth.ids[chosen])
-    height, width = picture.shape[:2]
+    image, name = watched.image(chosen), str(watched.split.truth.ids[chosen])
+    height, width = image.shape[:2]
     kinds = [kind for kind in KINDS if kind in best]
     if not kinds:
         raise RunError(f"of row {chosen} no label is known: name another --row")
@@ -97,23 +97,23 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
         grid = figure.subplots(len(kinds), 1 + len(snapshots), squeeze=False)
         for line, kind in zip(grid, kinds, strict=True):
             index = best[kind]
-            show_picture(line[0], picture)
+            show_image(line[0], image)
             label = f"{MARKS[kind]} {watched.classes[index]}"
-            line[0].set_title(label, color=COLOUR_OF[kind], fontsize=8, pad=3, weight="bold")
-            line[0].set_xlabel(MEANING[kind], color=COLOUR_OF[kind], fontsize=7)
+            line[0].set_title(label, color=COLOR_OF[kind], fontsize=8, pad=3, weight="bold")
+            line[0].set_xlabel(MEANING[kind], color=COLOR_OF[kind], fontsize=7)
             for axes, snapshot in zip(line[1:], snapshots, strict=True):
                 values = snapshot.map(source, place, index)
                 score, running = float(snapshot.scores[place, index]), snapshot.running_score(place, index)
-                show_class(axes, picture, values, watched, source)
+                show_class(axes, image, values, watched, source)
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
                 axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
                 found = (score, running, source, *mean_and_max(values))
                 numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
-        colour_bar(figure, grid.ravel().tolist(), colours_of([source]))
+        color_bar(figure, grid.ravel().tolist(), colors_of([source]))
         running = "running_scores" in watched.last.arrays
         below = "running average of the model's score" if running else "the model's score"
-        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the picture", [source], [watched])
+        explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the image", [source], [watched])
         return save(figure, Table(GROWTH_COLUMNS, numbers), out)
 
 
@@ -126,12 +126,12 @@ def _evenly(watched: Watched, source: str) -> list[Snapshot]:
 
 
 TOP = 5
-SIDE = 0.95  # inches of a panel: four pictures fit on a page
-SIDE_COLUMNS = ("row", "picture", "run", "rank", "class", "kind", "score", "map", "map_mean", "map_max")
+SIDE = 0.95  # inches of a panel: four images fit on a page
+SIDE_COLUMNS = ("row", "image", "run", "rank", "class", "kind", "score", "map", "map_mean", "map_max")
 
 
 def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
-    """Two lines for each of the first watched pictures: the maps of the first run's best classes, in both."""
+    """Two lines for each of the first watched images: the maps of the first run's best classes, in both."""
     if count < 1:
         raise ConfigError(f"count must be at least 1, not {count}")
     both = Watched(run), Watched(other)
@@ -146,8 +146,8 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
         page = figure.subplots(2 * len(rows), 1 + top, squeeze=False)
         for number, row in enumerate(rows):
             grid = page[2 * number : 2 * number + 2]
-            picture = both[0].picture(row)
-            show_picture(grid[0, 0], picture)
+            image = both[0].image(row)
+            show_image(grid[0, 0], image)
             grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
             blank(grid[1, 0])
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
@@ -157,28 +157,28 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
                 for rank, index in enumerate(order):
                     values = watched.last.map(source, place, index)
                     score, kind = float(watched.last.scores[place, index]), watched.kind(row, index)
-                    show_class(line[rank + 1], picture, values, watched, source)
+                    show_class(line[rank + 1], image, values, watched, source)
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)
                     identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
                     found = (watched.classes[index], kind, score, source, *mean_and_max(values))
                     numbers.append([*identity, *found])
-        colour_bar(figure, page.ravel().tolist(), colours_of(sources))
-        explain(figure, " and ".join(names), "the model's score of the whole picture", sources, both)
+        color_bar(figure, page.ravel().tolist(), colors_of(sources))
+        explain(figure, " and ".join(names), "the model's score of the whole image", sources, both)
         legend(figure, tuple(kind for kind in MEANING if kind in kinds))
         return save(figure, Table(SIDE_COLUMNS, numbers), out)
 
 
 def _shared_rows(first: Watched, second: Watched) -> list[int]:
-    """The rows that both have watched, in their order; the runs must be of the same pictures."""
-    same_pictures = np.array_equal(first.split.digests, second.split.digests)
-    if first.classes != second.classes or not same_pictures:
+    """The rows that both have watched, in their order; the runs must be of the same images."""
+    same_images = np.array_equal(first.split.digests, second.split.digests)
+    if first.classes != second.classes or not same_images:
         raise RunError(
-            f"{first.run.path} and {second.run.path} were trained on different pictures or classes "
+            f"{first.run.path} and {second.run.path} were trained on different images or classes "
             f"({first.run.data_name('train')} and {second.run.data_name('train')}): "
             "set runs on the same data beside each other"
         )
     rows = [row for row in first.last.rows.tolist() if row in second.last.rows]
     if not rows:
-        raise RunError(f"{first.run.path} and {second.run.path} watched no picture in common")
+        raise RunError(f"{first.run.path} and {second.run.path} watched no image in common")
     return rows

@@ -1,6 +1,6 @@
 """How the mAP grows with the number of labels, from tables of `sparselabel compare` on more and more data.
 
-Draws P3 figure 1: one table for each share of the training pictures, a curve for each method.
+Draws P3 figure 1: one table for each share of the training images, a curve for each method.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.report.figures.style import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.report.figures.sweep_curve import lines_of_table
 
 NEEDED = ("method", "training_labels", "test", "spread")
@@ -16,7 +16,7 @@ NEEDED = ("method", "training_labels", "test", "spread")
 
 @dataclass(frozen=True)
 class Point:
-    """A method's test mAP in per cent after so many labels, and its spread over seeds, if several."""
+    """A method's test mAP in percent after so many labels, and its spread over seeds, if several."""
 
     method: str
     labels: int
@@ -41,7 +41,7 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
                 [point.mean for point in own],
                 yerr=[point.spread or 0.0 for point in own],
                 label=method,
-                color=COLOURS[number % len(COLOURS)],
+                color=COLORS[number % len(COLORS)],
                 marker=MARKERS[number % len(MARKERS)],
             )
         axes.set_xscale("log", subs=[2, 5])

@@ -1,4 +1,4 @@
-"""Good and failed localisations: a class's map beside where its things are (P2 fig. 4 and 5).
+"""Good and failed localizations: a class's map beside where its things are (P2 fig. 4 and 5).
 
 P2 = PatchML. Reads what `sparselabel evaluate` wrote: IoA-P of all maps (location-SPLIT.npz); and the maps of
 the chosen ones, which the command has made in between.
@@ -17,8 +17,8 @@ from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.inference.saved_scores import Saved, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
-from sparselabel.report.figures.panels import colour_bar, show_map, show_picture
-from sparselabel.report.figures.style import GREY, Table, blank, names_of, new_figure, save, style
+from sparselabel.report.figures.panels import color_bar, show_image, show_map
+from sparselabel.report.figures.style import GRAY, Table, blank, names_of, new_figure, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "example",
     "row",
-    "picture",
+    "image",
     "class",
     "places",
     "run",
@@ -34,14 +34,14 @@ COLUMNS = (
     *(f"IoA_P_at_{cut}" for cut in CUTS),
 )
 OUTLINE = "#00E5A0"
-LARGEST = 480  # pixels of a picture's long side
+LARGEST = 480  # pixels of an image's long side
 MOST = 12
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Chosen pairs of a picture and a class, ``good`` good ones first; ``numbers`` are theirs among all."""
+    """Chosen pairs of an image and a class, ``good`` good ones first; ``numbers`` are theirs among all."""
 
     good: int
     numbers: Integers
@@ -68,7 +68,7 @@ class Judged:
 
     @property
     def scores(self) -> npt.NDArray[np.floating[Any]]:
-        """(P,) The class's score in the picture."""
+        """(P,) The class's score in the image."""
         return np.asarray(self.saved.scores[self.pairs["rows"], self.pairs["classes"]])
 
 
@@ -130,8 +130,8 @@ def _various(
     return order[np.argsort(times, kind="stable")][:count]
 
 
-def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, out: Path) -> Path:
-    """A line for each pair of a good and a failed example: the picture with outlines, and every run's map."""
+def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, out: Path) -> Path:
+    """A line for each pair of a good and a failed example: the image with outlines, and every run's map."""
     if not len(examples.rows):
         raise RunError("no map is right at every cut or wrong at every cut: there is nothing to show")
     names = names_of([one.saved.run.path for one in runs])
@@ -142,7 +142,7 @@ def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, ou
     lines = max(counts.values())
     numbers: list[list[object]] = []
     with style():
-        # The words above want the room of four pictures, also where there are fewer.
+        # The words above want the room of four images, also where there are fewer.
         figure = new_figure(1.75 * max(len(kinds) * wide, 4) + 0.6, 1.85 * lines + 0.9)
         grid = figure.subplots(lines, len(kinds) * wide, squeeze=False)
         for axes in grid.ravel():
@@ -161,9 +161,7 @@ def draw_localisation(runs: Sequence[Judged], examples: Examples, split: str, ou
         if looking:
             words += f"\nMaps of {' and '.join(looking)} are attention: where it looked, not scores of cells"
         figure.suptitle(f"{title}\n{words}", fontsize=7.5, color="#333333")
-        colour_bar(
-            figure, grid.ravel().tolist(), "the class's map, from its least to its most in the picture"
-        )
+        color_bar(figure, grid.ravel().tolist(), "the class's map, from its least to its most in the image")
         return save(figure, Table(COLUMNS, numbers), out)
 
 
@@ -188,10 +186,10 @@ def _show(
     split = runs[0].saved.split
     small = load(split.path(row), LARGEST)
     small.thumbnail((LARGEST, LARGEST))
-    picture = np.asarray(small)
+    image = np.asarray(small)
     masked = bool(runs[0].pairs["masked"][number])
     name = split.truth.classes[index]
-    show_picture(line[0], picture)
+    show_image(line[0], image)
     _outline(line[0], split, row, index, masked)
     line[0].set_title(name if len(name) <= 22 else f"{name[:21]}…", fontsize=8, pad=3)
     line[0].set_axis_on()
@@ -200,7 +198,7 @@ def _show(
         view = views_of(one.saved.run.config().views)[1]
         left, top, wide, high = draw(view, (0, 0, 0, 0), small.width, small.height)[:4].tolist()
         axes.set_axis_on()
-        show_map(axes, picture, shown[place], (left, top, wide, high))
+        show_map(axes, image, shown[place], (left, top, wide, high))
         _outline(axes, split, row, index, masked)
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())
@@ -208,7 +206,7 @@ def _show(
         run = one.saved.run.path.resolve().name
         named = f"{run if len(run) <= 16 else f'{run[:15]}…'}, " if len(runs) > 1 else ""
         caption = f"{mark} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
-        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if mark == "✓" else GREY)
+        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if mark == "✓" else GRAY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
         found.append([*about, score, *(float(share) for share in shares)])
     return found
@@ -241,7 +239,7 @@ def _outline(axes: "Axes", split: PreparedSplit, row: int, index: int, masked: b
             down = (np.arange(tall + 2) - 0.5) / tall * height
             axes.contour(across, down, pixels, levels=[0.5], colors=[OUTLINE], linewidths=1.1)
         else:
-            (u, v), (w, h) = split.marks.centres[mark].tolist(), split.marks.sizes[mark].tolist()
+            (u, v), (w, h) = split.marks.centers[mark].tolist(), split.marks.sizes[mark].tolist()
             corner = ((u - w / 2) * width, (v - h / 2) * height)
             axes.add_patch(
                 Rectangle(corner, w * width, h * height, fill=False, edgecolor=OUTLINE, linewidth=1.1)

@@ -12,7 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
-from sparselabel.report.figures.style import COLOURS, GREY, Table, names_of, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
 
 COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
 MOST_BINS = 20
@@ -29,7 +29,7 @@ class Bin:
 
 
 def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
-    """(N, L) The area of the largest box of every class in every picture, in shares of it; 0 without one."""
+    """(N, L) The area of the largest box of every class in every image, in shares of it; 0 without one."""
     areas = np.zeros(split.truth.values.shape)
     sizes = split.marks.sizes.astype(np.float64)
     np.maximum.at(areas, (split.marks.rows, split.marks.classes), sizes[:, 0] * sizes[:, 1])
@@ -70,7 +70,7 @@ def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
 
 
 def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out: Path) -> Path:
-    """Bars for each bin of sizes, one a run: by how many per cent its mAP differs from the baseline's."""
+    """Bars for each bin of sizes, one a run: by how many percent its mAP differs from the baseline's."""
     if not runs:
         raise ConfigError("there is nothing to compare with the baseline: name one more run")
     everyone = [saved_scores(path, split) for path in (baseline, *runs)]
@@ -94,14 +94,14 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
         places, width = np.arange(bins), 0.8 / len(runs)
         for number, (name, gains) in enumerate(zip(names[1:], relative[1:], strict=True)):
             offset = (number - (len(runs) - 1) / 2) * width
-            colour = COLOURS[number % len(COLOURS)]
-            bars = axes.bar(places + offset, gains, width * 0.92, label=name, color=colour)
-            axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=2, color=GREY)
+            color = COLORS[number % len(COLORS)]
+            bars = axes.bar(places + offset, gains, width * 0.92, label=name, color=color)
+            axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=2, color=GRAY)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.margins(y=0.12)
         axes.grid(axis="x", visible=False)
         axes.set_xticks(places, [_range(part, mAP) for part, mAP in zip(parts, found[0], strict=True)])
-        axes.set_xlabel(f"area of the largest box, % of the picture ({names[0]}'s mAP below)")
+        axes.set_xlabel(f"area of the largest box, % of the image ({names[0]}'s mAP below)")
         axes.set_ylabel(f"mAP relative to {names[0]}, %")
         figure.legend(loc="outside upper center", ncols=min(len(runs), 4))
         return save(figure, Table(COLUMNS, numbers), out)

@@ -1,4 +1,4 @@
-"""A picture with a map over it, as one panel of a figure; all panels share one scale of colours."""
+"""An image with a map over it, as one panel of a figure; all panels share one scale of colors."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.thumbnails import COLOUR_MAP, OPACITY
-from sparselabel.report.figures.style import GREY
+from sparselabel.data.thumbnails import COLOR_MAP, OPACITY
+from sparselabel.report.figures.style import GRAY
 from sparselabel.report.figures.watched_images import Kind, Maps, Watched
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS: dict[Kind, str] = {"annotated": "●", "present": "○", "absent": "×", "unknown": "?"}
-COLOUR_OF: dict[Kind, str] = {
+COLOR_OF: dict[Kind, str] = {
     "annotated": "#0072B2",
     "present": "#009E73",
     "absent": "#D55E00",
-    "unknown": GREY,
+    "unknown": GRAY,
 }
 MEANING: dict[Kind, str] = {
     "annotated": "annotated",
@@ -36,32 +36,32 @@ SOURCES = {
 LETTERS_PER_INCH = 15  # of the title
 ATTENTION = (
     "Attention is where the model looked for a class, not a score: the shares of a map's cells add up to 1, "
-    "and its colours go from 0 to its highest"
+    "and its colors go from 0 to its highest"
 )
 NEVER_SEEN = "cells that no training view has shown yet keep their start (1 if annotated)"
 
 
-def show_picture(axes: "Axes", picture: npt.NDArray[np.uint8]) -> None:
-    """The picture alone."""
+def show_image(axes: "Axes", image: npt.NDArray[np.uint8]) -> None:
+    """The image alone."""
     _bare(axes)
-    axes.imshow(picture, aspect="equal")
+    axes.imshow(image, aspect="equal")
 
 
 def show_map(
     axes: "Axes",
-    picture: npt.NDArray[np.uint8],
+    image: npt.NDArray[np.uint8],
     values: Maps,
     seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
 ) -> None:
-    """The picture in grey, and over what was ``seen`` of it (left, top, width, height) a map of 0..1."""
+    """The image in gray, and over what was ``seen`` of it (left, top, width, height) a map of 0..1."""
     _bare(axes)
-    height, width = picture.shape[:2]
-    grey = 90 + 0.6 * (picture @ np.array([0.299, 0.587, 0.114]))  # pale, so that dark things hide no colour
-    axes.imshow(grey, cmap="gray", vmin=0, vmax=255, aspect="equal", extent=(0, width, height, 0))
+    height, width = image.shape[:2]
+    gray = 90 + 0.6 * (image @ np.array([0.299, 0.587, 0.114]))  # pale, so that dark things hide no color
+    axes.imshow(gray, cmap="gray", vmin=0, vmax=255, aspect="equal", extent=(0, width, height, 0))
     left, top, wide, high = seen
     axes.imshow(
         values,
-        cmap=COLOUR_MAP,
+        cmap=COLOR_MAP,
         vmin=0,
         vmax=1,
         alpha=OPACITY,
@@ -74,19 +74,19 @@ def show_map(
 
 
 def show_class(
-    axes: "Axes", picture: npt.NDArray[np.uint8], values: Maps | None, watched: Watched, source: str
+    axes: "Axes", image: npt.NDArray[np.uint8], values: Maps | None, watched: Watched, source: str
 ) -> None:
-    """The map of a class over the picture; the picture alone, and why, where the run kept no map of it."""
+    """The map of a class over the image; the image alone, and why, where the run kept no map of it."""
     if values is not None:
-        seen = watched.seen(source, picture.shape[1], picture.shape[0])
-        show_map(axes, picture, coloured(values, source), seen)
+        seen = watched.seen(source, image.shape[1], image.shape[0])
+        show_map(axes, image, colored(values, source), seen)
         return
-    show_map(axes, picture, np.full((1, 1), np.nan))
+    show_map(axes, image, np.full((1, 1), np.nan))
     axes.text(0.5, 0.5, "no map kept", transform=axes.transAxes, ha="center", va="center", fontsize=7)
 
 
-def coloured(values: Maps, source: str) -> Maps:
-    """(h, w) in 0..1 What the colours of a map stand for: itself, or attention as a share of its highest."""
+def colored(values: Maps, source: str) -> Maps:
+    """(h, w) in 0..1 What the colors of a map stand for: itself, or attention as a share of its highest."""
     return np.asarray(values / values.max()) if source == "attention" else values
 
 
@@ -98,8 +98,8 @@ def mean_and_max(values: Maps | None) -> tuple[float | None, float | None]:
 def explain(
     figure: "Figure", title: str, number: str, sources: Sequence[str], runs: Sequence[Watched]
 ) -> None:
-    """The title, and below it in small letters what the numbers and the colours are."""
-    words = f"Numbers: {number}. Colours: {' and, of the second run, '.join(_of_sources(sources))}"
+    """The title, and below it in small letters what the numbers and the colors are."""
+    words = f"Numbers: {number}. Colors: {' and, of the second run, '.join(_of_sources(sources))}"
     if "attention" in sources:
         words += f". {ATTENTION}."
     if "heat_maps" in sources:
@@ -107,16 +107,16 @@ def explain(
         few = sorted({run.top_maps for run in runs if run.top_maps is not None})
         if few:
             best = " or ".join(map(str, few))
-            words += f" Maps are kept of the best {best} classes of a picture (top-maps)."
+            words += f" Maps are kept of the best {best} classes of an image (top-maps)."
     lines = textwrap.wrap(words, int(LETTERS_PER_INCH * figure.get_figwidth()))
     figure.suptitle("\n".join([title, *lines]), fontsize=7.5, color="#333333")
 
 
 def caption(axes: "Axes", watched: Watched, kind: Kind, index: int, score: float) -> None:
-    """The class above its map: mark and colour of its kind, name and score."""
+    """The class above its map: mark and color of its kind, name and score."""
     name = watched.classes[index]
     short = name if len(name) <= 18 else f"{name[:17]}…"
-    axes.set_title(f"{MARKS[kind]} {short} {score:.2f}", color=COLOUR_OF[kind], fontsize=8, pad=3)
+    axes.set_title(f"{MARKS[kind]} {short} {score:.2f}", color=COLOR_OF[kind], fontsize=8, pad=3)
 
 
 def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
@@ -124,7 +124,7 @@ def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], linestyle="", label=f"{MARKS[kind]} {MEANING[kind]}", color=COLOUR_OF[kind])
+        Line2D([], [], linestyle="", label=f"{MARKS[kind]} {MEANING[kind]}", color=COLOR_OF[kind])
         for kind in kinds
     ]
     figure.legend(
@@ -132,8 +132,8 @@ def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
     )
 
 
-def colours_of(sources: Sequence[str]) -> str:
-    """What is written beside the scale of colours."""
+def colors_of(sources: Sequence[str]) -> str:
+    """What is written beside the scale of colors."""
     return "\n".join(_of_sources(sources))
 
 
@@ -141,12 +141,12 @@ def _of_sources(sources: Sequence[str]) -> list[str]:
     return [SOURCES[source] for source in dict.fromkeys(sources)]
 
 
-def colour_bar(figure: "Figure", axes: "list[Axes]", label: str) -> None:
+def color_bar(figure: "Figure", axes: "list[Axes]", label: str) -> None:
     """The one scale of all maps: 0..1."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    scale = ScalarMappable(Normalize(0, 1), COLOUR_MAP)
+    scale = ScalarMappable(Normalize(0, 1), COLOR_MAP)
     bar = figure.colorbar(scale, ax=axes, fraction=0.025, pad=0.01, aspect=30, label=label, alpha=OPACITY)
     bar.outline.set_visible(False)
 

@@ -1,4 +1,4 @@
-"""How high a picture's highest scores are: the 1st to the 4th, of every run (P1 fig. 5a, F.1)."""
+"""How high an image's highest scores are: the 1st to the 4th, of every run (P1 fig. 5a, F.1)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +8,14 @@ import numpy as np
 from sparselabel.errors import ConfigError
 from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, Values
-from sparselabel.report.figures.style import COLOURS, DASHES, Table, names_of, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, DASHES, Table, names_of, new_figure, save, style
 
 RANKS = ("highest", "2nd highest", "3rd highest", "4th highest")
 EDGES = np.linspace(0, 1, 26)
 
 
 def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
-    """A panel for each rank, a curve for each run: the share of pictures by score."""
+    """A panel for each rank, a curve for each run: the share of images by score."""
     if not runs:
         raise ConfigError("there is nothing to draw: name one or more evaluated runs")
     names = names_of(runs)
@@ -34,7 +34,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
                     100 * shares,
                     EDGES,
                     label=name if rank == 0 else None,
-                    color=COLOURS[number % len(COLOURS)],
+                    color=COLORS[number % len(COLORS)],
                     linestyle=DASHES[number % len(DASHES)],
                     linewidth=1.6,
                 )
@@ -45,11 +45,11 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
             axes.set_ylim(bottom=0)
             axes.set_xlabel("score")
-        grid[0].set_ylabel(f"% of the {split} pictures")
+        grid[0].set_ylabel(f"% of the {split} images")
         figure.legend(loc="outside lower center", ncols=min(len(runs), 4))
         return save(figure, Table(("run", "rank", "from", "to", "share"), numbers), out)
 
 
 def shares_by_score(scores: Scores) -> Values:
-    """The share of pictures in every interval of scores."""
+    """The share of images in every interval of scores."""
     return np.asarray(np.histogram(scores, EDGES)[0] / len(scores))

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, nearest
-from sparselabel.report.figures.style import COLOURS, MARKERS, Table, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.run import RunFolder
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ WIDE = 50  # largest by smallest value from which the axis is logarithmic
 
 @dataclass(frozen=True)
 class Point:
-    """A line of a table: the mAP in per cent, and its ``spread`` over seeds where there are several.
+    """A line of a table: the mAP in percent, and its ``spread`` over seeds where there are several.
 
-    ``value`` is "" for a method without the setting, ``labels`` "" where all pictures count.
+    ``value`` is "" for a method without the setting, ``labels`` "" where all images count.
     """
 
     curve: str
@@ -156,7 +156,7 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
 
 
 def _figure(points: Sequence[Point], title: str) -> "Figure":
-    """A panel for all pictures, or one for each number of labels, each with a scale of its own."""
+    """A panel for all images, or one for each number of labels, each with a scale of its own."""
     panels = list(dict.fromkeys(point.labels for point in points))
     columns = min(len(panels), COLUMNS)
     rows = -(-len(panels) // columns)
@@ -168,7 +168,7 @@ def _figure(points: Sequence[Point], title: str) -> "Figure":
         _panel(axes, [point for point in points if point.labels == labels], small=len(panels) > 1)
         axes.set_xlabel(points[0].varied)
         if labels:
-            axes.set_title(f"pictures with {labels} label{'' if labels == '1' else 's'}")
+            axes.set_title(f"images with {labels} label{'' if labels == '1' else 's'}")
         if panels.index(labels) % columns == 0:
             axes.set_ylabel(title)
         if labels == panels[0]:
@@ -182,21 +182,21 @@ def _panel(axes: "Axes", points: Sequence[Point], small: bool) -> None:
     places = _places(values)
     curves = list(dict.fromkeys(point.curve for point in points))
     for number, curve in enumerate(curves):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
         own = {point.value: point for point in points if point.curve == curve}
         if "" in own:  # the method does not have the setting
-            axes.axhline(own[""].mean, label=curve, color=colour, linestyle="--", linewidth=1.2)
+            axes.axhline(own[""].mean, label=curve, color=color, linestyle="--", linewidth=1.2)
             continue
         numbers = [value for value in values if value in own and _is_number(value)]
         words = [value for value in values if value in own and not _is_number(value)]
         if numbers:
             at = [places[value] for value in numbers]
-            _curve(axes, at, [own[value] for value in numbers], curve, colour, marker)
+            _curve(axes, at, [own[value] for value in numbers], curve, color, marker)
         # Words have no order: each stands by itself, those of several curves side by side.
         aside = 0.06 * _step(places) * (number - (len(curves) - 1) / 2)
         for word in words:
             named = bool(numbers) or word != words[0]  # the legend names a curve once
-            _alone(axes, places[word] + aside, own[word], colour, marker, None if named else curve)
+            _alone(axes, places[word] + aside, own[word], color, marker, None if named else curve)
     _axis(axes, places, small)
 
 
@@ -216,25 +216,25 @@ def _axis(axes: "Axes", places: dict[str, float], small: bool) -> None:
 
 
 def _curve(
-    axes: "Axes", places: Sequence[float], points: Sequence[Point], label: str, colour: str, marker: str
+    axes: "Axes", places: Sequence[float], points: Sequence[Point], label: str, color: str, marker: str
 ) -> None:
     """Means with markers, and a band as wide as the spread of the seeds."""
     means = [point.mean for point in points]
-    axes.plot(places, means, label=label, color=colour, marker=marker)
+    axes.plot(places, means, label=label, color=color, marker=marker)
     spreads = [point.spread or 0.0 for point in points]
     if any(spreads):
         low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
         high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-        axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
 
 
-def _alone(axes: "Axes", place: float, point: Point, colour: str, marker: str, label: str | None) -> None:
+def _alone(axes: "Axes", place: float, point: Point, color: str, marker: str, label: str | None) -> None:
     """One mean with its spread over the seeds as a bar."""
     axes.errorbar(
         place,
         point.mean,
         point.spread or None,
-        color=colour,
+        color=color,
         marker=marker,
         linestyle="",
         capsize=3,

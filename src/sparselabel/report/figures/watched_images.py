@@ -1,4 +1,4 @@
-"""The pictures that a run followed (RUN/watched): their labels, scores and maps, epoch by epoch."""
+"""The images that a run followed (RUN/watched): their labels, scores and maps, epoch by epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from sparselabel.run import RunFolder
 Maps = npt.NDArray[np.floating[Any]]
 Kind = Literal["annotated", "present", "absent", "unknown"]
 KINDS: tuple[Kind, ...] = ("annotated", "present", "absent")
-LARGEST = 480  # pixels of a picture's long side in a figure
+LARGEST = 480  # pixels of an image's long side in a figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Snapshot:
         return source in self.arrays
 
     def map(self, source: str, place: int, index: int) -> Maps | None:
-        """(h, w) in 0..1 The map of a class, of the picture at this place among the rows; None: none kept."""
+        """(h, w) in 0..1 The map of a class, of the image at this place among the rows; None: none kept."""
         classes = self.arrays.get("heat_map_classes") if source == "heat_maps" else None
         if classes is not None and index not in classes[place]:
             return None
@@ -50,7 +50,7 @@ class Snapshot:
 
 
 class Watched:
-    """The watched pictures of a run."""
+    """The watched images of a run."""
 
     def __init__(self, path: Path) -> None:
         self.run = RunFolder(path)
@@ -58,7 +58,7 @@ class Watched:
         self.classes: list[str] = self.run.about()["classes"]
         self.files = sorted(self.run.watched.glob("*.npz"))
         if not self.files:
-            raise RunError(f"{path} has watched no pictures yet: train with --watch above 0")
+            raise RunError(f"{path} has watched no images yet: train with --watch above 0")
         self.last = self.snapshot(self.files[-1])
 
     def snapshot(self, file: Path) -> Snapshot:
@@ -68,7 +68,7 @@ class Watched:
 
     @property
     def top_maps(self) -> int | None:
-        """Of how many classes of a picture it keeps heat maps; None: of all."""
+        """Of how many classes of an image it keeps heat maps; None: of all."""
         return self.run.config().settings.top_maps
 
     def sources(self, *others: "Watched") -> list[str]:
@@ -87,7 +87,7 @@ class Watched:
             if self.last.has(name):
                 return name
         raise RunError(
-            f"{self.run.path} kept no maps of its watched pictures: train it on pictures, not on stored "
+            f"{self.run.path} kept no maps of its watched images: train it on images, not on stored "
             "features (--frozen)"
         )
 
@@ -101,14 +101,14 @@ class Watched:
         return int(found[0])
 
     def kind(self, row: int, index: int) -> Kind:
-        """What a class is in a picture: annotated, there all the same, absent, or nobody knows."""
+        """What a class is in an image: annotated, there all the same, absent, or nobody knows."""
         if self.split.observed.values[row, index] == POSITIVE:
             return "annotated"
         truth = self.split.truth.values[row, index]
         return "present" if truth == POSITIVE else "absent" if truth == NEGATIVE else "unknown"
 
     def best_of_each_kind(self, row: int) -> dict[Kind, int]:
-        """The highest-scored class of each kind that the picture has, by the last scores."""
+        """The highest-scored class of each kind that the image has, by the last scores."""
         order = np.argsort(-self.last.scores[self.place(row)], kind="stable").tolist()
         kinds = [self.kind(row, index) for index in order]
         return {kind: order[kinds.index(kind)] for kind in KINDS if kind in kinds}
@@ -125,14 +125,14 @@ class Watched:
         rest = [row for row in self.last.rows.tolist() if row not in telling]
         return (telling + rest)[:count]
 
-    def picture(self, row: int) -> npt.NDArray[np.uint8]:
-        """(H, W, 3) The picture in its own aspect, made small enough for a figure."""
+    def image(self, row: int) -> npt.NDArray[np.uint8]:
+        """(H, W, 3) The image in its own aspect, made small enough for a figure."""
         small = load(self.split.path(row), LARGEST)
         small.thumbnail((LARGEST, LARGEST))
         return np.asarray(small)
 
     def seen(self, source: str, width: int, height: int) -> tuple[float, float, float, float]:
-        """Left, top, width and height of what maps cover of a picture, in shares of it.
+        """Left, top, width and height of what maps cover of an image, in shares of it.
 
         Heat maps are of all of it, the model's own maps of what the model sees in evaluation.
         """

@@ -24,20 +24,20 @@ async function ask(path, body) {
 
 const current = () => state.items[state.at];
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
-const pictureOf = (item) => `picture/${item.row}`;
+const imageOf = (item) => `image/${item.row}`;
 const mapOf = (item) => `map/${item.row}/${item.class}`;
 
 function tell(text) { $("problem").hidden = !text; $("problem").textContent = text; }
 function announce(text) { $("announce").textContent = text; }
 
 function questionOf(item) {
-  return state.whole ? "What is in this picture?" : `Is there ${item.label} in this picture?`;
+  return state.whole ? "What is in this image?" : `Is there ${item.label} in this image?`;
 }
 
 function show() {
   const item = current();
   for (const id of ["suggested", "whole"]) $(id).hidden = true;
-  $("picture").hidden = !item;
+  $("image").hidden = !item;
   $("map").hidden = true;
   $("waiting").hidden = Boolean(item);
   disable("back", state.at === 0);
@@ -53,8 +53,8 @@ function show() {
   }
   if (state.whole) showWhole(item);
   else showSuggested(item);
-  $("picture").alt = `Training picture ${item.picture}`;
-  load($("picture"), pictureOf(item));
+  $("image").alt = `Training image ${item.image}`;
+  load($("image"), imageOf(item));
   showHeat();
 }
 
@@ -65,19 +65,19 @@ function load(image, address) {
 function showSuggested(item) {
   const name = document.createElement("strong");
   name.textContent = item.label;
-  $("question").replaceChildren("Is there ", name, " in this picture?");
+  $("question").replaceChildren("Is there ", name, " in this image?");
   const said = { yes: " You said yes.", no: " You said no.", skip: " You skipped it." }[item.answer] || "";
   const how = item.score === null
     ? "No score: the model could not read it."
     : `Score ${item.score.toFixed(2)}, about ${Math.round(100 * item.chance)} % likely.`;
-  $("details").textContent = `${how} ${item.picture}.${said}`;
+  $("details").textContent = `${how} ${item.image}.${said}`;
   for (const word of ["yes", "no", "skip"]) $(word).classList.toggle("said", item.answer === word);
   $("suggested").hidden = false;
 }
 
 function showWhole(item) {
   $("question").textContent = questionOf(item);
-  $("details").textContent = `Tick all that is there. ${item.picture}`;
+  $("details").textContent = `Tick all that is there. ${item.image}`;
   $("find").value = "";
   $("classes").replaceChildren(...item.classes.map(([number, ticked]) => {
     const label = document.createElement("label"), box = document.createElement("input");
@@ -107,11 +107,11 @@ function disable(id, off) {
 function showSummary(summary) {
   disable("undo", !summary.can_undo);
   if (state.whole) {
-    $("counts").textContent = `${count(summary.answered, "picture")} done`;
+    $("counts").textContent = `${count(summary.answered, "image")} done`;
     const sure = summary.error === null ? "" : ` ± ${summary.error.toFixed(2)} (standard error)`;
     $("gain").textContent = summary.answered
-      ? `What it brings: so far a picture has ${summary.mean.toFixed(2)}${sure} classes on average. A few dozen pictures are enough for most purposes; four times as many halve the error.`
-      : "What it brings: the number of classes in a picture, which methods like en and role need. A few dozen random pictures are enough.";
+      ? `What it brings: so far an image has ${summary.mean.toFixed(2)}${sure} classes on average. A few dozen images are enough for most purposes; four times as many halve the error.`
+      : "What it brings: the number of classes in an image, which methods like en and role need. A few dozen random images are enough.";
     return;
   }
   $("counts").textContent = `${summary.answered.toLocaleString("en")} answered: ${summary.yes} yes, ${summary.no} no, ${summary.skip} skipped`;
@@ -138,7 +138,7 @@ async function fill() {
   preload();
 }
 
-// One after the other: a browser has few connections to a server, and an answer must not wait for pictures.
+// One after the other: a browser has few connections to a server, and an answer must not wait for images.
 let loading = false;
 
 async function preload() {
@@ -146,7 +146,7 @@ async function preload() {
   loading = true;
   for (let item; (item = state.items.slice(state.at, state.at + 1 + AHEAD).find((one) => !one.ahead));) {
     item.ahead = [];
-    for (const address of [pictureOf(item)].concat(state.whole ? [] : [mapOf(item)])) {
+    for (const address of [imageOf(item)].concat(state.whole ? [] : [mapOf(item)])) {
       const image = new Image();
       item.ahead.push(image);
       image.src = address;
@@ -249,15 +249,15 @@ const toggleHeat = () => {
 
 async function cannotShow() {
   const item = current();
-  if (!item || $("picture").getAttribute("src") !== pictureOf(item)) return;
+  if (!item || $("image").getAttribute("src") !== imageOf(item)) return;
   try {
-    await ask(pictureOf(item));
+    await ask(imageOf(item));
   } catch (error) {
     if (error instanceof Gone) return tell(error.message);
-    if (error instanceof SyntaxError) return load($("picture"), `${pictureOf(item)}?again`);  // it was a moment's fault
+    if (error instanceof SyntaxError) return load($("image"), `${imageOf(item)}?again`);  // it was a moment's fault
     state.items = state.items.filter((other) => other.row !== item.row || other.answer);
     state.at = Math.min(state.at, state.items.length);
-    tell(`${item.picture} cannot be shown and was passed over. (${error.message})`);
+    tell(`${item.image} cannot be shown and was passed over. (${error.message})`);
     await fill();
     show();
   }
@@ -297,7 +297,7 @@ $("only").addEventListener("change", () => {
   $("only").blur(); // or keys would go on choosing classes instead of answering
   work(restart, true);
 });
-$("picture").addEventListener("error", cannotShow);
+$("image").addEventListener("error", cannotShow);
 $("map").addEventListener("error", () => {
   const item = current();
   if (!item || $("map").getAttribute("src") !== mapOf(item)) return;
