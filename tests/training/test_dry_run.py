@@ -11,11 +11,10 @@ import torch
 from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
-from sparselabel.resources import RESET
 from sparselabel.training.class_prior import run_before
 from sparselabel.training.dry_run import _gpu_peak, dry_run
 from sparselabel.training.network import Learner
-from sparselabel.training.run_cost import PhaseCost, RunCost
+from sparselabel.training.run_cost import RESET, PhaseCost, RunCost
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
 

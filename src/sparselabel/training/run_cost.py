@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparselabel.files import read_json, write_json
 from sparselabel.run import RunFolder
