@@ -8,7 +8,7 @@ from rich.table import Table
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import UNKNOWN, LabelTable
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 
 
 def show(name: str, figures: dict[str, float]) -> None:
@@ -35,7 +35,7 @@ def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) 
             paths=ids,
             truth=LabelTable(ids, names, truth),
             observed=LabelTable(ids, names, observed if name == "train" else truth),
-            marks=Marks.none(),
+            spatial_labels=SpatialLabels.none(),
             digests=random.integers(0, 2**63, count).astype(np.uint64),
             digest=name,
         )

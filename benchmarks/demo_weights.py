@@ -14,15 +14,15 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from sparselabel.cli.demo import CONFIG, WEIGHTS
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.files import whole
 from sparselabel.training.train import train_run
 
 IMAGES, TESTED, SEED = 5000, 500, 77
-LEARNING = FullPhase(
-    epochs=10, learning_rate=1e-2, batch=32, optimizer="adamw", weight_decay=0.02, schedule="one-cycle"
+LEARNING = FinetunePhase(
+    epochs=10, lr=1e-2, batch_size=32, optimizer="adamw", weight_decay=0.02, schedule="one-cycle"
 )
 PREFIX = "backbone."
 
@@ -31,7 +31,7 @@ def teach(folder: Path) -> float:
     """Draw, train, and write the weights; returns the test mAP."""
     source = scenes.make(folder / "data", train=IMAGES, test=TESTED, seed=SEED, alone=True)
     data = prepare(source, folder / "data", Preparation())
-    config = replace(CONFIG, method="bce", weights="none", head=HeadPhase(epochs=0), full=LEARNING)
+    config = replace(CONFIG, method="bce", weights="none", head=HeadPhase(epochs=0), finetune=LEARNING)
     result = train_run(data, config, folder / "run", Machine(), Handling(resume=True))
     network = {
         name.removeprefix(PREFIX): value.half() if value.is_floating_point() else value

@@ -22,17 +22,17 @@ from sparselabel.training.resolve_expected import training_features
 
 
 def draws(data: Prepared) -> Iterator[tuple[str, Labels]]:
-    truth, marks = np.asarray(data.train.truth.values), data.train.marks
+    truth, spatial_labels = np.asarray(data.train.truth.values), data.train.spatial_labels
     frequent = Sparsify("single-positive", label_seed=0, prefer="frequent")
     larger = Sparsify("single-positive", label_seed=0, prefer="larger")
     often = np.broadcast_to(data.train.truth.counts(), truth.shape)
-    area = largest_boxes(marks, truth.shape) + 1e-6
+    area = largest_boxes(spatial_labels, truth.shape) + 1e-6
     for seed in range(5):
         yield f"any of them, seed {seed}", keep_weighted(truth, np.ones(truth.shape), seed)
     yield "more frequent classes more often", keep_weighted(truth, often, 0)
     yield "larger ones more often", keep_weighted(truth, area, 0)
     yield "the most frequent class", sparsify(truth, frequent)
-    yield "the largest", sparsify(truth, larger, marks)
+    yield "the largest", sparsify(truth, larger, spatial_labels)
     for share in (0.4, 0.75):
         for seed in range(3):
             yield f"each kept with {share}, seed {seed}", keep_share(truth, share, 0.0, seed)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.common import imagined
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.metrics.ranking import average_precision
 from sparselabel.training.inputs import Inputs
@@ -62,8 +62,8 @@ def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Pa
         method=method,
         settings=settings,
         frozen=True,
-        head=HeadPhase(epochs=EPOCHS, batch=BATCH),
-        full=FullPhase(epochs=0),
+        head=HeadPhase(epochs=EPOCHS, batch_size=BATCH),
+        finetune=FinetunePhase(epochs=0),
     )
     seconds = []
 

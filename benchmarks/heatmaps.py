@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.data.view_geometry import Frame
-from sparselabel.losses.base import Layout, Method, Progress, Step, Targets
+from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, Targets
 from sparselabel.losses.catalog import make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead, Output
 from sparselabel.resources import keep_freed_memory
 
 ROWS, BATCH, CLASSES, CELLS = 2000, 8, 80, 14
-PROGRESS = Progress(epoch=6, epochs=30, warm_up=5, learning_rate=1e-5)
+PROGRESS = Progress(epoch=6, epochs=30, warm_up=5, lr=1e-5)
 
 
 def labels(rows: int, classes: int) -> Tensor:
@@ -34,7 +34,7 @@ def labels(rows: int, classes: int) -> Tensor:
 
 def ready(
     name: str, observed: Tensor, cells: int, keep: Literal["ram", "file"] = "ram", folder: Path | None = None
-) -> Method:
+) -> SparseLoss:
     method = make_method(name, **({"expected_positives": 2.9} if name.startswith("en") else {}))
     rows = len(observed)
     method.prepare(Layout(torch.arange(rows), observed, rows, folder=folder, keep=keep, grid=(cells, cells)))
@@ -42,10 +42,10 @@ def ready(
     return method
 
 
-def random_frame(batch: int) -> Frame:
+def random_frame(batch: int) -> ViewGeometry:
     side = (0.25 + 0.75 * torch.rand(batch, 1)).sqrt()
     corner = torch.rand(batch, 2) * (1 - side)
-    return Frame(torch.cat([corner, side, side], dim=1), torch.rand(batch) < 0.5)
+    return ViewGeometry(torch.cat([corner, side, side], dim=1), torch.rand(batch) < 0.5)
 
 
 def random_step(observed: Tensor) -> Step:
@@ -64,19 +64,19 @@ class Plain:
 
     def step(self, step: Step) -> Tensor:
         """One step's work; returns the loss."""
-        frame, maps = step.frames[0], step.outputs[0].maps
+        geometry, maps = step.geometries[0], step.outputs[0].maps
         if maps is None:
             raise TypeError("the step has no maps")
         stored = self.maps[step.rows].float() / 255
-        sign = 1 - 2 * frame.flip.float()
-        center = frame.box[:, :2] + frame.box[:, 2:] / 2
+        sign = 1 - 2 * geometry.flip.float()
+        center = geometry.box[:, :2] + geometry.box[:, 2:] / 2
         to_image = torch.zeros(BATCH, 2, 3)
-        to_image[:, 0, 0], to_image[:, 1, 1] = frame.box[:, 2] * sign, frame.box[:, 3]
+        to_image[:, 0, 0], to_image[:, 1, 1] = geometry.box[:, 2] * sign, geometry.box[:, 3]
         to_image[:, :, 2] = 2 * center - 1
         grid = F.affine_grid(to_image, [BATCH, CLASSES, CELLS, CELLS], align_corners=False)
         loss = (F.grid_sample(stored, grid, align_corners=False) - torch.sigmoid(maps)).abs().mean()
         back = torch.zeros(BATCH, 2, 3)
-        back[:, 0, 0], back[:, 1, 1] = sign / frame.box[:, 2], 1 / frame.box[:, 3]
+        back[:, 0, 0], back[:, 1, 1] = sign / geometry.box[:, 2], 1 / geometry.box[:, 3]
         back[:, 0, 2] = -back[:, 0, 0] * to_image[:, 0, 2]
         back[:, 1, 2] = -back[:, 1, 1] * to_image[:, 1, 2]
         where = F.affine_grid(back, [BATCH, CLASSES, 2 * CELLS, 2 * CELLS], align_corners=False)
@@ -110,11 +110,11 @@ def of_a_step() -> dict[str, float]:
         targets = Targets(torch.zeros(BATCH, CLASSES), torch.ones(BATCH, CLASSES))  # heat maps need none
         turn = iter(range(10**9))
 
-        def ours(method: Method) -> None:
+        def ours(method: SparseLoss) -> None:
             step = steps[next(turn) % len(steps)]
             part = method.terms["consistency"]
             part(step)
-            part.heat_maps.observe(step, targets)  # type: ignore[union-attr, operator]
+            part.heat_maps.update(step, targets)  # type: ignore[union-attr, operator]
 
         found = alternating(
             {
@@ -141,16 +141,16 @@ def of_training() -> dict[str, float]:
             "en+scl in a file": ready("en+scl", observed, 7, "file", Path(folder)),
         }
 
-        def one(method: Method) -> None:
+        def one(method: SparseLoss) -> None:
             rows = torch.randperm(ROWS)[:BATCH]
-            method.expect(rows)
+            method.prefetch(rows)
             output = model(views, maps=method.needs.maps)
             step = Step(rows, observed[rows], (output,), (random_frame(BATCH),), PROGRESS)
             losses, targets = method(step)
             torch.stack([*losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()
-            method.observe(step, targets)
+            method.update(step, targets)
 
         times = alternating({name: lambda m=method: one(m) for name, method in methods.items()}, 5)  # type: ignore[misc]
     return {

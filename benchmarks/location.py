@@ -16,8 +16,8 @@ from pycocotools import mask as run_lengths
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.masks import MaskColumns
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.metrics.localization import Located, Places, enough
 from sparselabel.models.classifier import Output
 
@@ -36,11 +36,13 @@ def made_up(random: np.random.Generator) -> PreparedSplit:
         columns.add(shapes[shape])
     places = random.uniform(0.2, 0.8, (len(rows), 2)).astype(np.float32)
     sizes = random.uniform(0.01, 0.4, (len(rows), 2)).astype(np.float32)
-    marks = Marks(rows, things, places, sizes, check=False)
+    spatial_labels = SpatialLabels(rows, things, places, sizes, check=False)
     names = np.arange(IMAGES).astype(np.str_)
     labels = LabelTable(names, tuple(map(str, range(CLASSES))), truth, check=False)
     digests = np.zeros(IMAGES, np.uint64)
-    return PreparedSplit("test", Path(), names, labels, labels, marks, digests, "", masks=columns.build())
+    return PreparedSplit(
+        "test", Path(), names, labels, labels, spatial_labels, digests, "", masks=columns.build()
+    )
 
 
 def _outline(random: np.random.Generator) -> list[float]:
@@ -56,12 +58,12 @@ def plainly(part: PreparedSplit, maps: torch.Tensor) -> np.ndarray:
     """Whether each class of the first images is shown well."""
     right = []
     for row in range(SAMPLE):
-        things = part.marks.of_rows([row])[0]
-        for index in np.unique(part.marks.classes[things]):
-            same = things[part.marks.classes[things] == index]
+        things = part.spatial_labels.of_rows([row])[0]
+        for index in np.unique(part.spatial_labels.classes[things]):
+            same = things[part.spatial_labels.classes[things] == index]
             pixels = np.zeros((HEIGHT, WIDTH), np.bool_)
-            for mark in same:
-                pixels |= run_lengths.decode(part.masks.rle(mark)).astype(np.bool_)  # type: ignore[union-attr]
+            for spatial_label in same:
+                pixels |= run_lengths.decode(part.masks.rle(spatial_label)).astype(np.bool_)  # type: ignore[union-attr]
             covered = pixels.reshape(GRID[0], HEIGHT // GRID[0], GRID[1], -1).mean(axis=(1, 3))
             shown = maps[row % BATCH, index].numpy()
             scaled = (shown - shown.min()) / (shown.max() - shown.min())
@@ -75,7 +77,9 @@ def judged(part: PreparedSplit, places: Places, maps: torch.Tensor) -> tuple[Loc
     located = Located(part, places)
     for start in range(0, IMAGES, BATCH):
         rows = torch.arange(start, min(start + BATCH, IMAGES))
-        located.see(rows, Output(maps[: len(rows), :, 0, 0], maps[: len(rows)]), Frame.whole(len(rows)))
+        located.see(
+            rows, Output(maps[: len(rows), :, 0, 0], maps[: len(rows)]), ViewGeometry.whole(len(rows))
+        )
     return located, time.perf_counter() - begin
 
 
@@ -96,7 +100,7 @@ def main() -> dict[str, float]:
         plain = (time.perf_counter() - first) / SAMPLE
     ours = enough(located.shares[: len(expected)])
     return {
-        "masks": float(len(part.marks)),
+        "masks": float(len(part.spatial_labels)),
         "judging all maps, s": judging,
         "judging all maps by boxes, s": by_boxes,
         "ranking, s": ranking,

@@ -15,7 +15,7 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Method, Progress, Step
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.losses.catalog import make_method
 from sparselabel.models.classifier import Output
 
@@ -32,9 +32,9 @@ def most_resident() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def commit(method: Method) -> None:
+def commit(method: SparseLoss) -> None:
     """What a checkpoint does with the memories."""
-    for memory in method.memories().values():
+    for memory in method.row_stores().values():
         memory.state()
         memory.committed()
 
@@ -46,7 +46,7 @@ def trained(
     observed = torch.full((rows, classes), UNKNOWN, dtype=torch.int8)
     observed[torch.arange(rows), torch.randint(classes, (rows,))] = 1
     method = make_method("en+scl", expected_positives=3.0, **({"top_maps": top} if top else {}))
-    progress = Progress(epoch=6, epochs=30, warm_up=5, learning_rate=1e-5)
+    progress = Progress(epoch=6, epochs=30, warm_up=5, lr=1e-5)
     before, begin = resident(), time.perf_counter()
     layout = Layout(torch.arange(rows), observed, rows, folder=folder, keep="file", grid=(cells, cells))
     method.prepare(layout)
@@ -55,7 +55,7 @@ def trained(
     order = [torch.randperm(rows)[:batch].clone() for _ in range(steps)]  # a view would keep all rows
     for number, batch_rows in enumerate(order):
         for soon in order[number + 1 : number + 4]:
-            method.expect(soon)
+            method.prefetch(soon)
         maps = torch.randn(batch, classes, cells, cells).to(memory_format=torch.channels_last)
         step = Step(
             batch_rows,
@@ -66,7 +66,7 @@ def trained(
         )
         with torch.no_grad():
             _, targets = method(step)
-            method.observe(step, targets)
+            method.update(step, targets)
         if number == 0:
             commit(method)  # what was filled is on the disk: what follows is the middle of a run
             filled = time.perf_counter()

@@ -16,8 +16,8 @@ import torch
 from benchmarks.heatmaps import alternating, random_frame
 from benchmarks.maps_at_full_size import most_resident, resident
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.losses.base import Layout, Method, Progress, Step
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.patch_cluster import PseudoLabels
 from sparselabel.models.backbone import make_backbone
@@ -28,10 +28,10 @@ from sparselabel.resources import keep_freed_memory
 ROWS, CLASSES, BATCH = 2000, 80, 8
 CELLS, WIDTH = 14, 768  # DeiT-base at 224 px
 COCO, SOME = 65_000, 1000
-PROGRESS = Progress(epoch=1, epochs=20, warm_up=0, learning_rate=1e-5)
+PROGRESS = Progress(epoch=1, epochs=20, warm_up=0, lr=1e-5)
 
 
-def annotated() -> tuple[torch.Tensor, Marks]:
+def annotated() -> tuple[torch.Tensor, SpatialLabels]:
     """Labels of which 5 % are known, and for each known positive a point, a small box and a large one."""
     random = np.random.default_rng(0)
     truth = random.random((ROWS, CLASSES)) < 2.9 / CLASSES
@@ -40,13 +40,13 @@ def annotated() -> tuple[torch.Tensor, Marks]:
     rows, classes = np.nonzero(observed == POSITIVE)
     sizes = np.concatenate([np.full((len(rows), 2), size, np.float32) for size in (0, 0.1, 0.5)])
     centers = 0.25 + 0.5 * random.random((len(sizes), 2)).astype(np.float32)
-    marks = Marks(np.tile(rows, 3), np.tile(classes, 3).astype(np.int32), centers, sizes)
-    return torch.from_numpy(observed), marks
+    spatial_labels = SpatialLabels(np.tile(rows, 3), np.tile(classes, 3).astype(np.int32), centers, sizes)
+    return torch.from_numpy(observed), spatial_labels
 
 
 def of_training() -> dict[str, float]:
     """Whole training steps, batch 8 at 224 px: image level alone, and with patches."""
-    observed, marks = annotated()
+    observed, spatial_labels = annotated()
     figures = {}
     for name, head in (("mobilenetv2_100", "linear"), ("deit_tiny_patch16_224", "tscam")):
         backbone = make_backbone(name, "none", size=224)
@@ -54,10 +54,12 @@ def of_training() -> dict[str, float]:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
         views = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
 
-        def one(method: Method, model: Classifier, views: torch.Tensor, optimizer: torch.optim.Adam) -> None:
+        def one(
+            method: SparseLoss, model: Classifier, views: torch.Tensor, optimizer: torch.optim.Adam
+        ) -> None:
             rows = torch.randperm(ROWS)[:BATCH]
             output = model(views, maps=method.needs.maps)
-            seen = marks.take(rows.numpy()) if method.needs.marks else None
+            seen = spatial_labels.take(rows.numpy()) if method.needs.spatial_labels else None
             step = Step(rows, observed[rows], (output,), (random_frame(BATCH),), PROGRESS, seen)
             losses, _ = method(step)
             torch.stack([*losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
@@ -87,7 +89,7 @@ class Images:
         self.observed[:count, 0] = NEGATIVE
         rows, classes = (self.observed == POSITIVE).nonzero(as_tuple=True)
         middle = np.full((len(rows), 2), 0.5, np.float32)
-        self.marks = Marks(rows.numpy(), classes.numpy().astype(np.int32), middle, middle)
+        self.spatial_labels = SpatialLabels(rows.numpy(), classes.numpy().astype(np.int32), middle, middle)
         self.making = 0.0  # seconds
 
     def __call__(self, wanted: torch.Tensor | None) -> Iterator[Step]:
@@ -97,8 +99,10 @@ class Images:
             begin = time.perf_counter()
             features = torch.randn(len(batch), WIDTH, CELLS, CELLS)
             output = Output(features.mean(dim=(2, 3)), None, features)
-            marks = self.marks.take(batch.numpy())
-            step = Step(batch, self.observed[batch], (output,), (random_frame(len(batch)),), PROGRESS, marks)
+            spatial_labels = self.spatial_labels.take(batch.numpy())
+            step = Step(
+                batch, self.observed[batch], (output,), (random_frame(len(batch)),), PROGRESS, spatial_labels
+            )
             self.making += time.perf_counter() - begin
             yield step
 
@@ -116,7 +120,7 @@ def surveyed(count: int) -> dict[str, float]:
     first = time.perf_counter() - begin - images.making
     labels.prototypes = lambda steps: prototypes  # type: ignore[method-assign]
     images.making, begin = 0.0, time.perf_counter()
-    labels.survey(images)
+    labels.scan(images)
     second = time.perf_counter() - begin - images.making
     most = most_resident() / 1e6
     features = torch.randn(16, WIDTH, CELLS * CELLS)

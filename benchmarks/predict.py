@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from sparselabel.data.transforms import squashed
-from sparselabel.inference.class_thresholds import undecided
+from sparselabel.inference.class_thresholds import no_class_thresholds
 from sparselabel.inference.predictor import Predictor, load_predictor
 from sparselabel.inference.sources import images
 from sparselabel.inference.writer import Output
@@ -89,7 +89,7 @@ def _real(folder: Path, run: Path | None) -> dict[str, float]:
 def _small() -> Predictor:
     backbone = make_backbone("test_efficientnet", NONE, size=SIZE)
     model = Classifier(backbone, LinearHead(backbone.width, CLASSES)).eval()
-    return Predictor(model, squashed(SIZE), undecided(_names(), "nothing"))
+    return Predictor(model, squashed(SIZE), no_class_thresholds(_names(), "nothing"))
 
 
 def _stub(folder: Path) -> dict[str, float]:
@@ -98,7 +98,9 @@ def _stub(folder: Path) -> dict[str, float]:
     def model(inputs: Tensor, maps: bool = False) -> Said:
         return Said(torch.linspace(-4, 4, CLASSES).expand(len(inputs), -1))
 
-    predictor = Predictor(model, squashed(2), undecided(_names(), "nothing"), read=lambda path: views)
+    predictor = Predictor(
+        model, squashed(2), no_class_thresholds(_names(), "nothing"), read=lambda path: views
+    )
     figures = {}
     for count in (ENTRIES // 10, ENTRIES):
         with Memory() as memory:

@@ -14,15 +14,15 @@ from safetensors.torch import save_file
 from benchmarks.common import imagined
 from sparselabel.cli.report import write
 from sparselabel.config import TrainConfig, Views
-from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, Prepared
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.dataset import FORMAT, SPATIAL_LABEL_COLUMNS, Prepared
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.files import write_json
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.evaluation import measures
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.report.run_data import read_runs
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 CLASSES, TEST, TRAIN, IMAGES, EPOCHS = 80, 40_000, 2000, 100, 30
 
@@ -68,14 +68,14 @@ def _save(data: Prepared, folder: Path) -> None:
         paths = np.array([f"{row % IMAGES}.jpg" for row in range(len(split))])
         rows, classes = np.nonzero(split.truth.values == 1)
         size = random.random((len(rows), 2)).astype(np.float32)
-        marks = Marks(rows, classes.astype(np.int32), np.full_like(size, 0.5), size)
+        spatial_labels = SpatialLabels(rows, classes.astype(np.int32), np.full_like(size, 0.5), size)
         arrays = {
             "ids": split.truth.ids,
             "paths": paths,
             "truth": split.truth.values,
             "observed": split.observed.values,
             "digests": split.digests,
-            **{f"mark_{column}": getattr(marks, column) for column in MARK_COLUMNS},
+            **{f"mark_{column}": getattr(spatial_labels, column) for column in SPATIAL_LABEL_COLUMNS},
         }
         (folder / name).mkdir()
         for key, array in arrays.items():
@@ -87,7 +87,7 @@ def _save(data: Prepared, folder: Path) -> None:
 
 def _finished(path: Path, data: Prepared, number: int) -> Path:
     """A run as training leaves it, with made-up scores."""
-    run = RunFolder(path)
+    run = Run(path)
     config = replace(TrainConfig(), backbone="test_resnet", weights=NONE, views=Views(size=64))
     digests = {name: split.digest for name, split in data.splits.items()}
     about = {"data": str(data.folder), "data_digest": digests, "classes": list(data.classes)}
@@ -105,7 +105,7 @@ def _finished(path: Path, data: Prepared, number: int) -> Path:
         for epoch in range(EPOCHS):
             record = {
                 "epoch": epoch,
-                "phase": "full",
+                "phase": "finetune",
                 "losses": {"labels": 1 / (epoch + 1), "consistency": 0.1},
                 "validation": judged,
                 "hidden_positives": list(range(20)),

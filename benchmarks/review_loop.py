@@ -28,7 +28,7 @@ from sparselabel.inference.training_scores import write_training_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import How, questions
 from sparselabel.review.session import Review
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.features import features_file
 from sparselabel.training.train import train_run
 
@@ -79,7 +79,7 @@ def rounds(
     yield ALL, trained("oracle", seen, replace(config, method="bce", settings=Settings())), 0
     yield BEFORE, trained("before", seen), 0
     file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
-    run = RunFolder(folder / "before")
+    run = Run(folder / "before")
     scores = write_training_scores(run, seen.train, features=np.load(file, mmap_mode="r"))
     for how in orders:
         answers = folder / f"{how}.csv"
@@ -132,7 +132,7 @@ def main() -> None:
             weights=given.weights,
             frozen=True,
             views=Views(size=given.size),
-            head=HeadPhase(batch=given.batch),
+            head=HeadPhase(batch_size=given.batch),
             seed=seed,
         )
         with TemporaryDirectory() as folder:

@@ -9,24 +9,24 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Method, Progress, Step
-from sparselabel.losses.memory.row_file import RowsInFile
-from sparselabel.losses.memory.row_store import RowsInRam
-from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleReading
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.memory.row_file import FileRowStore
+from sparselabel.losses.memory.row_store import RamRowStore
+from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleTargets
 from sparselabel.models.classifier import Output
 
 BATCH = 16
 
 
-def trained(images: int, classes: int, folder: Path | None = None) -> Method:
+def trained(images: int, classes: int, folder: Path | None = None) -> SparseLoss:
     """A method in the middle of training: every row has been touched, at different times."""
     observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(images, classes)
     beliefs = LabelEstimates(1.5)
-    method = Method(RoleReading(beliefs), cross_entropy, {"estimates": EstimatesLoss(beliefs)})
+    method = SparseLoss(RoleTargets(beliefs), cross_entropy, {"estimates": EstimatesLoss(beliefs)})
     method.prepare(Layout(torch.arange(images), observed, images))
     if folder is not None:
         lines = beliefs.lines
-        beliefs.lines = RowsInFile(folder / "role.rows", images, lines.width, lines.initial, lines.dtype)
+        beliefs.lines = FileRowStore(folder / "role.rows", images, lines.width, lines.initial, lines.dtype)
     for _ in range(2000):
         beliefs.clock.tick(0.01)
     beliefs.clock.touched.random_(1, 1500)
@@ -48,7 +48,7 @@ def some_steps(images: int, classes: int, count: int) -> Iterator[Step]:
         yield Step(rows, observed, (Output(torch.randn(BATCH, classes)),), (), Progress(0, 1, 0, 0.001))
 
 
-def microseconds(method: Method, images: int, classes: int, count: int = 400) -> dict[str, float]:
+def microseconds(method: SparseLoss, images: int, classes: int, count: int = 400) -> dict[str, float]:
     """Times of computing the losses (with the look-up) and of observing, undisturbed ones (lowest tenth)."""
     times = []
     for step in some_steps(images, classes, count):
@@ -56,7 +56,7 @@ def microseconds(method: Method, images: int, classes: int, count: int = 400) ->
         with torch.no_grad():
             _, targets = method(step)
         middle = time.perf_counter()
-        method.observe(step, targets)
+        method.update(step, targets)
         times.append((middle - begin, time.perf_counter() - middle))
     looks, observes = torch.tensor(times[count // 10 :], dtype=torch.float64).T * 1e6
     columns = {"losses": looks, "observe": observes, "both": looks + observes}
@@ -79,8 +79,8 @@ def main() -> dict[str, float]:
     figures["5,000 images, µs"] = round(few, 1)
     figures["500,000 images, µs"] = round(many, 1)
     figures["ratio (at most 1.1)"] = round(many / few, 3)
-    lines = next(memory for memory in large.memories().values() if isinstance(memory, RowsInRam))
-    held = sum(value.nbytes for memory in large.memories().values() for value in memory.state().values())
+    lines = next(memory for memory in large.row_stores().values() if isinstance(memory, RamRowStore))
+    held = sum(value.nbytes for memory in large.row_stores().values() for value in memory.state().values())
     figures["RAM for 500,000 images, MB"] = round(held / 1e6, 1)
     figures["of these φ and its moments, MB"] = round(lines.rows * lines.row_bytes / 1e6, 1)
     with TemporaryDirectory() as folder:

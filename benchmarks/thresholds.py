@@ -18,12 +18,12 @@ import numpy as np
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
-from sparselabel.inference.class_thresholds import Decisions, choose, threshold_metrics
+from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.decisions import precision_recall_f1
 from sparselabel.metrics.ranking import Scores
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 SEEDS = range(3)
 COLUMNS = ("micro_f1", "macro_f1", "ece", "precision at 90 %")
@@ -43,7 +43,9 @@ def situations(truth: Labels, area: np.ndarray) -> Iterator[tuple[str, list[Labe
     yield "40 % of the positives, K right", [keep_share(truth, 0.4, 0.0, seed) for seed in SEEDS], 1.0
 
 
-def decided(folder: Path, data: Prepared, scores: Scores, observed: Labels, k: float | None) -> Decisions:
+def decided(
+    folder: Path, data: Prepared, scores: Scores, observed: Labels, k: float | None
+) -> ClassThresholds:
     """The decisions of a run with these validation labels, as training would make them."""
     part = data.split("val")
     part = replace(part, observed=LabelTable(part.truth.ids, data.classes, observed, check=False))
@@ -56,7 +58,7 @@ def decided(folder: Path, data: Prepared, scores: Scores, observed: Labels, k: f
         rows = [{"name": n, "expected": e} for n, e in zip(data.classes, expected.tolist(), strict=True)]
         content = {"classes": rows, "images": len(observed), "trusted": True, "how": "auto"}
         file.write_text(json.dumps(content))
-    return choose(RunFolder(folder), data, part, scores)
+    return choose(Run(folder), data, part, scores)
 
 
 def highest_f1(scores: Scores, positive: np.ndarray) -> np.ndarray:
@@ -76,12 +78,12 @@ def main() -> None:
     sums: dict[str, list[list[float]]] = {}
     trusts: dict[str, list[float]] = {}
     for path in given.runs:
-        run = RunFolder(path)
+        run = Run(path)
         data = open_prepared(Path(run.about()["data"]))
         val, test = saved_scores(path, "val"), saved_scores(path, "test")
         some = np.random.default_rng(0).permutation(len(val.scores))[: given.images]
         truth = np.asarray(val.split.truth.values)
-        area = largest_boxes(val.split.marks, truth.shape) + 1e-6
+        area = largest_boxes(val.split.spatial_labels, truth.shape) + 1e-6
         part = replace(val.split, truth=val.split.truth.take(some.tolist()))
         data = replace(data, splits={**data.splits, "val": part})
         half = precision_recall_f1(test.scores, test.positive, 0.5)

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -43,7 +43,7 @@ def ours(data: Prepared, out: Path, workers: int) -> float:
         weights="none",
         views=Views(size=SIZE),
         head=HeadPhase(epochs=0),
-        full=FullPhase(epochs=2, batch=BATCH),
+        finetune=FinetunePhase(epochs=2, batch_size=BATCH),
         watch=0,
     )
     rates = []

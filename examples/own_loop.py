@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torchvision import models
 
-from sparselabel import UNKNOWN, Frame, Output, Progress, Step, build_method
+from sparselabel import UNKNOWN, Output, Progress, Step, ViewGeometry, build_method
 
 EPOCHS, BATCH, RATE = 5, 16, 1e-4
 folder, table = map(Path, sys.argv[1:])
@@ -21,15 +21,15 @@ model.fc = torch.nn.Linear(model.fc.in_features, len(classes))
 method = build_method("pu", observed, expected_positives=2.2)  # `sparselabel expect` estimates it
 optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
 for epoch in range(EPOCHS):
-    progress = Progress(epoch, EPOCHS, warm_up=0, learning_rate=RATE)
+    progress = Progress(epoch, EPOCHS, warm_up=0, lr=RATE)
     method.begin_epoch(progress)
     for rows in torch.randperm(len(images)).split(BATCH):
         views = [view(Image.open(folder / images[row]["image"]).convert("RGB")) for row in rows]
         output = Output(logits=model(torch.stack(views)))
-        step = Step(rows, observed[rows], (output,), (Frame.whole(len(rows)),), progress)
+        step = Step(rows, observed[rows], (output,), (ViewGeometry.whole(len(rows)),), progress)
         losses, targets = method(step)
         optimizer.zero_grad()
         sum(losses.values()).backward()
         optimizer.step()
-        method.observe(step, targets)
+        method.update(step, targets)
     print(f"epoch {epoch + 1}: {sum(losses.values()).item():.4f}")  # of the last batch

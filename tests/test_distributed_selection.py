@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparselabel import distributed as selection
-from sparselabel.distributed import Piece, best_rows, nobody
+from sparselabel.distributed import Piece, nobody, topk_per_class
 
 
 def by_sorting(scores: Tensor, rows: Tensor, candidate: Tensor, wanted: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def test_equal_to_sorting(seed: int, count: int, classes: int, size: int, held: 
     wanted = (torch.rand(classes, generator=generator) * (candidate.sum(0) + 1)).long()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "HELD_ENTRIES", held or selection.HELD_ENTRIES)
-        found = best_rows(lambda: in_pieces(scores, rows, candidate, size), wanted, count * spread)
+        found = topk_per_class(lambda: in_pieces(scores, rows, candidate, size), wanted, count * spread)
     chosen = found.chooses(scores, rows) & candidate
     assert torch.equal(chosen, by_sorting(scores, rows, candidate, wanted))
     assert chosen.sum(0).tolist() == wanted.tolist()
@@ -73,7 +73,7 @@ def chosen_by(process: int, meeting: Path) -> list[list[float]]:
     try:
         scores, candidate, wanted = of_three_scores()
         rows = torch.arange(61)[process::2]
-        found = best_rows(lambda: in_pieces(scores[rows], rows, candidate[rows], 9), wanted, 61)
+        found = topk_per_class(lambda: in_pieces(scores[rows], rows, candidate[rows], 9), wanted, 61)
         return [found.score.tolist(), found.row.tolist()]
     finally:
         dist.destroy_process_group()
@@ -82,7 +82,7 @@ def chosen_by(process: int, meeting: Path) -> list[list[float]]:
 def test_two_processes_break_ties_as_one_does(tmp_path: Path) -> None:
     scores, candidate, wanted = of_three_scores()
     rows = torch.arange(61)
-    alone = best_rows(lambda: in_pieces(scores, rows, candidate, 9), wanted, 61)
+    alone = topk_per_class(lambda: in_pieces(scores, rows, candidate, 9), wanted, 61)
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         both = list(pool.map(chosen_by, (0, 1), [tmp_path / "meeting"] * 2))
     assert both == [[alone.score.tolist(), alone.row.tolist()]] * 2
@@ -98,14 +98,14 @@ def test_neighboring_floats_and_rows_are_told_apart() -> None:
     rows = torch.tensor([5, 900_000, 70_000, 1_000_000])
     everyone = torch.ones(4, 1, dtype=torch.bool)
     for count, last in ((1, (float(near), 900_000)), (2, (scores[0, 0], 5)), (3, (scores[0, 0], 70_000))):
-        found = best_rows(lambda: [Piece(rows, scores, everyone)], torch.tensor([count]), 1_000_001)
+        found = topk_per_class(lambda: [Piece(rows, scores, everyone)], torch.tensor([count]), 1_000_001)
         assert (float(found.score[0]), int(found.row[0])) == (float(last[0]), last[1])
 
 
 def test_nobody_is_chosen_where_nobody_is_wanted() -> None:
     none = nobody(2)
     assert not none.chooses(torch.ones(3, 2), torch.arange(3)).any()
-    found = best_rows(
+    found = topk_per_class(
         lambda: [Piece(torch.arange(3), torch.ones(3, 2), torch.ones(3, 2, dtype=torch.bool))],
         torch.tensor([0, 3]),
         3,

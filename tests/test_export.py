@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from sparselabel import load_predictor
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported, largest_difference
-from sparselabel.inference.class_thresholds import decisions_of
+from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, command
 from tests.training.conftest import small, tiny
@@ -27,7 +27,9 @@ FULL = Path("/dev/full")
 
 @pytest.fixture(scope="module")
 def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = tiny(frozen=True, backbone="test_resnet", head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
+    config = tiny(
+        frozen=True, backbone="test_resnet", head=HeadPhase(epochs=2), finetune=FinetunePhase(epochs=0)
+    )
     path = tmp_path_factory.mktemp("exported") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
     return path
@@ -37,7 +39,9 @@ def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def queries(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of Query2Label."""
     head = HeadPhase(epochs=1)
-    config = tiny(backbone="test_resnet", classifier="query2label", head=head, full=FullPhase(epochs=0))
+    config = tiny(
+        backbone="test_resnet", classifier="query2label", head=head, finetune=FinetunePhase(epochs=0)
+    )
     path = tmp_path_factory.mktemp("queries") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
     return path
@@ -48,7 +52,7 @@ def transformer(
     request: pytest.FixtureRequest, small: Prepared, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run of a plain ViT."""
-    none = FullPhase(epochs=0)
+    none = FinetunePhase(epochs=0)
     config = tiny(backbone="test_vit", classifier=request.param, head=HeadPhase(epochs=1), full=none)
     path = tmp_path_factory.mktemp("transformer") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
@@ -89,12 +93,12 @@ def test_onnxruntime_gives_the_scores_of_predict(run: Path, onnx: Path, photos: 
         assert found.maps is not None
         assert maps[0] == pytest.approx(found.maps, abs=50 * tolerance)
         named = {name for name, _ in found.labels}
-        sure = np.abs(found.scores - decisions_of(run).thresholds()) > tolerance
+        sure = np.abs(found.scores - load_class_thresholds(run).thresholds()) > tolerance
         assert present[0][sure].tolist() == [name in named for name in np.array(CLASSES(run))[sure]]
 
 
 def CLASSES(run: Path) -> list[str]:  # noqa: N802
-    return [row.name for row in decisions_of(run).classes]
+    return [row.name for row in load_class_thresholds(run).classes]
 
 
 def test_the_examples_of_the_page(
@@ -135,7 +139,7 @@ def test_any_batch_and_size(onnx: Path) -> None:
 def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
     text = session.get_modelmeta().custom_metadata_map
-    decisions = decisions_of(run)
+    decisions = load_class_thresholds(run)
     assert json.loads(text["sparselabel.classes"]) == CLASSES(run)
     assert json.loads(text["sparselabel.thresholds"]) == pytest.approx(decisions.thresholds().tolist())
     assert text["sparselabel.thresholds_for"] == "f1"
@@ -231,7 +235,7 @@ def test_a_model_that_onnx_cannot_hold(run: Path, monkeypatch: pytest.MonkeyPatc
 def test_thresholds_for_a_precision(run: Path) -> None:
     module, about = exported(run, precision=0.9)
     assert about["thresholds_for"] == "precision 0.9"
-    wanted = decisions_of(run).thresholds(precision=0.9)
+    wanted = load_class_thresholds(run).thresholds(precision=0.9)
     assert module.get_buffer("thresholds").tolist() == pytest.approx(wanted.tolist())
     assert [value is None for value in about["thresholds"]] == (wanted > 1).tolist()
 

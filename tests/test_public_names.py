@@ -10,7 +10,7 @@ HOMES = {
     "NEGATIVE": "sparselabel.data.labels",
     "POSITIVE": "sparselabel.data.labels",
     "UNKNOWN": "sparselabel.data.labels",
-    "Frame": "sparselabel.data.view_geometry",
+    "ViewGeometry": "sparselabel.data.view_geometry",
     "LabelTable": "sparselabel.data.labels",
     "Output": "sparselabel.models.classifier",
     "Progress": "sparselabel.losses.base",
@@ -36,7 +36,7 @@ def test_all_of_them_at_once() -> None:
     names: dict[str, object] = {}
     exec("from sparselabel import *", names)
     assert set(HOMES) <= set(names)
-    assert names["Frame"] is sparselabel.Frame
+    assert names["ViewGeometry"] is sparselabel.ViewGeometry
 
 
 def test_the_version_is_the_packages() -> None:

@@ -81,7 +81,7 @@ def test_methods_are_ours_and_numbers_are_per_cent(recipe: tuple[str, TrainConfi
         assert set(measured.values) <= {*METHODS, *combinations()}
         assert measured.measure in about.published
     if not about.published:
-        assert recipe[0] in ("p1/coco-distances", "p2/coco-equal", "other/openimages")
+        assert recipe[0] in ("scl/coco-distances", "patchml/coco-equal", "other/openimages")
 
 
 def test_published_numbers_belong_to_rows(recipe: tuple[str, TrainConfig, Recipe]) -> None:
@@ -124,7 +124,8 @@ def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None
     given = arguments["config"]
     # Batches and settings are what commands choose from; the rest is the recipe's.
     batches = {
-        key: replace(getattr(given, key), batch=getattr(config, key).batch) for key in ("head", "full")
+        key: replace(getattr(given, key), batch_size=getattr(config, key).batch_size)
+        for key in ("head", "finetune")
     }
     assert replace(given, settings=config.settings, **batches) == config
     methods, chosen, varied, config = arguments["asked"]
@@ -165,8 +166,8 @@ def test_how_many_runs_a_recipe_has() -> None:
         said = re.search(r"(\d+) (?:short )?runs?\b", about.cost)
         assert said is not None
         assert int(said[1]) == planned, name
-    assert counts["p1/voc"] == 11
-    assert counts["p3/voc-linear"] == 72
+    assert counts["scl/voc"] == 11
+    assert counts["spml/voc-linear"] == 72
 
 
 def test_every_published_method_is_trained() -> None:
@@ -193,50 +194,50 @@ def test_backbones_exist() -> None:
 @pytest.mark.parametrize(
     ("name", "measure", "method", "value"),
     [
-        ("p1/voc", "test mAP", "en+scl", 88.8),
-        ("p1/voc", "test mAP", "an", 86.0),
-        ("p1/coco", "test mAP", "role", 69.9),
-        ("p1/coco", "validation mAP", "epr+scl", 72.3),
-        ("p1/coco", "validation mAP", "ep+cl", 65.8),
-        ("p1/nus", "test mAP", "en+cl", 49.0),
-        ("p1/cub", "test mAP", "an-ls", 16.0),
-        ("p1/voc-scratch", "test mAP", "wan", 44.4),
-        ("p1/coco-scratch", "test mAP", "en+cl", 55.0),
-        ("p1/imagenet", "ReaL mAP", "en+scl", 82.3),
-        ("p1/imagenet", "ReaL mAP, 3 labels", "en+cl", 36.6),
-        ("p1/coco-75", "test mAP", "en+scl", 79.3),
-        ("p1/coco-40", "test mAP", "en+cl", 75.8),
-        ("p1/coco-single", "test mAP, reported by Zhang et al.", "pseudo", 69.77),
-        ("p2/coco", "test mAP, SP, 0.25 %", "patchml", 43.19),
-        ("p2/coco", "test mAP-loc, SB, 4 %", "patchml", 37.21),
-        ("p2/coco", "test mAP, I, 1 %", "csl-i", 55.53),
-        ("p2/coco-all", "test mAP, AB, 1 %", "patchml", 54.75),
-        ("p2/coco-unlabeled", "test mAP, SP, 0.5 %", "patchml+cluster", 56.04),
-        ("p2/coco-unlabeled", "test mAP, I, 4 %", "csl-i+cluster", 67.29),
-        ("p2/coco-unlabeled", "test mAP, I, 0.5 %, selective", "csl-i", 49.85),
-        ("p2/coco-token", "test mAP, I, 2 %", "csl-i", 58.82),
-        ("p2/coco-384", "test mAP, SP, 2 %", "patchml", 68.16),
-        ("p3/voc-linear", "test mAP", "role", 86.5),
-        ("p3/voc-linear", "all training labels, mAP", "role", 90.3),
-        ("p3/coco-linear", "test mAP", "iu", 60.8),
-        ("p3/nus-end-to-end", "test mAP", "bce-ls", 53.5),
-        ("p3/cub-end-to-end", "test mAP", "wan", 20.3),
-        ("p3/cub-linear-init", "test mAP", "an-ls", 16.6),
-        ("p1/coco-momentum", "validation mAP", "en+scl 0.8", 73.7),
-        ("p1/coco-crops", "validation mAP", "en+cl 0.25", 72.4),
-        ("p3/voc-wrong-k", "test mAP", "epr 1.5", 83.8),
-        ("p3/voc-fewer-images", "test mAP, all images", "bce", 86.7),
-        ("p4/coco-r101-448", "test mAP", "asl", 84.9),
-        ("p4/coco-r101-576", "test mAP", "asl", 86.5),
-        ("p4/coco-tresnet-l", "test mAP", "asl", 87.3),
-        ("p4/coco-tresnet-l-22k", "test mAP", "asl", 89.2),
-        ("p4/coco-swin-l", "test mAP", "asl", 90.5),
-        ("p4/coco-cvt-w24", "test mAP", "asl", 91.3),
-        ("p4/coco-role-linear", "test mAP", "role", 66.3),
+        ("scl/voc", "test mAP", "en+scl", 88.8),
+        ("scl/voc", "test mAP", "an", 86.0),
+        ("scl/coco", "test mAP", "role", 69.9),
+        ("scl/coco", "validation mAP", "epr+scl", 72.3),
+        ("scl/coco", "validation mAP", "ep+cl", 65.8),
+        ("scl/nus", "test mAP", "en+cl", 49.0),
+        ("scl/cub", "test mAP", "an-ls", 16.0),
+        ("scl/voc-scratch", "test mAP", "wan", 44.4),
+        ("scl/coco-scratch", "test mAP", "en+cl", 55.0),
+        ("scl/imagenet", "ReaL mAP", "en+scl", 82.3),
+        ("scl/imagenet", "ReaL mAP, 3 labels", "en+cl", 36.6),
+        ("scl/coco-75", "test mAP", "en+scl", 79.3),
+        ("scl/coco-40", "test mAP", "en+cl", 75.8),
+        ("scl/coco-single", "test mAP, reported by Zhang et al.", "pseudo", 69.77),
+        ("patchml/coco", "test mAP, SP, 0.25 %", "patchml", 43.19),
+        ("patchml/coco", "test mAP-loc, SB, 4 %", "patchml", 37.21),
+        ("patchml/coco", "test mAP, I, 1 %", "csl-i", 55.53),
+        ("patchml/coco-all", "test mAP, AB, 1 %", "patchml", 54.75),
+        ("patchml/coco-unlabeled", "test mAP, SP, 0.5 %", "patchml+cluster", 56.04),
+        ("patchml/coco-unlabeled", "test mAP, I, 4 %", "csl-i+cluster", 67.29),
+        ("patchml/coco-unlabeled", "test mAP, I, 0.5 %, selective", "csl-i", 49.85),
+        ("patchml/coco-token", "test mAP, I, 2 %", "csl-i", 58.82),
+        ("patchml/coco-384", "test mAP, SP, 2 %", "patchml", 68.16),
+        ("spml/voc-linear", "test mAP", "role", 86.5),
+        ("spml/voc-linear", "all training labels, mAP", "role", 90.3),
+        ("spml/coco-linear", "test mAP", "iu", 60.8),
+        ("spml/nus-end-to-end", "test mAP", "bce-ls", 53.5),
+        ("spml/cub-end-to-end", "test mAP", "wan", 20.3),
+        ("spml/cub-linear-init", "test mAP", "an-ls", 16.6),
+        ("scl/coco-momentum", "validation mAP", "en+scl 0.8", 73.7),
+        ("scl/coco-crops", "validation mAP", "en+cl 0.25", 72.4),
+        ("spml/voc-wrong-k", "test mAP", "epr 1.5", 83.8),
+        ("spml/voc-fewer-images", "test mAP, all images", "bce", 86.7),
+        ("q2l/coco-r101-448", "test mAP", "asl", 84.9),
+        ("q2l/coco-r101-576", "test mAP", "asl", 86.5),
+        ("q2l/coco-tresnet-l", "test mAP", "asl", 87.3),
+        ("q2l/coco-tresnet-l-22k", "test mAP", "asl", 89.2),
+        ("q2l/coco-swin-l", "test mAP", "asl", 90.5),
+        ("q2l/coco-cvt-w24", "test mAP", "asl", 91.3),
+        ("q2l/coco-role-linear", "test mAP", "role", 66.3),
         ("other/voc-large-losses", "test mAP", "ll-r", 89.4),
         ("other/cub-large-losses", "test mAP", "ll-ct", 21.8),
-        ("p4/coco-role-end-to-end", "test mAP", "role", 66.9),
-        ("p4/coco-role-end-to-end", "test mAP, reported by P3", "role", 66.3),
+        ("q2l/coco-role-end-to-end", "test mAP", "role", 66.9),
+        ("q2l/coco-role-end-to-end", "test mAP, reported by Cole 2021", "role", 66.3),
     ],
 )
 def test_numbers_of_the_papers(name: str, measure: str, method: str, value: float) -> None:
@@ -246,22 +247,23 @@ def test_numbers_of_the_papers(name: str, measure: str, method: str, value: floa
 def test_settings_of_the_papers() -> None:
     expected = {name: config.settings.expected_positives for name, (config, _) in RECIPES.items()}
     assert {name: k for name, k in expected.items() if name.count("-") == 0} == {
-        "other/openimages": "auto", "p2/objects365": None,
-        "p2/coco": None, "p1/voc": 1.5, "p1/coco": 2.9, "p1/nus": 1.9, "p1/cub": 31.5, "p1/imagenet": 1.22,
+        "other/openimages": "auto", "patchml/objects365": None,
+        "patchml/coco": None, "scl/voc": 1.5, "scl/coco": 2.9, "scl/nus": 1.9, "scl/cub": 31.5,
+        "scl/imagenet": 1.22,
     }  # fmt: skip
-    assert expected["p3/cub-linear"] == 31.4
+    assert expected["spml/cub-linear"] == 31.4
     coco, scratch, imagenet = (RECIPES[f"p1/{name}"][0] for name in ("coco", "coco-scratch", "imagenet"))
-    assert (coco.head.epochs, coco.head.learning_rate, coco.head.batch) == (5, 1e-3, 8)
-    assert (coco.full.epochs, coco.full.learning_rate, coco.full.batch) == (25, 1e-5, 8)
-    assert (coco.views.size, coco.views.smallest_crop, coco.full.schedule) == (448, 0.25, "cosine")
-    assert (scratch.weights, scratch.head.epochs, scratch.full.epochs) == ("none", 0, 100)
-    assert (scratch.full.learning_rate, scratch.full.schedule) == (1e-4, "cosine")
+    assert (coco.head.epochs, coco.head.lr, coco.head.batch_size) == (5, 1e-3, 8)
+    assert (coco.finetune.epochs, coco.finetune.lr, coco.finetune.batch_size) == (25, 1e-5, 8)
+    assert (coco.views.size, coco.views.smallest_crop, coco.finetune.schedule) == (448, 0.25, "cosine")
+    assert (scratch.weights, scratch.head.epochs, scratch.finetune.epochs) == ("none", 0, 100)
+    assert (scratch.finetune.lr, scratch.finetune.schedule) == (1e-4, "cosine")
     assert (imagenet.views.smallest_crop, imagenet.settings.top_maps) == (0.08, 10)
-    assert (imagenet.head.learning_rate, imagenet.head.weight_decay) == (1e-4, 1e-4)
-    linear, tuned, both = (RECIPES[f"p3/voc-{name}"][0] for name in ("linear", "end-to-end", "linear-init"))
+    assert (imagenet.head.lr, imagenet.head.weight_decay) == (1e-4, 1e-4)
+    linear, tuned, both = (RECIPES[f"spml/voc-{name}"][0] for name in ("linear", "end-to-end", "linear-init"))
     assert (linear.frozen, linear.head.epochs, linear.views.smallest_crop) == (True, 25, 1.0)
-    assert (tuned.full.epochs, tuned.full.schedule, tuned.frozen) == (10, "constant", False)
-    assert (both.head, both.full.epochs, both.full.start) == (linear.head, 5, "best")
+    assert (tuned.finetune.epochs, tuned.finetune.schedule, tuned.frozen) == (10, "constant", False)
+    assert (both.head, both.finetune.epochs, both.finetune.start) == (linear.head, 5, "best")
 
 
 @pytest.mark.parametrize(
@@ -277,9 +279,9 @@ def test_large_losses_are_trained_as_their_authors_did(
     data: str, optimizer: str, rate: float, shares: tuple[float, ...]
 ) -> None:
     config, about = RECIPES[f"other/{data}-large-losses"]
-    full = config.full
-    assert (full.optimizer, full.learning_rate, full.head_rate) == (optimizer, rate, 10)
-    assert (full.batch, full.epochs, config.head.epochs, config.boost) == (16, 10, 0, None)
+    full = config.finetune
+    assert (full.optimizer, full.lr, full.head_rate) == (optimizer, rate, 10)
+    assert (full.batch_size, full.epochs, config.head.epochs, config.boost) == (16, 10, 0, None)
     for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
         configs = [replace(config, method=name, boost=boost) for name in about.compare.methods]
         made = [method_of(with_boosted_preset(each)) for each in configs]
@@ -287,7 +289,7 @@ def test_large_losses_are_trained_as_their_authors_did(
 
 
 def test_what_was_run_is_what_the_recipe_says() -> None:
-    config, about = RECIPES["p3/voc-linear-mobilenet"]
+    config, about = RECIPES["spml/voc-linear-mobilenet"]
     for measured in about.ours:
         _, arguments = understood(measured.command)
         given = replace(arguments["config"], method=config.method, settings=Settings())
@@ -302,15 +304,15 @@ def test_our_values_are_those_of_the_results() -> None:
             row["method"]: tuple(float(row[f"test_{seed}"]) for seed in range(3))
             for row in csv.DictReader(file)
         }
-    ours = RECIPES["p3/voc-linear-mobilenet"][1].ours
+    ours = RECIPES["spml/voc-linear-mobilenet"][1].ours
     assert {method: values for measured in ours for method, values in measured.values.items()} == results
 
 
 def test_files_are_found_by_name() -> None:
     assert len(NAMES) == 51
-    assert text_of("p1/voc") == file_of("p1/voc").read_text(encoding="utf-8")
-    with pytest.raises(ConfigError, match="there is no recipe 'p1/vocc': did you mean 'p1/voc'"):
-        text_of("p1/vocc")
+    assert text_of("scl/voc") == file_of("scl/voc").read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match="there is no recipe 'scl/vocc': did you mean 'scl/voc'"):
+        text_of("scl/vocc")
     with pytest.raises(ConfigError, match="there is no recipe"):
         text_of("../pyproject")
 
@@ -337,18 +339,18 @@ def test_query2label_says_where_it_is_not_the_authors_program() -> None:
     assert len(named) == 6
     for name in named:
         config, about = RECIPES[name]
-        assert config.full.patience == 9
+        assert config.finetune.patience == 9
         assert "the average alone is judged, and\ntraining stops 9 epochs after its best." in about.remarks
         assert all("--keep-empty" in command for command in about.prepare)
-        assert "P4 §5.1 counts 82,081 and 40,137 images, those with a label" in about.remarks
+        assert "Query2Label §5.1 counts 82,081 and 40,137 images, those with a label" in about.remarks
 
 
 def test_p2_budgets_are_shares_of_all_training_images() -> None:
-    """Without the validation images they buy as many answers as all of COCO's do (P2 table 1)."""
+    """Without the validation images they buy as many answers as all of COCO's do (PatchML table 1)."""
     images, prices = 82_783, {"I": 1, "SP": 84.9 / 80, "SB": 101 / 80}
     trained = len(split_rows(images, 0.05)[0])
     answers: dict[str, dict[float, int]] = {"I": {}, "SP": {}, "SB": {}}
-    for command in RECIPES["p2/coco"][1].prepare:
+    for command in RECIPES["patchml/coco"][1].prepare:
         how = understood(command)[1]["how"]
         share = float(command.rpartition("-")[2])
         seconds = how.budget * trained * 80
@@ -359,7 +361,13 @@ def test_p2_budgets_are_shares_of_all_training_images() -> None:
         "SP": {0.25: 15_601, 0.5: 31_202, 1: 62_404, 2: 124_808, 4: 249_616},
         "SB": {0.25: 13_114, 0.5: 26_228, 1: 52_456, 2: 104_913, 4: 209_826},
     }
-    used = {"p2/coco", "p2/coco-all", "p2/coco-unlabeled", "p2/coco-token", "p2/coco-384"}
+    used = {
+        "patchml/coco",
+        "patchml/coco-all",
+        "patchml/coco-unlabeled",
+        "patchml/coco-token",
+        "patchml/coco-384",
+    }
     budgets = {understood(command)[1]["how"].budget for name in used for command in RECIPES[name][1].prepare}
     assert budgets == {0.00263158, 0.00526316, 0.0105263, 0.0210526, 0.0421052}
 
@@ -367,14 +375,14 @@ def test_p2_budgets_are_shares_of_all_training_images() -> None:
 def test_p2_equal_numbers_are_those_of_answers_alone() -> None:
     """Every kind is asked as many questions as table 1's budgets buy answers."""
     asked: dict[str, list[int]] = {}
-    for command in RECIPES["p2/coco-equal"][1].prepare:
+    for command in RECIPES["patchml/coco-equal"][1].prepare:
         how = understood(command)[1]["how"]
         asked.setdefault(how.annotate, []).append(how.answers)
     assert asked == {kind: [16_556, 33_113, 66_226, 132_452, 264_905] for kind in ("I", "SP", "SB")}
 
 
 def test_p2_objects365_is_table_5() -> None:
-    about = RECIPES["p2/objects365"][1]
+    about = RECIPES["patchml/objects365"][1]
     shares = ("0.05", "0.1", "0.2", "0.5", "1")
     found = {
         kind: [about.published[f"test mAP, {kind}, {share} %"][method] for share in shares]

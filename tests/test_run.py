@@ -7,15 +7,15 @@ import pytest
 from sparselabel.config import HeadPhase, Settings, TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.files import write_json
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 CONFIG = TrainConfig(method="role", settings=Settings(expected_positives=2.5))
 ABOUT: dict[str, Any] = {"data": "somewhere", "data_digest": {"train": "abc"}, "classes": ["cat", "Möwe"]}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "runs" / "role")
+def run(tmp_path: Path) -> Run:
+    folder = Run(tmp_path / "runs" / "role")
     folder.begin(CONFIG, ABOUT, resume=False, force=False)
     return folder
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_begin_writes_what_the_run_is(run: RunFolder) -> None:
+def test_begin_writes_what_the_run_is(run: Run) -> None:
     assert names(run.path) == {"config.toml", "run.json"}
     assert run.config() == CONFIG
     assert run.about() == ABOUT
@@ -32,18 +32,18 @@ def test_begin_writes_what_the_run_is(run: RunFolder) -> None:
 
 
 def test_an_empty_folder_will_do(tmp_path: Path) -> None:
-    RunFolder(tmp_path).begin(CONFIG, ABOUT, resume=False, force=False)
-    assert RunFolder(tmp_path).config() == CONFIG
+    Run(tmp_path).begin(CONFIG, ABOUT, resume=False, force=False)
+    assert Run(tmp_path).config() == CONFIG
 
 
 def test_resume_begins_where_nothing_is(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "new")
+    run = Run(tmp_path / "new")
     run.begin(CONFIG, ABOUT, resume=True, force=False)
     assert run.config() == CONFIG
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_nothing_is_overwritten_unasked(run: RunFolder, finished: bool) -> None:
+def test_nothing_is_overwritten_unasked(run: Run, finished: bool) -> None:
     if finished:
         write_json(run.result_file, {})
     with pytest.raises(
@@ -53,14 +53,14 @@ def test_nothing_is_overwritten_unasked(run: RunFolder, finished: bool) -> None:
     assert ("(unfinished)" in str(error.value)) is not finished
 
 
-def test_resume_leaves_the_run_as_it_is(run: RunFolder) -> None:
+def test_resume_leaves_the_run_as_it_is(run: Run) -> None:
     run.metrics_file.write_text("{}\n")
     run.begin(CONFIG, ABOUT | {"command": ["another"]}, resume=True, force=False)
     assert run.metrics_file.read_text() == "{}\n"
     assert run.about() == ABOUT
 
 
-def test_force_replaces_the_run(run: RunFolder) -> None:
+def test_force_replaces_the_run(run: Run) -> None:
     run.metrics_file.write_text("{}\n")
     run.checkpoints.mkdir()
     other = replace(CONFIG, seed=3)
@@ -69,7 +69,7 @@ def test_force_replaces_the_run(run: RunFolder) -> None:
     assert run.config() == other
 
 
-def test_resume_refuses_another_configuration(run: RunFolder) -> None:
+def test_resume_refuses_another_configuration(run: Run) -> None:
     other = replace(
         CONFIG, seed=3, head=HeadPhase(epochs=7), settings=Settings(expected_positives=2.5, weight=2.0)
     )
@@ -80,7 +80,7 @@ def test_resume_refuses_another_configuration(run: RunFolder) -> None:
     )
 
 
-def test_resume_refuses_other_data(run: RunFolder) -> None:
+def test_resume_refuses_other_data(run: Run) -> None:
     changed = ABOUT | {"data_digest": {"train": "xyz", "test": "new"}}
     with pytest.raises(
         RunError, match=r"\(somewhere has changed since; different: test, train\): resume it on"
@@ -93,7 +93,7 @@ def test_resume_refuses_other_data(run: RunFolder) -> None:
 
 
 def test_resume_refuses_a_file_of_other_content(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
+    run = Run(tmp_path / "run")
     run.begin(CONFIG, ABOUT | {"expected_identity": "1"}, resume=False, force=False)
     run.begin(CONFIG, ABOUT | {"expected_identity": "1"}, resume=True, force=False)
     with pytest.raises(RunError, match="with a file of expected positives of the same name, but of other"):
@@ -105,7 +105,7 @@ def test_resume_refuses_a_file_of_other_content(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path, resume: bool, force: bool) -> None:
     (tmp_path / "holiday.jpg").write_text("a photo")
     with pytest.raises(RunError, match="exists and is not a run: choose another --out"):
-        RunFolder(tmp_path).begin(CONFIG, ABOUT, resume=resume, force=force)
+        Run(tmp_path).begin(CONFIG, ABOUT, resume=resume, force=force)
     assert names(tmp_path) == {"holiday.jpg"}
 
 
@@ -113,18 +113,18 @@ def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path, resume: bool, 
 def test_a_file_in_the_way(tmp_path: Path, force: bool) -> None:
     (tmp_path / "notes").write_text("text")
     with pytest.raises(RunError, match="exists and is not a run"):
-        RunFolder(tmp_path / "notes").begin(CONFIG, ABOUT, resume=False, force=force)
+        Run(tmp_path / "notes").begin(CONFIG, ABOUT, resume=False, force=force)
     assert (tmp_path / "notes").read_text() == "text"
 
 
 def test_force_replaces_a_run_that_stopped_while_it_began(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", ABOUT)
-    RunFolder(tmp_path).begin(CONFIG, ABOUT, resume=False, force=True)
-    assert RunFolder(tmp_path).config() == CONFIG
+    Run(tmp_path).begin(CONFIG, ABOUT, resume=False, force=True)
+    assert Run(tmp_path).config() == CONFIG
 
 
 def test_not_a_run(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
+    run = Run(tmp_path)
     with pytest.raises(
         RunError, match=r"is not a run \(it has no config.toml\): make one with `sparselabel train`"
     ):
@@ -138,7 +138,7 @@ def test_not_a_run(tmp_path: Path) -> None:
         run.result()
 
 
-def test_a_damaged_run(run: RunFolder) -> None:
+def test_a_damaged_run(run: Run) -> None:
     run.config_file.write_text("[head]\nepoks = 3\n")
     said = (
         r"config.toml cannot be read \(config.toml\[head\] has an unknown key 'epoks'.*: bring it back as it"
@@ -156,14 +156,14 @@ def test_a_damaged_run(run: RunFolder) -> None:
         run.about()
 
 
-def test_a_run_with_a_result_is_finished(run: RunFolder) -> None:
+def test_a_run_with_a_result_is_finished(run: Run) -> None:
     write_json(run.result_file, {"best_epoch": 3})
     assert run.finished
     assert run.result() == {"best_epoch": 3}
 
 
 def test_paths(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
+    run = Run(tmp_path)
     paths = (run.config_file, run.metrics_file, run.checkpoints, run.watched, run.memory, run.model_file)
     assert [path.name for path in paths] == [
         "config.toml",
@@ -176,7 +176,7 @@ def test_paths(tmp_path: Path) -> None:
     assert {path.parent for path in paths} == {tmp_path}
 
 
-def test_an_empty_configuration_is_no_run_of_defaults(run: RunFolder) -> None:
+def test_an_empty_configuration_is_no_run_of_defaults(run: Run) -> None:
     run.config_file.write_text("")
     with pytest.raises(RunError, match=r"config.toml is empty: bring it back as it was, or begin anew"):
         run.config()

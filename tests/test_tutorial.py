@@ -19,7 +19,7 @@ from PIL import Image
 from sparselabel.data.answers import read_answers
 from sparselabel.data.scenes.generate import CLASSES, make_scene
 from sparselabel.review.server import ReviewServer
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.cli.conftest import Command
 from tests.cli.conftest import command as command  # noqa: PLC0414 - a fixture
 
@@ -103,7 +103,7 @@ def test_the_tutorial_runs_from_top_to_bottom(
     assert not any(row["error"] for row in tags)
     answers = read_answers(tmp_path / "runs" / "photos" / "answers.csv")
     assert len(answers) == ANSWERS
-    reviewed = RunFolder(tmp_path / "runs" / "photos-reviewed")
+    reviewed = Run(tmp_path / "runs" / "photos-reviewed")
     assert reviewed.finished
     assert reviewed.about()["answers"] == ANSWERS
     assert names["scores"].shape == (1, 12)

@@ -115,10 +115,10 @@ def _needs(name: str) -> str:
 def _papers(first: str) -> str:
     """The papers that a docstring's first line names, with their titles."""
     lines = re.sub(r"\n\s+", " ", PAPERS).splitlines()
-    known = {re.split(r"[:,]", line)[0]: line for line in lines}  # P1: ..., or Lin et al. 2017, ...
+    known = {re.split(r"[:,]", line)[0]: line for line in lines}  # Verelst 2023: ..., or Lin et al. 2017, ...
     found = [line for key, line in known.items() if re.search(rf"\b{re.escape(key)}\b", first)]
-    if "P1s" in first and not any(line.startswith("P1:") for line in found):
-        found += [line for key, line in known.items() if key == "P1"]
+    if "Verelst 2023 supplement" in first and not any(line.startswith("Verelst 2023:") for line in found):
+        found += [line for key, line in known.items() if key == "Verelst 2023"]
     return " ".join(found) if found else "Ours."
 
 
@@ -169,14 +169,14 @@ def _flags(kind: type) -> dict[str, str]:
 
 
 def _combines(name: str) -> str:
-    from sparselabel.losses.catalog import ELEMENTS, with_consistency, with_elements, with_unlabeled
+    from sparselabel.losses.catalog import ENTRY_LOSSES, with_consistency, with_entry_losses, with_unlabeled
 
     if name in _added():
         known = {"+cl": with_consistency, "+scl": with_consistency}.get(name, with_unlabeled)()
         return f"**Is added to** {', '.join(f'`{one}`' for one in known)}."
     parts = []
-    if name in with_elements():
-        parts += [f"`+{element}`" for element in ELEMENTS]
+    if name in with_entry_losses():
+        parts += [f"`+{entry_loss}`" for entry_loss in ENTRY_LOSSES]
     if name in with_unlabeled():
         parts += ["`+cluster`", "`+fixmatch`"]
     if name in with_consistency():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-    from sparselabel.data.view_geometry import Frame
+    from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.base import Progress, Step, Targets
     from sparselabel.losses.catalog import build_method
@@ -20,19 +20,19 @@ __all__ = [
     "NEGATIVE",
     "POSITIVE",
     "UNKNOWN",
-    "Frame",
     "LabelTable",
     "Output",
     "Progress",
     "Step",
     "Targets",
+    "ViewGeometry",
     "average_precision",
     "build_method",
     "load_predictor",
 ]
 
 _HOMES = {
-    "sparselabel.data.view_geometry": ("Frame",),
+    "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.ranking": ("average_precision",),
     "sparselabel.losses.base": ("Progress", "Step", "Targets"),

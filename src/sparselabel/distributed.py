@@ -76,7 +76,7 @@ def nobody(classes: int) -> Threshold:
     return Threshold(torch.full((classes,), torch.inf), torch.full((classes,), -1, dtype=torch.int64))
 
 
-def best_rows(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) -> Threshold:
+def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) -> Threshold:
     """The threshold that chooses the ``wanted`` (L,) best candidates of every class.
 
     ``pieces`` walks through the rows of this process, a bounded number at a time; ``rows`` is the number of

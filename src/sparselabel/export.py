@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from sparselabel.data.transforms import View, views_of
 from sparselabel.errors import ConfigError, ModelError, ResourceError
 from sparselabel.files import named, require_file_to_write
-from sparselabel.inference.class_thresholds import Decisions, decisions_of
+from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.maps import cells_of
 from sparselabel.metrics.calibration import Floats
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 
 def seen(images: Tensor, size: int, center: float | None) -> Tensor:
@@ -84,7 +84,7 @@ class Exported(nn.Module):
     offset: Tensor
     thresholds: Tensor
 
-    def __init__(self, model: Classifier, view: View, decisions: Decisions, thresholds: Floats) -> None:
+    def __init__(self, model: Classifier, view: View, decisions: ClassThresholds, thresholds: Floats) -> None:
         super().__init__()
         self.model = model
         self.size = view.size
@@ -107,8 +107,8 @@ def exported(
     path: Path, precision: float | None = None, threshold: float | None = None
 ) -> tuple[Exported, dict[str, Any]]:
     """A run's module, and the text that goes with it."""
-    run = RunFolder(path)
-    decisions = decisions_of(path)
+    run = Run(path)
+    decisions = load_class_thresholds(path)
     thresholds = decisions.thresholds(precision, threshold)
     view = views_of(run.config().views)[1]
     module = Exported(load_classifier(run), view, decisions, thresholds).eval()
@@ -140,7 +140,7 @@ def exported(
     return module, about
 
 
-def _logits_of(run: RunFolder) -> str:
+def _logits_of(run: Run) -> str:
     """What its maps are."""
     if run.config().has_attention:
         return "logits of attention: where the model looked, shares that add up to 1, not scores of cells"

@@ -139,7 +139,7 @@ def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
     return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
 
 
-class RunFolder(RunFiles):
+class Run(RunFiles):
     """The paths of a run, and reading and writing its small files."""
 
     @property

@@ -49,7 +49,7 @@ def test_help_shows_its_own_example_and_files_where_they_apply(command: Command,
 
 
 def test_a_recipe_where_it_means_nothing_is_an_unknown_option(command: Command) -> None:
-    done = command("data", "prepared", "--recipe", "p1/voc")
+    done = command("data", "prepared", "--recipe", "scl/voc")
     assert done == 2
     assert "Unknown option: --recipe." in done.err
 
@@ -61,7 +61,7 @@ def test_a_recipe_where_it_means_nothing_is_an_unknown_option(command: Command) 
         ("train prepared --out run --settings.top-maps .5", "--settings.top-maps must be a whole number"),
         ("compare prepared --methods an --out c --seeds 0 1.5", "--seeds must be a whole number, not 1.5"),
         ("prepare scenes --train 10.5 --out d", "--train must be a whole number, not 10.5"),
-        ("train prepared --out run --config c.toml", "--full.epochs must be a whole number, not 0.5"),
+        ("train prepared --out run --config c.toml", "--finetune.epochs must be a whole number, not 0.5"),
     ],
 )
 def test_fractions_are_not_rounded(command: Command, captured: Captured, words: str, said: str) -> None:
@@ -73,15 +73,17 @@ def test_fractions_are_not_rounded(command: Command, captured: Captured, words: 
 
 
 def test_a_whole_number_may_have_a_point(command: Command, captured: Captured) -> None:
-    assert command("train", "prepared", "--out", "run", "--head.epochs", "3.0", "--head.clip", "0.5") == 0
-    assert (captured.config.head.epochs, captured.config.head.clip) == (3, 0.5)
+    assert (
+        command("train", "prepared", "--out", "run", "--head.epochs", "3.0", "--head.grad-clip", "0.5") == 0
+    )
+    assert (captured.config.head.epochs, captured.config.head.grad_clip) == (3, 0.5)
 
 
 def test_a_file_spells_as_flags_or_as_fields(command: Command, captured: Captured) -> None:
-    for spelling in ("learning-rate", "learning_rate"):
-        Path("c.toml").write_text(f"[head]\n{spelling} = 0.25\n")
+    for spelling in ("batch-size", "batch_size"):
+        Path("c.toml").write_text(f"[head]\n{spelling} = 24\n")
         assert command("train", "prepared", "--out", "run", "--config", "c.toml") == 0
-        assert captured.config.head.learning_rate == 0.25
+        assert captured.config.head.batch_size == 24
     Path("c.toml").write_text("config = 'other.toml'")
     done = command("train", "prepared", "--out", "run", "--config", "c.toml")
     assert (done, "c.toml names another file (config): one file has all settings" in done.err) == (2, True)

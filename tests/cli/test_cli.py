@@ -49,9 +49,9 @@ def test_every_reader_has_help(command: Command, reader: str) -> None:
 
 def test_train_has_a_flag_for_everything(command: Command) -> None:
     out = command("train", "--help-all").out
-    for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.learning-rate"):
+    for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.lr"):
         assert flag in out
-    for flag in ("--full.weight-average", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
+    for flag in ("--finetune.ema-decay", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
         assert flag in out
 
 
@@ -112,9 +112,9 @@ def test_methods_says_what_combines(command: Command) -> None:
     assert "UNLABELED cluster, fixmatch, for images without labels: on iu, csl-i, patchml, csl-p." in done.out
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     assert "instead of cross-entropy, or of splc's focal margin: on bce," in done.out
-    assert "--settings.negative-focus" in command("methods", "splc").out
+    assert "--settings.gamma-neg" in command("methods", "splc").out
     assert "--settings.threshold" in command("methods", "splc+hill").out
-    assert "--settings.negative-focus" not in command("methods", "splc+hill").out
+    assert "--settings.gamma-neg" not in command("methods", "splc+hill").out
     done = command("methods", "em+apl+scl")
     assert done == 0
     assert "Entropy maximization with asymmetric pseudo-labels" in done.out

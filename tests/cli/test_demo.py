@@ -41,8 +41,8 @@ def test_its_network_knows_something() -> None:
 def test_the_whole_way(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "IMAGES", 60)
     monkeypatch.setattr(demo, "TESTED", 30)
-    head, full = replace(demo.CONFIG.head, epochs=1), replace(demo.CONFIG.full, epochs=1)
-    monkeypatch.setattr(demo, "CONFIG", replace(demo.CONFIG, head=head, full=full))
+    head, finetune = replace(demo.CONFIG.head, epochs=1), replace(demo.CONFIG.finetune, epochs=1)
+    monkeypatch.setattr(demo, "CONFIG", replace(demo.CONFIG, head=head, finetune=finetune))
     done = command("demo", "--out", "shown")
     assert done == 0
     for method in demo.METHODS:

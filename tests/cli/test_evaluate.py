@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.inference.class_thresholds import Decision, Decisions, threshold_metrics
+from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds, threshold_metrics
 from sparselabel.metrics.calibration import no_calibration
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.cli.conftest import Command
 
 CLASSES = ("cat [red]", "dog", "never")
@@ -33,18 +33,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     monkeypatch.setattr("sparselabel.inference.evaluate.images_in", lambda path, split, data: 4)
-    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
+    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
     return calls
 
 
 def test_data_without_a_test_split_is_measured_on_val(
     command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1", "val": "2"}})
+    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1", "val": "2"}})
     done = command("evaluate", "run", "--json")
     assert json.loads(done.out)["split"] == asked[0]["split"] == "val"
     assert "the data has no test split: measured on val" in done.err
-    monkeypatch.setattr(RunFolder, "about", lambda self: {"data_digest": {"train": "1"}})
+    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1"}})
     assert "measured on val" not in command("evaluate", "run", "--json").err
     assert asked[1]["split"] == "test"  # refused with what there is
 
@@ -141,11 +141,11 @@ def test_evaluate_a_network_without_data(command: Command) -> None:
 def test_evaluate_shows_calibration_and_thresholds(
     command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decisions = Decisions(
+    decisions = ClassThresholds(
         (
-            Decision("cat [red]", 0.25, 0.9, 0.8, "good", "seen often", (0.5,) * 13),
-            Decision("dog", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
-            Decision("never", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
+            ClassThreshold("cat [red]", 0.25, 0.9, 0.8, "good", "seen often", (0.5,) * 13),
+            ClassThreshold("dog", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
+            ClassThreshold("never", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
         ),
         no_calibration(3),
         "complete",

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Machine, Preparation, Views
+from sparselabel.config import FinetunePhase, Machine, Preparation, Views
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, in_a_subprocess
@@ -88,7 +88,7 @@ def test_figures_of_attention(command: Command, tmp_path: Path) -> None:
         assert lines[0][-3:] == ["map", "map_mean", "map_max"]
         found = {(line[-3], round(float(line[-2]), 3)) for line in lines[1:]}
         assert found == {("attention", 0.25)}  # of 2 x 2 cells
-    train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "frozen", machine)
+    train_run(data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "frozen", machine)
     done = command("figure", "heat-maps", "frozen")
     assert done == 1
     assert "frozen kept no maps of its watched images: train it on images, not on stored" in done.err

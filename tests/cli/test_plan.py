@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.cli.plan import with_defaults
-from sparselabel.config import FullPhase, Preparation, TrainConfig
+from sparselabel.config import FinetunePhase, Preparation, TrainConfig
 from sparselabel.errors import ConfigError
 from tests.cli.conftest import Command
 from tests.training.conftest import small_scenes
@@ -70,7 +70,7 @@ def test_what_nobody_told() -> None:
     chosen = with_defaults(TrainConfig(), ())
     assert (chosen.backbone, chosen.frozen) == ("mobilenetv2_100", True)
     assert with_defaults(TrainConfig(backbone="resnet18"), ("--backbone",)).backbone == "resnet18"
-    whole = TrainConfig(full=FullPhase(epochs=1))
-    assert not with_defaults(whole, ("--full.epochs",)).frozen
+    whole = TrainConfig(finetune=FinetunePhase(epochs=1))
+    assert not with_defaults(whole, ("--finetune.epochs",)).frozen
     with pytest.raises(ConfigError, match="--method an is for one run"):
         with_defaults(TrainConfig(method="an"), ("--method",))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.recipes import load, names, text_of
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.cli.conftest import Captured, Command
 
 
@@ -18,49 +18,49 @@ def test_all_are_listed(command: Command) -> None:
     assert done == 0
     rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
     assert [row[0] for row in rows] == names()
-    assert ["p1/voc", "P1 table 1, VOC12, ImageNet start", "en+scl", "88.8 test mAP", "no"] in rows
-    assert [row[0] for row in rows if row[-1] == "yes"] == ["p3/voc-linear-mobilenet"]
+    assert ["scl/voc", "Verelst 2023 table 1, VOC12, ImageNet start", "en+scl", "88.8 test mAP", "no"] in rows
+    assert [row[0] for row in rows if row[-1] == "yes"] == ["spml/voc-linear-mobilenet"]
 
 
 def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
-    done = command("recipes", "p3/voc-linear-mobilenet")
+    done = command("recipes", "spml/voc-linear-mobilenet")
     assert done == 0
-    _, recipe = load("p3/voc-linear-mobilenet")
+    _, recipe = load("spml/voc-linear-mobilenet")
     for line in (*recipe.prepare, *recipe.train):
         assert f"  {line}\n" in done.out
     assert "  methods: bce bce-ls iun an an-ls wan epr role pseudo; seeds: 0, 1, 2\n" in done.out
-    assert "  chosen by validation: head.learning-rate: 0.01, 0.001, 0.0001, 1e-05\n" in done.out
-    assert "  chosen by validation: head.batch: 8, 16\n" in done.out
+    assert "  chosen by validation: head.lr: 0.01, 0.001, 0.0001, 1e-05\n" in done.out
+    assert "  chosen by validation: head.batch-size: 8, 16\n" in done.out
     rows = [cells(line) for line in done.out.splitlines() if line.startswith("│")]
     assert ["role", "86.5", "77.56 ± 0.09"] in rows
     assert ["iu", "82.6", "75.37 ± 0.01"] in rows
     assert ["pseudo", "", "78.11 ± 0.08"] in rows
     assert recipe.cost in done.out
     path = done.out.splitlines()[-1].removeprefix("All settings: ")
-    assert Path(path).read_text(encoding="utf-8") == text_of("p3/voc-linear-mobilenet")
+    assert Path(path).read_text(encoding="utf-8") == text_of("spml/voc-linear-mobilenet")
 
 
 def test_an_unknown_one(command: Command) -> None:
-    for words in (["recipes", "p1/vocc"], ["train", "prepared", "--out", "run", "--recipe", "p1/vocc"]):
+    for words in (["recipes", "scl/vocc"], ["train", "prepared", "--out", "run", "--recipe", "scl/vocc"]):
         done = command(*words)
         assert done == 2
-        assert "error: there is no recipe 'p1/vocc': did you mean 'p1/voc'?" in done.err
+        assert "error: there is no recipe 'scl/vocc': did you mean 'scl/voc'?" in done.err
 
 
 def test_training_by_name_and_by_file(command: Command, captured: Captured) -> None:
-    config, _ = load("p1/coco")
-    assert command("train", "prepared", "--out", "run", "--recipe", "p1/coco") == 0
+    config, _ = load("scl/coco")
+    assert command("train", "prepared", "--out", "run", "--recipe", "scl/coco") == 0
     assert captured.config == config
-    Path("mine.toml").write_text(text_of("p1/coco"), encoding="utf-8")
+    Path("mine.toml").write_text(text_of("scl/coco"), encoding="utf-8")
     assert command("train", "prepared", "--out", "run", "--config", "mine.toml", "--seed", 3) == 0
     assert captured.config.seed == 3
     assert captured.config.settings == config.settings
 
 
 def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captured) -> None:
-    done = command("train", "prepared", "--out", "run", "--recipe", "p1/voc", "--config", "c.toml")
+    done = command("train", "prepared", "--out", "run", "--recipe", "scl/voc", "--config", "c.toml")
     assert done == 2
-    assert "error: --config c.toml and --recipe p1/voc cannot both be given" in done.err
+    assert "error: --config c.toml and --recipe scl/voc cannot both be given" in done.err
     assert captured == []
 
 
@@ -106,27 +106,29 @@ def test_a_wrong_recipe_is_refused(command: Command, captured: Captured, toml: s
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # classes of which nothing is seen
 def test_a_recipe_is_really_run(command: Command) -> None:
-    """P3's linear protocol by its recipe, on a few scenes and a tiny network."""
+    """Cole 2021's linear protocol by its recipe, on a few scenes and a tiny network."""
     flags = ["--train", 30, "--test", 15, "--size", 32, "--sparsify", "single-positive", "--out", "scenes"]
     assert command("prepare", "scenes", *flags) == 0
     small = ["--backbone", "test_resnet", "--weights", "none", "--views.size", 32, "--head.epochs", 1]
-    fewer = ["--methods", "an", "role", "--choose", "head.learning-rate", "1e-2", "1e-3", "--workers", 0]
-    again = ["compare", "scenes", "--recipe", "p3/voc-linear", *small, *fewer, "--out", "table-1"]
+    fewer = ["--methods", "an", "role", "--choose", "head.lr", "1e-2", "1e-3", "--workers", 0]
+    again = ["compare", "scenes", "--recipe", "spml/voc-linear", *small, *fewer, "--out", "table-1"]
     done = command(*again)
     assert (done, len(list(Path("table-1").glob("*/result.json")))) == (0, 4)
     head, _, an, role, *notes = Path("table-1/table.md").read_text(encoding="utf-8").splitlines()
-    assert notes[1].startswith("Note: published numbers are of other conditions (P3 tables 1 and 2, VOC12")
+    assert notes[1].startswith(
+        "Note: published numbers are of other conditions (Cole 2021 tables 1 and 2, VOC12"
+    )
     assert "data scenes with 12 classes and 15 test images (the paper's has 20 and 5,823)" in notes[1]
     assert "backbone test_resnet (not resnet50.tv_in1k)" in notes[1]
     assert notes[1].removeprefix("Note: ") in done.out
-    assert "as in P3 table 2" in notes[3]
+    assert "as in Cole 2021 table 2" in notes[3]
     assert [cell.strip() for cell in head.split("|")[1:-1]] == [
-        "method", "learning-rate", "validation mAP", "test mAP", "over an", "all training labels, mAP",
+        "method", "lr", "validation mAP", "test mAP", "over an", "all training labels, mAP",
         "published test mAP", "published all training labels, mAP", "time", "memory",
     ]  # fmt: skip
     assert [cell.strip() for cell in an.split("|")[1:-1]][6:8] == ["84.2", "85.8"]
     assert [cell.strip() for cell in role.split("|")[1:-1]][6:8] == ["86.5", "90.3"]
-    config = RunFolder(next(Path("table-1").glob("role-*seed0"))).config()
-    assert (config.settings.expected_positives, config.frozen, config.head.batch) == (1.5, True, 16)
+    config = Run(next(Path("table-1").glob("role-*seed0"))).config()
+    assert (config.settings.expected_positives, config.frozen, config.head.batch_size) == (1.5, True, 16)
     done = command(*again)
     assert "4 of 4 runs were finished before" in done.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command
 from tests.report.runs import Tables
@@ -19,9 +19,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     data = small_scenes(folder / "data", 40, 12, Preparation("single-positive"))
     for method in ("an", "bce"):
-        config = tiny(
-            method, frozen=True, head=HeadPhase(epochs=2, learning_rate=0.1), full=FullPhase(epochs=0)
-        )
+        config = tiny(method, frozen=True, head=HeadPhase(epochs=2, lr=0.1), finetune=FinetunePhase(epochs=0))
         here = Machine(accelerator="cpu", workers=0)
         train_run(data, config, folder / method, here, Handling(quiet=True))
     return folder

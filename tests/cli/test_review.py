@@ -10,12 +10,12 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.answers import HEADER, Answer, read_answers
 from sparselabel.data.dataset import open_prepared
 from sparselabel.inference.saved_scores import split_of
 from sparselabel.review.server import ReviewServer
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command
 from tests.training.conftest import small_scenes, tiny
@@ -28,7 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data and a run."""
     folder = tmp_path_factory.mktemp("trained")
     data = small_scenes(folder / "data", 40, 12, Preparation("single-positive"))
-    config = tiny(frozen=True, head=HeadPhase(epochs=2, learning_rate=0.1), full=FullPhase(epochs=0))
+    config = tiny(frozen=True, head=HeadPhase(epochs=2, lr=0.1), finetune=FinetunePhase(epochs=0))
     train_run(data, config, folder / "run", HERE, Handling(quiet=True))
     return folder
 
@@ -99,8 +99,8 @@ def test_a_review_and_training_with_it(command: Command, run: Path, trained: Pat
     ]  # fmt: skip
     done = command(*words, "--workers", 0, "--quiet")
     assert (done, done.err) == (0, "")
-    second = RunFolder(Path(f"{run}-reviewed"))
-    before, after = split_of(RunFolder(run), "train"), split_of(second, "train")
+    second = Run(Path(f"{run}-reviewed"))
+    before, after = split_of(Run(run), "train"), split_of(second, "train")
     changed = before.observed.values != after.observed.values
     assert sorted(after.observed.values[changed].tolist()) == [0, 1]
     assert np.array_equal(before.truth.values, after.truth.values)
@@ -130,7 +130,7 @@ def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Pat
     from sparselabel.cli.review import _stored_features
     from sparselabel.inference.training_scores import write_training_scores
 
-    folder = RunFolder(run)
+    folder = Run(run)
     part = split_of(folder, "train")
     features = _stored_features(folder, part)
     assert features is not None
@@ -169,7 +169,7 @@ def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Pa
     ]  # fmt: skip
     done = command(*words)
     assert (done, "K, classes per image: 1.0" in done.out) == (0, True)
-    part = split_of(RunFolder(run), "train")
+    part = split_of(Run(run), "train")
     few = run / "few.csv"
     few.write_bytes(HEADER + Answer(str(part.paths[0]), part.truth.classes[0], 1).line())
     done = command("expect", trained / "data", "--how", "counted", "--labels", few, "--out", "other.json")
@@ -177,7 +177,7 @@ def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Pa
 
 
 def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp_path: Path) -> None:
-    part = split_of(RunFolder(run), "train")
+    part = split_of(Run(run), "train")
     unknown = np.argwhere(part.observed.values == -1)[:2]
     lines = [Answer(str(part.paths[row]), part.truth.classes[column], 0).line() for row, column in unknown]
     (tmp_path / "a.csv").write_bytes(HEADER + lines[0])
@@ -201,7 +201,7 @@ def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp
     (tmp_path / "second" / "answers.csv").write_bytes(HEADER + lines[1])
     files = ("--answers", "second/given-answers.csv", "second/answers.csv")
     assert command(*begin, *files, "--out", "second", "--force") == 0
-    assert RunFolder(tmp_path / "second").about()["answers"] == 2
+    assert Run(tmp_path / "second").about()["answers"] == 2
     assert (tmp_path / "second" / "answers.csv").read_bytes() == HEADER + lines[1]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
 from tests.cli.conftest import RESULT, Captured, Command
 
 
@@ -27,7 +27,7 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         "best epoch: 2 of 3",
         "validation mAP: 50.00",
         "test mAP: 25.00",
-        "all training labels, mAP (P3 table 2): model 75.00, "
+        "all training labels, mAP (Cole 2021 table 2): model 75.00, "
         "estimates (they contain the observed ones) 87.50",
         "next: sparselabel report runs/one",
     ]
@@ -63,7 +63,7 @@ size = 96
 
 [head]
 epochs = 7
-learning_rate = 0.1
+lr = 0.1
 optimizer = "sgd"
 """
 OF_FILE = TrainConfig(
@@ -73,7 +73,7 @@ OF_FILE = TrainConfig(
     seed=4,
     settings=Settings(expected_positives=2, weight=0.5),
     views=Views(size=96),
-    head=HeadPhase(epochs=7, learning_rate=0.1, optimizer="sgd"),
+    head=HeadPhase(epochs=7, lr=0.1, optimizer="sgd"),
 )
 
 
@@ -87,7 +87,7 @@ def test_a_file_beats_the_defaults(command: Command, captured: Captured) -> None
 def test_a_flag_beats_the_file(command: Command, captured: Captured) -> None:
     Path("c.toml").write_text(FILE)
     flags = shlex.split(
-        "--seed 9 --head.epochs 3 --settings.weight 2 --views.flip 0 --full.epochs 1 --workers 3"
+        "--seed 9 --head.epochs 3 --settings.weight 2 --views.flip 0 --finetune.epochs 1 --workers 3"
     )
     assert command("train", "prepared", "--out", "run", "--config", "c.toml", *flags) == 0
     assert captured.config == replace(
@@ -96,7 +96,7 @@ def test_a_flag_beats_the_file(command: Command, captured: Captured) -> None:
         head=replace(OF_FILE.head, epochs=3),
         settings=Settings(expected_positives=2, weight=2),
         views=Views(size=96, flip=0),
-        full=FullPhase(epochs=1),
+        finetune=FinetunePhase(epochs=1),
     )
     assert captured[-1]["machine"].workers == 3
 
@@ -184,22 +184,20 @@ def test_other_wrong_usage(command: Command) -> None:
 def test_compare(command: Command, captured: Captured) -> None:
     Path("c.toml").write_text("[head]\nepochs = 2\n")
     flags = shlex.split(
-        "--methods an bce --seeds 0 1 --choose head.learning-rate 0.1 0.01 --choose an:head.batch 8 "
+        "--methods an bce --seeds 0 1 --choose head.lr 0.1 0.01 --choose an:head.batch-size 8 "
         "--out comparison --config c.toml"
     )
     done = command("compare", "prepared", *flags)
     assert done == 0
     assert len(captured) == 8
-    assert captured.config == TrainConfig(method="bce", seed=1, head=HeadPhase(epochs=2, learning_rate=0.01))
-    assert captured[0]["config"].head == HeadPhase(epochs=2, learning_rate=0.1, batch=8)
-    assert done.err.splitlines()[0] == "[1/8] an, head.learning-rate 0.1, head.batch 8, seed 0"
-    assert (
-        done.err.splitlines()[1] == "[1/8] done: an, head.learning-rate 0.1, head.batch 8, seed 0: mAP 25.0"
-    )
+    assert captured.config == TrainConfig(method="bce", seed=1, head=HeadPhase(epochs=2, lr=0.01))
+    assert captured[0]["config"].head == HeadPhase(epochs=2, lr=0.1, batch_size=8)
+    assert done.err.splitlines()[0] == "[1/8] an, head.lr 0.1, head.batch-size 8, seed 0"
+    assert done.err.splitlines()[1] == "[1/8] done: an, head.lr 0.1, head.batch-size 8, seed 0: mAP 25.0"
     assert done.out.splitlines()[-2:] == [
         "written to comparison/table.csv, table.md and table.tex",
-        "next: sparselabel report comparison/an-learning-rate=0.1-batch=8-seed0 "
-        "comparison/bce-learning-rate=0.1-seed0 --out comparison/report.html",
+        "next: sparselabel report comparison/an-lr=0.1-batch-size=8-seed0 "
+        "comparison/bce-lr=0.1-seed0 --out comparison/report.html",
     ]
     lines = Path("comparison/table.csv").read_text().splitlines()
     assert lines[1:] == [
@@ -215,7 +213,7 @@ def test_compare(command: Command, captured: Captured) -> None:
 
 
 def test_compare_takes_what_a_recipe_says(command: Command, captured: Captured) -> None:
-    done = command("compare", "voc", "--recipe", "p1/voc", "--out", "comparison")
+    done = command("compare", "voc", "--recipe", "scl/voc", "--out", "comparison")
     assert done == 0
     runs = [(call["config"].method, call["config"].settings.weight) for call in captured]
     assert runs == [
@@ -227,11 +225,11 @@ def test_compare_takes_what_a_recipe_says(command: Command, captured: Captured) 
     published = rows[0].index("published test mAP")
     assert {row[0]: row[published] for row in rows[1:]}["en+scl"] == "88.80"
     captured.clear()
-    flags = ["--methods", "an", "iu", "--seeds", 4, "--choose", "head.batch", 4, "--out", "other"]
-    assert command("compare", "voc", "--recipe", "p1/voc", *flags) == 0  # neither has a K
+    flags = ["--methods", "an", "iu", "--seeds", 4, "--choose", "head.batch-size", 4, "--out", "other"]
+    assert command("compare", "voc", "--recipe", "scl/voc", *flags) == 0  # neither has a K
     assert [(call["config"].method, call["config"].seed) for call in captured] == [("an", 4), ("iu", 4)]
-    assert captured.config.head.batch == 4
-    done = command("compare", "voc", "--recipe", "p1/voc", *flags, "--settings.threshold", ".5")
+    assert captured.config.head.batch_size == 4
+    done = command("compare", "voc", "--recipe", "scl/voc", *flags, "--settings.threshold", ".5")
     assert (done, "none of the methods an, iu has a setting 'threshold'" in done.err) == (2, True)
 
 

@@ -20,7 +20,7 @@ def test_durations(seconds: float, words: str) -> None:
 
 
 def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    phase = PhaseCost("full", 80, 10_000, 8, 0.5, 0, 0.0, 2 * 10**9, 9 * 10**9, 10**9)
+    phase = PhaseCost("finetune", 80, 10_000, 8, 0.5, 0, 0.0, 2 * 10**9, 9 * 10**9, 10**9)
     show(RunCost((phase,), 0, 10**9, 10**9, 600.0, 8 * 10**9, 3 * 10**8, 12 * 10**9, 64 * 10**9, 10**11))
     said = capsys.readouterr().out
     for words in (
@@ -45,14 +45,14 @@ def test_what_comes_before_training_is_named(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_disk_that_may_be_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    phase = PhaseCost("full", 5, 10, 8, 0.5, 0, 0.0, 10**9, 0, 18 * 10**6)
+    phase = PhaseCost("finetune", 5, 10, 8, 0.5, 0, 0.0, 10**9, 0, 18 * 10**6)
     show(RunCost((phase,), 0, 0, 0, 0.0, 0, 3 * 10**6, 0, 64 * 10**9, 45 * 10**6))
     said = capsys.readouterr().out
     assert "disk: 57.00 MB; 45.00 MB are free at --out\nthat may not fit: make room, or take an --out" in said
 
 
 def test_ram_that_may_be_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    phase = PhaseCost("full", 5, 10, 8, 0.5, 0, 0.0, 9 * 10**9, 0, 10**6)
+    phase = PhaseCost("finetune", 5, 10, 8, 0.5, 0, 0.0, 9 * 10**9, 0, 10**6)
     show(RunCost((phase,), 0, 0, 0, 0.0, 0, 0, 0, 6 * 10**9, 10**9, ram_taken=10**9))
     said = capsys.readouterr().out
     assert "RAM: 9.00 GB a process, without its loaders; 6.00 GB more were free\nthat may not fit: " in said

@@ -10,7 +10,7 @@ from PIL import Image
 from sparselabel.cli import train_folder as photos
 from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ModelError
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.cli.conftest import Command
 
 SMALL = [
@@ -51,7 +51,7 @@ def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path
         "next: sparselabel predict runs/photos MORE-IMAGES --out tags.csv  # what is in other images",
         "      sparselabel review runs/photos  # confirm or reject likely labels: they make it better",
     ]
-    run = RunFolder(folder / "runs" / "photos")
+    run = Run(folder / "runs" / "photos")
     assert run.config().method == "pu"
     assert run.config().settings.expected_positives == 1.5
     assert run.finished
@@ -119,12 +119,12 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     said: list[str] = []
     cpu, plain = Machine(accelerator="cpu"), TrainConfig()
     config = photos.with_schedule(plain, set(), cpu, 5000, said.append)
-    assert (config.frozen, config.head.batch) == (True, 64)
+    assert (config.frozen, config.head.batch_size) == (True, 64)
     assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
-    assert photos.with_schedule(plain, {"--full.epochs"}, cpu, 5000, said.append) == plain
+    assert photos.with_schedule(plain, {"--finetune.epochs"}, cpu, 5000, said.append) == plain
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     config = photos.with_schedule(plain, set(), Machine(), 5000, said.append)
-    assert (config.frozen, config.head.epochs, config.full.epochs) == (False, 5, 25)
+    assert (config.frozen, config.head.epochs, config.finetune.epochs) == (False, 5, 25)
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
     assert photos.with_schedule(plain, set(), Machine(), 300, said.append).frozen
     assert said[-1].startswith("only 300 images: a linear classifier")
@@ -146,7 +146,7 @@ def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.Monkey
     assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "resnet18"
     assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
     there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
-    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch=8))
+    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch_size=8))
     going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun)
     assert photos.with_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
     told = TrainConfig(backbone="resnet18")

@@ -85,7 +85,7 @@ def test_values_that_do_not_fit(name: str, value: str, said: str) -> None:
 
 def test_several_choices_come_as_one_list() -> None:
     words = [
-        "head.learning-rate",
+        "head.lr",
         "1e-2",
         "1e-3",
         "*cl:settings.weight",
@@ -95,7 +95,7 @@ def test_several_choices_come_as_one_list() -> None:
         "l1",
     ]
     assert choices(words) == [
-        Varied("head.learning-rate", ("0.01", "0.001"), CHOOSE),
+        Varied("head.lr", ("0.01", "0.001"), CHOOSE),
         Varied("settings.weight", ("0.1", "1"), CHOOSE, "*cl"),
         Varied("settings.distance", ("l1",), CHOOSE),
     ]
@@ -105,10 +105,10 @@ def test_several_choices_come_as_one_list() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["head.bach", "8"], "--choose head.bach: there is no such setting: did you mean 'head.batch'"),
-        (["head.batch"], "--choose needs a name and its values, as in `--choose head.learning-rate"),
-        ([":head.batch", "8"], "--choose needs a name and its values"),
-        (["head.batch", "8", "8"], "--choose head.batch has a value twice: 8"),
+        (["head.bach", "8"], "--choose head.bach: there is no such setting: did you mean 'head.batch-size'"),
+        (["head.batch-size"], "--choose needs a name and its values, as in `--choose head.lr"),
+        ([":head.batch-size", "8"], "--choose needs a name and its values"),
+        (["head.batch-size", "8", "8"], "--choose head.batch-size has a value twice: 8"),
     ],
 )
 def test_what_cannot_be_chosen_from(words: list[str], said: str) -> None:
@@ -117,11 +117,11 @@ def test_what_cannot_be_chosen_from(words: list[str], said: str) -> None:
 
 
 def test_values_of_a_toml_file() -> None:
-    assert Varied.of(["head.batch", 8, 16.0, True, "l1"]).values == ("8", "16", "true", "l1")
+    assert Varied.of(["head.batch-size", 8, 16.0, True, "l1"]).values == ("8", "16", "true", "l1")
 
 
 def test_which_methods_it_is_for() -> None:
     one = Varied("settings.weight", ("1",), CHOOSE, "*cl")
     assert [one.concerns(method, {"weight"}) for method in ("en+cl", "an+scl", "role")] == [True, True, False]
     assert not one.concerns("en+cl", {"momentum"})
-    assert Varied("head.batch", ("8",)).concerns("an", {})
+    assert Varied("head.batch-size", ("8",)).concerns("an", {})

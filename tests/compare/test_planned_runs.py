@@ -5,12 +5,12 @@ import pytest
 
 from sparselabel.compare.grid import CHOOSE, Varied, choices
 from sparselabel.compare.planned_runs import note_on_preset, plan
-from sparselabel.config import FullPhase, HeadPhase, Settings, TrainConfig
+from sparselabel.config import FinetunePhase, HeadPhase, Settings, TrainConfig
 from sparselabel.errors import ConfigError
 
-BASE = TrainConfig(head=HeadPhase(epochs=2, learning_rate=0.01), full=FullPhase(epochs=1, learning_rate=1e-5))
+BASE = TrainConfig(head=HeadPhase(epochs=2, lr=0.01), finetune=FinetunePhase(epochs=1, lr=1e-5))
 OUT = Path("out")
-RATES = choices(["head.learning-rate", "0.1", "0.01"])
+RATES = choices(["head.lr", "0.1", "0.01"])
 
 
 def names(*words: str, methods: tuple[str, ...] = ("an",)) -> list[str]:
@@ -18,23 +18,23 @@ def names(*words: str, methods: tuple[str, ...] = ("an",)) -> list[str]:
 
 
 def test_plan_is_methods_times_choices_times_seeds() -> None:
-    choose = choices(["head.learning-rate", "0.001", "1e-5", "head.batch", "8"])
+    choose = choices(["head.lr", "0.001", "1e-5", "head.batch-size", "8"])
     planned = plan(BASE, ["an", "an-ls"], [0, 7], OUT, choose)
     assert [str(run.path.relative_to(OUT)) for run in planned] == [
-        "an-learning-rate=0.001-batch=8-seed0",
-        "an-learning-rate=0.001-batch=8-seed7",
-        "an-learning-rate=1e-05-batch=8-seed0",
-        "an-learning-rate=1e-05-batch=8-seed7",
-        "an-ls-learning-rate=0.001-batch=8-seed0",
-        "an-ls-learning-rate=0.001-batch=8-seed7",
-        "an-ls-learning-rate=1e-05-batch=8-seed0",
-        "an-ls-learning-rate=1e-05-batch=8-seed7",
+        "an-lr=0.001-batch-size=8-seed0",
+        "an-lr=0.001-batch-size=8-seed7",
+        "an-lr=1e-05-batch-size=8-seed0",
+        "an-lr=1e-05-batch-size=8-seed7",
+        "an-ls-lr=0.001-batch-size=8-seed0",
+        "an-ls-lr=0.001-batch-size=8-seed7",
+        "an-ls-lr=1e-05-batch-size=8-seed0",
+        "an-ls-lr=1e-05-batch-size=8-seed7",
     ]
     for run in planned:
-        rate = float(dict(run.chosen)["head.learning-rate"])
-        tuned = replace(BASE.head, learning_rate=rate, batch=8)
+        rate = float(dict(run.chosen)["head.lr"])
+        tuned = replace(BASE.head, lr=rate, batch_size=8)
         assert run.config == replace(BASE, method=run.method, seed=run.seed, head=tuned)
-    assert str(planned[1]) == "an, head.learning-rate 0.001, head.batch 8, seed 7"
+    assert str(planned[1]) == "an, head.lr 0.001, head.batch-size 8, seed 7"
 
 
 def test_without_a_choice_a_run_has_the_settings_given() -> None:
@@ -43,8 +43,8 @@ def test_without_a_choice_a_run_has_the_settings_given() -> None:
 
 
 def test_names_that_end_alike_are_written_out() -> None:
-    words = ("head.learning-rate", "0.1", "full.learning-rate", "0.2", "full.batch", "4")
-    assert names(*words) == ["an-head.learning-rate=0.1-full.learning-rate=0.2-batch=4-seed0"]
+    words = ("head.lr", "0.1", "finetune.lr", "0.2", "finetune.batch-size", "4")
+    assert names(*words) == ["an-head.lr=0.1-finetune.lr=0.2-batch=4-seed0"]
 
 
 def test_a_method_chooses_among_the_settings_that_it_has() -> None:
@@ -106,12 +106,12 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan(BASE, ["an", "rolle"], [0], OUT)
     with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
         plan(replace(BASE, settings=Settings(momentum=0.5)), ["an", "bce"], [0], OUT)
-    with pytest.raises(ConfigError, match="learning-rate must be above 0"):
-        names("head.learning-rate", "0.1", "-1")
-    with pytest.raises(ConfigError, match=r"--choose \*cl:head.batch is for none of the methods an"):
-        names("*cl:head.batch", "8")
-    with pytest.raises(ConfigError, match=r"for an, --vary or --choose names head.batch more than once"):
-        names("head.batch", "8", "an:head.batch", "16")
+    with pytest.raises(ConfigError, match="lr must be above 0"):
+        names("head.lr", "0.1", "-1")
+    with pytest.raises(ConfigError, match=r"--choose \*cl:head.batch-size is for none of the methods an"):
+        names("*cl:head.batch-size", "8")
+    with pytest.raises(ConfigError, match=r"for an, --vary or --choose names head.batch-size more than once"):
+        names("head.batch-size", "8", "an:head.batch-size", "16")
 
 
 @pytest.mark.parametrize(
@@ -136,17 +136,17 @@ def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
     base = replace(BASE, settings=Settings(expected_positives=2.5))
     planned = plan(base, ["an", "en"], [0], OUT, RATES, varied)
     assert [(run.path.name, run.value) for run in planned] == [
-        ("an-learning-rate=0.1-seed0", ""),
-        ("an-learning-rate=0.01-seed0", ""),
-        ("en-momentum=0.8-learning-rate=0.1-seed0", "0.8"),
-        ("en-momentum=0.8-learning-rate=0.01-seed0", "0.8"),
-        ("en-momentum=0.5-learning-rate=0.1-seed0", "0.5"),
-        ("en-momentum=0.5-learning-rate=0.01-seed0", "0.5"),
+        ("an-lr=0.1-seed0", ""),
+        ("an-lr=0.01-seed0", ""),
+        ("en-momentum=0.8-lr=0.1-seed0", "0.8"),
+        ("en-momentum=0.8-lr=0.01-seed0", "0.8"),
+        ("en-momentum=0.5-lr=0.1-seed0", "0.5"),
+        ("en-momentum=0.5-lr=0.01-seed0", "0.5"),
     ]
     assert planned[0].config.settings == Settings()
     assert planned[-1].config.settings == Settings(expected_positives=2.5, momentum=0.5)
-    assert planned[-1].config.head.learning_rate == 0.01
-    assert planned[-1].chosen == (("head.learning-rate", "0.01"),)
+    assert planned[-1].config.head.lr == 0.01
+    assert planned[-1].chosen == (("head.lr", "0.01"),)
 
 
 def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
@@ -177,5 +177,5 @@ def test_what_must_not_be_varied(name: str, value: str, said: str, flag: str) ->
 
 
 def test_varied_and_chosen_at_once_is_one_too_many() -> None:
-    with pytest.raises(ConfigError, match=r"--vary or --choose names head.learning-rate more than once"):
-        plan(BASE, ["an"], [0], OUT, RATES, Varied("head.learning-rate", ("0.5",)))
+    with pytest.raises(ConfigError, match=r"--vary or --choose names head.lr more than once"):
+        plan(BASE, ["an"], [0], OUT, RATES, Varied("head.lr", ("0.5",)))

@@ -9,7 +9,7 @@ from sparselabel.compare.summary import Row
 from sparselabel.config import Preparation
 from sparselabel.recipes import load
 
-THEIRS, RECIPE = load("p1/voc")
+THEIRS, RECIPE = load("scl/voc")
 
 
 def prepared(classes: int = 20, test: int = 5823, **how: Any) -> Any:
@@ -25,14 +25,14 @@ def test_the_recipes_own_data_and_settings_need_no_note() -> None:
 def test_what_differs_is_named() -> None:
     ours = replace(THEIRS, head=replace(THEIRS.head, epochs=2))
     assert unlike(RECIPE, THEIRS, prepared(12, 50, keep_train=0.5), ours) == (
-        "published numbers are of other conditions (P1 table 1, VOC12, ImageNet start). Here: data mine with "
-        "12 classes and 50 test images (the paper's has 20 and 5,823), prepared with keep-train 0.5, "
-        "head.epochs 2 (not 5)"
+        "published numbers are of other conditions (Verelst 2023 table 1, VOC12, ImageNet start). "
+        "Here: data mine with 12 classes and 50 test images (the paper's has 20 and 5,823), "
+        "prepared with keep-train 0.5, head.epochs 2 (not 5)"
     )
 
 
 def test_objects365_is_read_like_coco_but_is_not_coco() -> None:
-    theirs, recipe = load("p2/objects365")
+    theirs, recipe = load("patchml/objects365")
     how = {"sparsify": "budget", "annotate": "SP", "cost": "flat-objects365"}
     assert unlike(recipe, theirs, prepared(365, 80_000, budget=0.0100503, **how), theirs) == ""
     said = unlike(recipe, theirs, prepared(80, 40_137, budget=0.0100503, **how), theirs)

@@ -171,7 +171,7 @@ def planned_runs(out: Path) -> list[Planned]:
     """Four runs on stored features; one of them diverges."""
     from tests.compare.test_runner import TINY
 
-    rates = Varied("head.learning-rate", ("0.01", "1e38"))
+    rates = Varied("head.lr", ("0.01", "1e38"))
     good = plan(replace(TINY, precision="32-true"), ["an", "bce"], [0], out)
     return [*good, *plan(TINY, ["wan"], [0], out, varied=rates)]
 

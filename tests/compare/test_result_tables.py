@@ -26,18 +26,23 @@ RECIPE = Recipe(
 ROWS = with_share(
     [
         Row(
-            "an", {0: 0.5}, {0: 0.5, 3: 0.52}, chosen=(("head.batch", "8"),), seconds=[1, 3], memory=[2000000]
+            "an",
+            {0: 0.5},
+            {0: 0.5, 3: 0.52},
+            chosen=(("head.batch-size", "8"),),
+            seconds=[1, 3],
+            memory=[2000000],
         ),
         Row(
             "role",
             {0: 0.4, 3: 0.5},
             {0: 0.70004, 3: 0.6},
-            chosen=(("head.batch", "16"), ("settings.weight", "0.1")),
+            chosen=(("head.batch-size", "16"), ("settings.weight", "0.1")),
             hidden={"model": [0.25, 0.75], "estimates": [0.9]},
             difference=Difference(0.51, 0.65, -0.01, 0.2, 0.9, 100),
             labels=4574,
         ),
-        Row("bce", {}, {0: 0.9, 3: 0.92}, chosen=(("head.batch", "8"),), failed=("bce, seed 1: no",)),
+        Row("bce", {}, {0: 0.9, 3: 0.92}, chosen=(("head.batch-size", "8"),), failed=("bce, seed 1: no",)),
     ]
 )
 
@@ -51,14 +56,14 @@ def written(rows: list[Row], folder: Path, recipe: Recipe | None = None) -> list
 def test_the_table(tmp_path: Path) -> None:
     an, role, bce = written(ROWS, tmp_path, RECIPE)
     assert an == {
-        "method": "an", "head.batch": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
+        "method": "an", "head.batch-size": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
         "spread": "1.41", "validation_spread": "", "gap_recovered": "0.000", "difference": "",
         "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "",
         "training_labels": "", "seconds": "2.0",
         "memory_mb": "2", "failed": "0", "published test mAP": "", "test_0": "50.00", "test_3": "52.00",
     }  # fmt: skip
     assert {name: value for name, value in role.items() if value != an[name]} == {
-        "method": "role", "head.batch": "16", "settings.weight": "0.1", "validation": "45.00",
+        "method": "role", "head.batch-size": "16", "settings.weight": "0.1", "validation": "45.00",
         "test": "65.00", "spread": "7.07", "validation_spread": "7.07", "gap_recovered": "0.350",
         "difference": "14.00", "difference_low": "-1.00", "difference_high": "20.00", "hidden_model": "50.00",
         "hidden_estimates": "90.00", "training_labels": "4574", "seconds": "", "memory_mb": "",
@@ -103,7 +108,7 @@ def test_what_people_read() -> None:
     sheet = sheet_of(ROWS, against="an", recipe=RECIPE)
     assert sheet.words == 3
     assert sheet.columns == [
-        "method", "batch", "weight", "validation mAP", "test mAP", "over an", "gap an → bce",
+        "method", "batch-size", "weight", "validation mAP", "test mAP", "over an", "gap an → bce",
         "published test mAP", "time", "memory", "failed",
     ]  # fmt: skip
     assert sheet.lines == [
@@ -134,10 +139,10 @@ def test_columns_without_anything_are_left_out() -> None:
     assert sheet_of([Row("an")]).columns == ["method"]
     varied = [replace(ROWS[0], value="2")]
     sheet = sheet_of(varied, "settings.weight", "an", RECIPE)
-    assert sheet.columns[:3] == ["method", "settings.weight", "batch"]
+    assert sheet.columns[:3] == ["method", "settings.weight", "batch-size"]
     assert "84.2" in sheet.lines[0]
-    both = [Row("an", {}, {0: 0.5}, chosen=(("head.learning-rate", "1"), ("full.learning-rate", "2")))]
-    assert sheet_of(both).columns[1:3] == ["head.learning-rate", "full.learning-rate"]
+    both = [Row("an", {}, {0: 0.5}, chosen=(("head.lr", "1"), ("finetune.lr", "2")))]
+    assert sheet_of(both).columns[1:3] == ["head.lr", "finetune.lr"]
 
 
 def test_markdown_and_latex(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TINY = TrainConfig(
     weights="none",
     frozen=True,
     views=Views(size=32),
-    head=HeadPhase(epochs=1, learning_rate=0.01),
+    head=HeadPhase(epochs=1, lr=0.01),
     watch=0,
 )
 RESULT: dict[str, Any] = {"validation": {"value": 0.5}, "test": {"value": 0.25}}
@@ -101,12 +101,8 @@ def test_a_comparison_is_trained_once(
     assert told.said == ["2 before"]
     (planned[1].path / "result.json").unlink()
     assert compare(data, planned, HERE)[1].failed[0].endswith("ValueError: trained again")
-    other = plan(
-        replace(TINY, head=HeadPhase(epochs=1, learning_rate=0.5)), ["bce", "an"], [0], tmp_path / "out"
-    )
-    with pytest.raises(
-        RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.learning-rate"
-    ):
+    other = plan(replace(TINY, head=HeadPhase(epochs=1, lr=0.5)), ["bce", "an"], [0], tmp_path / "out")
+    with pytest.raises(RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.lr"):
         compare(data, other, HERE)
 
 
@@ -126,7 +122,7 @@ def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tm
     assert rows[1].measures["ReaL mAP"] == [pytest.approx(by_hand["mean_average_precision"]["mean"])]
     one = by_hand["by_number_of_labels"]["1"]["average_precision"]["mean_of_present"]
     assert rows[1].measures.get("ReaL mAP, 1 label", [None]) == [one and pytest.approx(one)]
-    published = load("p1/imagenet")[1].published
+    published = load("scl/imagenet")[1].published
     assert {*rows[1].measures} <= {*published}
 
 
@@ -250,8 +246,8 @@ def test_memories_that_fit_nowhere_are_found_first(
 def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
     from sparselabel.losses.memory import row_file as keeping
 
-    monkeypatch.setattr(keeping.make_memory, "__kwdefaults__", {
-        **(keeping.make_memory.__kwdefaults__ or {}), "memory": lambda: 0,
+    monkeypatch.setattr(keeping.make_row_store, "__kwdefaults__", {
+        **(keeping.make_row_store.__kwdefaults__ or {}), "memory": lambda: 0,
     })  # fmt: skip
     return "ram"
 
@@ -280,7 +276,7 @@ def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: 
 def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, lambda *_: RESULT)
     bare = Prepared(**{**vars(data), "splits": {k: v for k, v in data.splits.items() if k != "val"}})
-    words = ["head.learning-rate", "0.1", "0.2"]
+    words = ["head.lr", "0.1", "0.2"]
     with pytest.raises(ConfigError, match="chosen by validation, but the data has no validation split"):
         compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words)), HERE)
     assert compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words[:2])), HERE)[0].test == {0: 0.25}

@@ -10,7 +10,7 @@ from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.files import write_json
 
 BASE = TrainConfig(head=HeadPhase(epochs=2))
-RATES = choices(["head.learning-rate", "0.1", "0.01"])
+RATES = choices(["head.lr", "0.1", "0.01"])
 
 
 def row(method: str, *test: float, value: str = "") -> Row:
@@ -74,9 +74,7 @@ VALUES: dict[tuple[str, float, int], tuple[float, float]] = {
 
 def outcomes(out: Path) -> list[Outcome]:
     planned = plan(BASE, ["an", "bce"], [0, 1], out, RATES)
-    return [
-        Outcome(run, result(*VALUES[run.method, run.config.head.learning_rate, run.seed])) for run in planned
-    ]
+    return [Outcome(run, result(*VALUES[run.method, run.config.head.lr, run.seed])) for run in planned]
 
 
 def test_what_is_best_in_the_mean_of_validation_is_chosen(tmp_path: Path) -> None:
@@ -84,7 +82,7 @@ def test_what_is_best_in_the_mean_of_validation_is_chosen(tmp_path: Path) -> Non
     write_json_cost(made[2].run.path, 4.0, 300)
     write_json_cost(made[3].run.path, 6.0, 200)
     an, bce = rows_of(made)
-    assert (an.chosen, bce.chosen) == ((("head.learning-rate", "0.01"),), (("head.learning-rate", "0.1"),))
+    assert (an.chosen, bce.chosen) == ((("head.lr", "0.01"),), (("head.lr", "0.1"),))
     assert (an.validation, an.test, an.recovered) == ({0: 0.6, 1: 0.5}, {0: 0.3, 1: 0.4}, 0.0)
     assert (bce.validation, bce.test, bce.recovered) == ({0: 0.8, 1: 0.8}, {0: 0.7, 1: 0.9}, 1.0)
     assert an.paths == {0: made[2].run.path, 1: made[3].run.path}
@@ -100,11 +98,11 @@ def test_a_choice_that_failed_is_not_taken_where_another_went_well(tmp_path: Pat
     made = outcomes(tmp_path)
     made[2] = Outcome(made[2].run, None, "training diverged")
     an, _ = rows_of(made)
-    assert (dict(an.chosen), an.test) == ({"head.learning-rate": "0.1"}, {0: 0.1, 1: 0.2})
-    assert an.failed == ("an, head.learning-rate 0.01, seed 0: training diverged",)
+    assert (dict(an.chosen), an.test) == ({"head.lr": "0.1"}, {0: 0.1, 1: 0.2})
+    assert an.failed == ("an, head.lr 0.01, seed 0: training diverged",)
     made[0] = Outcome(made[0].run, None, "training diverged")
     an, _ = rows_of(made)  # one run is left of each: the better validation counts
-    assert (dict(an.chosen), an.test, len(an.failed)) == ({"head.learning-rate": "0.01"}, {1: 0.4}, 2)
+    assert (dict(an.chosen), an.test, len(an.failed)) == ({"head.lr": "0.01"}, {1: 0.4}, 2)
 
 
 def test_a_method_of_which_every_run_failed_is_an_empty_row(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from sparselabel.compare.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.saved_scores import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.compare.test_runner import RESULT, TINY, data  # noqa: F401
 
 SEEDS = (0, 1)
@@ -20,7 +20,7 @@ def made(data: Prepared, tmp_path: Path) -> list[Outcome]:  # noqa: F811
     random = np.random.default_rng(0)
     outcomes = []
     for run in plan(TINY, ["role", "an", "bce"], SEEDS, tmp_path):
-        folder, part = RunFolder(run.path), data.split("test")
+        folder, part = Run(run.path), data.split("test")
         about = {
             "data": str(data.folder),
             "classes": list(data.classes),

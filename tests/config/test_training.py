@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparselabel.config import (
-    FullPhase,
+    FinetunePhase,
     Handling,
     HeadPhase,
     Machine,
@@ -31,14 +31,14 @@ from sparselabel.errors import ConfigError
 
 PHASE: dict[str, Any] = {
     "epochs": 3,
-    "learning_rate": 1 / 3,
-    "batch": 7,
-    "accumulate": 3,
+    "lr": 1 / 3,
+    "batch_size": 7,
+    "micro_batches": 3,
     "optimizer": "sgd",
     "schedule": "one-cycle",
     "weight_decay": 1e-7,
-    "clip": 2.5,
-    "weight_average": 0.999,
+    "grad_clip": 2.5,
+    "ema_decay": 0.999,
     "patience": 4,
     "start": "best",
 }
@@ -56,8 +56,8 @@ CHANGED = TrainConfig(
         top_maps=7,
         positive_weight=math.inf,
         threshold=0.55,
-        positive_focus=1.5,
-        negative_focus=3.0,
+        gamma_pos=1.5,
+        gamma_neg=3.0,
         margin=0.2,
         scale=1000.0,
         share=0.003,
@@ -67,7 +67,7 @@ CHANGED = TrainConfig(
         warm_up=2,
         belief_slope=4.0,
         belief_offset=-3.0,
-        unknown_focus=2.0,
+        gamma_unknown=2.0,
         unknown="ignore",
         likeliest=3,
         prior="prior.json",
@@ -99,7 +99,9 @@ CHANGED = TrainConfig(
         size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0, rand_augment=2, magnitude=8, cutout=0.5
     ),
     head=HeadPhase(**PHASE),
-    full=FullPhase(**PHASE, recompute=True, frozen_norm=True, frozen_stages=2, head_rate=10.0),
+    finetune=FinetunePhase(
+        **PHASE, grad_checkpointing=True, frozen_norm=True, frozen_stages=2, head_rate=10.0
+    ),
     seed=5,
     precision="bf16-mixed",
     watch=0,
@@ -151,16 +153,16 @@ def test_none_is_left_out(tmp_path: Path) -> None:
 def test_any_text_and_number_survives(text: str, rate: float, seed: int) -> None:
     import tempfile
 
-    config = TrainConfig(weights=text, seed=seed, head=HeadPhase(learning_rate=rate))
+    config = TrainConfig(weights=text, seed=seed, head=HeadPhase(lr=rate))
     with tempfile.TemporaryDirectory() as folder:
         save(config, Path(folder) / "config.toml")
         assert load(TrainConfig, Path(folder) / "config.toml") == config
 
 
 def test_a_whole_number_does_for_a_number() -> None:
-    config = from_dict(TrainConfig, {"head": {"learning_rate": 1}, "settings": {"weight": 2}}, "FILE")
-    assert type(config.head.learning_rate) is float
-    assert config.head.learning_rate == 1.0
+    config = from_dict(TrainConfig, {"head": {"lr": 1}, "settings": {"weight": 2}}, "FILE")
+    assert type(config.head.lr) is float
+    assert config.head.lr == 1.0
     assert config.settings.weight == 2.0
 
 
@@ -233,28 +235,28 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (Preparation, {"keep_validation": 1.5}, r"keep-validation must be a share in \(0, 1\], not 1.5"),
         (Phase, {"epochs": -1}, "phase.epochs must not be negative, but is -1"),
         (HeadPhase, {"epochs": -1}, "head.epochs must not be negative, but is -1"),
-        (FullPhase, {"weight_decay": -0.1}, "full.weight-decay must not be negative, but is -0.1"),
-        (FullPhase, {"weight_decay": math.nan}, "full.weight-decay must not be negative, but is nan"),
-        (HeadPhase, {"clip": -1.0}, "head.clip must not be negative, but is -1.0"),
+        (FinetunePhase, {"weight_decay": -0.1}, "finetune.weight-decay must not be negative, but is -0.1"),
+        (FinetunePhase, {"weight_decay": math.nan}, "finetune.weight-decay must not be negative, but is nan"),
+        (HeadPhase, {"grad_clip": -1.0}, "head.grad-clip must not be negative, but is -1.0"),
         (HeadPhase, {"patience": -1}, "head.patience must not be negative, but is -1"),
-        (HeadPhase, {"learning_rate": 0.0}, "head.learning-rate must be above 0, not 0.0"),
-        (HeadPhase, {"learning_rate": math.nan}, "head.learning-rate must be above 0, not nan"),
-        (HeadPhase, {"learning_rate": math.inf}, "head.learning-rate must be above 0, not inf"),
-        (FullPhase, {"batch": 0}, "full.batch must be at least 1, not 0"),
-        (FullPhase, {"weight_average": 1.0}, r"full.weight-average must be in \[0, 1\), not 1.0"),
+        (HeadPhase, {"lr": 0.0}, "head.lr must be above 0, not 0.0"),
+        (HeadPhase, {"lr": math.nan}, "head.lr must be above 0, not nan"),
+        (HeadPhase, {"lr": math.inf}, "head.lr must be above 0, not inf"),
+        (FinetunePhase, {"batch_size": 0}, "finetune.batch-size must be at least 1, not 0"),
+        (FinetunePhase, {"ema_decay": 1.0}, r"finetune.ema-decay must be in \[0, 1\), not 1.0"),
         (Views, {"size": 15}, "views.size must be at least 16 pixels, not 15"),
         (Views, {"smallest_crop": 0.0}, r"views.smallest-crop must be in \(0, 1\], not 0.0"),
         (Views, {"flip": 1.5}, r"views.flip must be in \[0, 1\], not 1.5"),
         (
             TrainConfig,
             {"head": HeadPhase(epochs=0)},
-            "nothing to train: --head.epochs and --full.epochs are both 0",
+            "nothing to train: --head.epochs and --finetune.epochs are both 0",
         ),
         (TrainConfig, {"seed": -1}, "seed must not be negative, but is -1"),
         (TrainConfig, {"watch": -1}, "watch must not be negative, but is -1"),
         (
             TrainConfig,
-            {"frozen": True, "head": HeadPhase(epochs=0), "full": FullPhase(epochs=1)},
+            {"frozen": True, "head": HeadPhase(epochs=0), "finetune": FinetunePhase(epochs=1)},
             "--frozen trains the head on stored features: give --head.epochs",
         ),
         (Machine, {"devices": 0}, "devices must be at least 1, not 0"),
@@ -268,8 +270,10 @@ def test_refusals(kind: type[Any], values: dict[str, Any], said: str) -> None:
 
 def test_phases_are_those_with_epochs() -> None:
     assert list(TrainConfig().phases) == ["head"]
-    assert list(CHANGED.phases) == ["head", "full"]
-    assert list(TrainConfig(head=HeadPhase(epochs=0), full=FullPhase(epochs=2)).phases) == ["full"]
+    assert list(CHANGED.phases) == ["head", "finetune"]
+    assert list(TrainConfig(head=HeadPhase(epochs=0), finetune=FinetunePhase(epochs=2)).phases) == [
+        "finetune"
+    ]
     assert CHANGED.epochs == 6
 
 

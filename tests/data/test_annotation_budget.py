@@ -1,16 +1,16 @@
-"""Budgets: by hand on a few images, and P2's counts on labels of COCO's size and frequency."""
+"""Budgets: by hand on a few images, and PatchML's counts on labels of COCO's size and frequency."""
 
 import numpy as np
 import pytest
 
 from sparselabel.data.annotation_budget import FLAT, KINDS, Kind, Prices, buy
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 
 # Two images, three classes; class 0 is twice in image 0, class 2 once in image 1.
 TRUTH = np.array([[1, 0, 0], [0, 0, 1]], dtype=np.int8)
-THINGS = Marks(
+THINGS = SpatialLabels(
     np.array([0, 0, 1]),
     np.array([0, 0, 2], np.int32),
     np.full((3, 2), 0.5, np.float32),
@@ -22,14 +22,14 @@ THINGS = Marks(
     ("kind", "cost", "marks"),
     [("I", 6, 0), ("SP", 6 + 2 * 1.4, 2), ("AP", 6 + 3 * 1.4, 3), ("SB", 6 + 12, 2), ("AB", 6 + 18, 3)],
 )
-def test_everything_can_be_bought(kind: Kind, cost: float, marks: int) -> None:
+def test_everything_can_be_bought(kind: Kind, cost: float, spatial_labels: int) -> None:
     bought = buy(TRUTH, THINGS, kind, 100)
     assert np.array_equal(bought.observed, TRUTH)
-    assert len(bought.marks) == marks
+    assert len(bought.spatial_labels) == spatial_labels
     assert bought.seconds == pytest.approx(cost)
-    if marks == 2:
-        assert bought.marks[0] in (0, 1)
-        assert bought.marks[1] == 2
+    if spatial_labels == 2:
+        assert bought.spatial_labels[0] in (0, 1)
+        assert bought.spatial_labels[1] == 2
 
 
 def test_no_more_is_spent_than_there_is_and_no_question_is_asked_twice() -> None:
@@ -44,13 +44,13 @@ def test_no_more_is_spent_than_there_is_and_no_question_is_asked_twice() -> None
 
 
 def test_one_thing_of_several_is_chosen_at_random() -> None:
-    first = [buy(TRUTH, THINGS, "SP", 100, seed=seed).marks[0] for seed in range(200)]
+    first = [buy(TRUTH, THINGS, "SP", 100, seed=seed).spatial_labels[0] for seed in range(200)]
     assert 70 < first.count(0) < 130
 
 
 def test_refusals() -> None:
     with pytest.raises(DataError, match="1 of these are unknown"):
-        buy(np.array([[1, UNKNOWN]], np.int8), Marks.none(), "I", 1)
+        buy(np.array([[1, UNKNOWN]], np.int8), SpatialLabels.none(), "I", 1)
     with pytest.raises(ConfigError, match="not 'XY'"):
         buy(TRUTH, THINGS, "XY", 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="above 0 seconds, not 0"):
@@ -60,7 +60,7 @@ def test_refusals() -> None:
 
 
 @pytest.fixture(scope="module")
-def coco() -> tuple[Labels, Marks]:
+def coco() -> tuple[Labels, SpatialLabels]:
     """Labels like COCO train2014's: 82,783 images, 2.91 of 80 classes each, 2.51 things of a class."""
     random = np.random.default_rng(0)
     frequency = np.exp(random.normal(0, 1, 80))
@@ -69,7 +69,7 @@ def coco() -> tuple[Labels, Marks]:
     rows, classes = np.nonzero(truth)
     times = random.geometric(1 / 2.51, len(rows))  # 604,907 things in all
     rows, classes = np.repeat(rows, times), np.repeat(classes, times)
-    return truth, Marks(
+    return truth, SpatialLabels(
         rows,
         classes.astype(np.int32),
         np.full((len(rows), 2), 0.5, np.float32),
@@ -78,7 +78,7 @@ def coco() -> tuple[Labels, Marks]:
     )
 
 
-# P2 table 1: budget in %, kind, thousands of positive and of negative answers.
+# PatchML table 1: budget in %, kind, thousands of positive and of negative answers.
 PUBLISHED = [
     (0.25, "I", 0.602, 16),
     (0.25, "SP", 0.559, 15),
@@ -94,21 +94,21 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("percent", "kind", "positives", "negatives"), PUBLISHED)
 def test_the_counts_of_table_1(
-    coco: tuple[Labels, Marks], percent: float, kind: Kind, positives: float, negatives: float
+    coco: tuple[Labels, SpatialLabels], percent: float, kind: Kind, positives: float, negatives: float
 ) -> None:
-    truth, marks = coco
-    bought = buy(truth, marks, kind, percent / 100 * truth.size, FLAT)
+    truth, spatial_labels = coco
+    bought = buy(truth, spatial_labels, kind, percent / 100 * truth.size, FLAT)
     found = int((bought.observed == POSITIVE).sum())
     # A count of k random draws scatters by √k; ours and theirs are two draws.
     assert abs(found - 1000 * positives) < 4 * np.sqrt(2 * 1000 * positives)
     assert (bought.observed == NEGATIVE).sum() == pytest.approx(
         1000 * negatives, abs=600
     )  # rounded to thousands
-    assert len(bought.marks) == (0 if kind == "I" else found)
+    assert len(bought.spatial_labels) == (0 if kind == "I" else found)
 
 
-# P2 table 2: budget in %, kind, marks, thousands of negatives and of annotated images. Its row of AP at 4 %
-# repeats the counts of AB, and its "339k" of AB at 1 % is 39k.
+# PatchML table 2: budget in %, kind, marks, thousands of negatives and of annotated images. Its row of AP at
+# 4 % repeats the counts of AB, and its "339k" of AB at 1 % is 39k.
 ALL_THINGS = [
     (0.25, "AP", 1257, 14, 13.7),
     (0.5, "AP", 2738, 29, 25.1),
@@ -124,16 +124,21 @@ ALL_THINGS = [
 
 @pytest.mark.parametrize(("percent", "kind", "marks", "negatives", "images"), ALL_THINGS)
 def test_the_counts_of_table_2(
-    coco: tuple[Labels, Marks], percent: float, kind: Kind, marks: int, negatives: float, images: float
+    coco: tuple[Labels, SpatialLabels],
+    percent: float,
+    kind: Kind,
+    spatial_labels: int,
+    negatives: float,
+    images: float,
 ) -> None:
     truth, things = coco
     bought = buy(truth, things, kind, percent / 100 * truth.size, FLAT)
     # Ours and theirs are two draws; things of a class are 2.51 on average, 10 in the mean square. What things
     # cost is not there for answers, so that these scatter too.
     price, off = {"AP": (FLAT.point, 0.03), "AB": (FLAT.box, 0.06)}[kind]
-    scatter = 3 * np.sqrt(2 * 10 * marks / 2.51)
+    scatter = 3 * np.sqrt(2 * 10 * spatial_labels / 2.51)
     answers = price * scatter / (1 + price * len(things) / truth.size)
-    assert len(bought.marks) == pytest.approx(marks, abs=scatter)
+    assert len(bought.spatial_labels) == pytest.approx(spatial_labels, abs=scatter)
     # That each thing is paid for is our reading. By it, answers are somewhat fewer with AP, and more with AB.
     known = bought.observed != UNKNOWN
     assert (bought.observed == NEGATIVE).sum() == pytest.approx(

@@ -1,4 +1,4 @@
-"""Budgets on the way of preparing: what is observed, where points lie, and P2's counts at COCO's size."""
+"""Budgets in preparing: what is observed, where points lie, and PatchML's counts at COCO's size."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 
 
@@ -62,14 +62,14 @@ def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kin
     assert train.seen.is_point.all()
     assert (train.observed.values[train.seen.rows, train.seen.classes] == POSITIVE).all()
     for row, index, (u, v) in zip(train.seen.rows, train.seen.classes, train.seen.centers, strict=True):
-        things = train.marks.of_rows([row])[0]
-        same = things[train.marks.classes[things] == index]
+        things = train.spatial_labels.of_rows([row])[0]
+        same = things[train.spatial_labels.classes[things] == index]
         pixel = int(v * 48), int(u * 48)
-        assert any(train.masks.decode(mark)[pixel] for mark in same)
+        assert any(train.masks.decode(spatial_label)[pixel] for spatial_label in same)
     pairs = {*zip(train.seen.rows.tolist(), train.seen.classes.tolist(), strict=True)}
     assert len(pairs) == (train.observed.values == POSITIVE).sum()
     if kind == "AP":
-        known = zip(train.marks.rows.tolist(), train.marks.classes.tolist(), strict=True)
+        known = zip(train.spatial_labels.rows.tolist(), train.spatial_labels.classes.tolist(), strict=True)
         assert len(train.seen) == sum(pair in pairs for pair in known)
     else:
         assert len(train.seen) == len(pairs)
@@ -78,7 +78,9 @@ def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kin
 def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: Source, tmp_path: Path) -> None:
     prepared = made(drawn, tmp_path / "out", budget(annotate="SB", cost="per-positive"))
     train, bought = prepared.train, prepared.made["bought"]["train"]
-    known = {(*row,) for row in np.hstack([train.marks.centers, train.marks.sizes]).tolist()}
+    known = {
+        (*row,) for row in np.hstack([train.spatial_labels.centers, train.spatial_labels.sizes]).tolist()
+    }
     assert {(*row,) for row in np.hstack([train.seen.centers, train.seen.sizes]).tolist()} <= known
     answers, yes = (
         int((train.observed.values != UNKNOWN).sum()),
@@ -127,8 +129,8 @@ def test_points_near_the_middle_of_boxes_without_masks() -> None:
     count = 4000
     centers = np.tile(np.array([[0.5, 0.5], [0.2, 0.7]], np.float32), (count // 2, 1))
     sizes = np.tile(np.array([[0.5, 0.5], [0.02, 0.4]], np.float32), (count // 2, 1))
-    marks = Marks(np.arange(count), np.zeros(count, np.int32), centers, sizes)
-    points = points_on(marks, None, np.arange(count), np.random.default_rng(0))
+    spatial_labels = SpatialLabels(np.arange(count), np.zeros(count, np.int32), centers, sizes)
+    points = points_on(spatial_labels, None, np.arange(count), np.random.default_rng(0))
     away = points.centers - centers
     assert points.is_point.all()
     assert np.abs(away).max(axis=0)[0] < 0.12
@@ -136,7 +138,7 @@ def test_points_near_the_middle_of_boxes_without_masks() -> None:
     assert np.abs(away[1::2, 0]).max() <= 0.01 + 1e-6  # not outside the narrow box
 
 
-# P2 tables 1 and 2: budget in %, kind, positives, thousands of negatives, and of annotated images.
+# PatchML tables 1 and 2: budget in %, kind, positives, thousands of negatives, and of annotated images.
 PUBLISHED = [
     (0.25, "SP", 559, 15, 14.2),
     (1, "SP", 2314, 60, 44.0),
@@ -152,9 +154,11 @@ def test_the_counts_of_p2() -> None:
     truth = (random.random((82_783, 80)) < 2.91 / 80).astype(np.int8)
     rows, classes = np.nonzero(truth)
     places = np.full((len(rows), 2), 0.5, np.float32)
-    marks = Marks(rows, classes.astype(np.int32), places, places / np.float32(4), check=False)
+    spatial_labels = SpatialLabels(
+        rows, classes.astype(np.int32), places, places / np.float32(4), check=False
+    )
     names = np.arange(82_783).astype(np.str_)
-    split = Split(LabelTable(names, tuple(map(str, range(80))), truth, check=False), names, marks)
+    split = Split(LabelTable(names, tuple(map(str, range(80))), truth, check=False), names, spatial_labels)
     for percent, kind, positives, negatives, images in PUBLISHED:
         found = annotate(split, Sparsify("budget", annotate=kind, budget=percent / 100))  # type: ignore[arg-type]
         assert abs(found.bought["positive"] - positives) < 4 * np.sqrt(2 * positives)
@@ -184,7 +188,11 @@ def test_flags_that_do_not_belong_together(given: dict[str, object], rule: str) 
 
 def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: Source, tmp_path: Path) -> None:
     train = drawn.splits["train"]
-    bare = replace(drawn, root=tmp_path / "nowhere", splits={"train": replace(train, marks=Marks.none())})
+    bare = replace(
+        drawn,
+        root=tmp_path / "nowhere",
+        splits={"train": replace(train, spatial_labels=SpatialLabels.none())},
+    )
     with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* give --annotate I"):
         prepare(bare, tmp_path / "out", budget(annotate="SB"))
     with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 images"):
@@ -193,10 +201,10 @@ def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: Source, t
 
 def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: Path) -> None:
     train = drawn.splits["train"]
-    most = 1 + 6 * len(train.marks) / 720
+    most = 1 + 6 * len(train.spatial_labels) / 720
     how = budget(annotate="AB", budget=most, validation=0)
     bought = made(drawn, tmp_path / "all", how).made["bought"]["train"]
-    assert (bought["answers"], bought["boxes"]) == (720, len(train.marks))
+    assert (bought["answers"], bought["boxes"]) == (720, len(train.spatial_labels))
     assert bought["seconds"] == 720 * most
     elsewhere = replace(drawn, root=tmp_path / "nowhere")  # said before images are opened
     for kind, cost, share in (("AB", "flat", most), ("SP", "flat", 84.9 / 80), ("SB", "flat", 101 / 80)):

@@ -22,7 +22,7 @@ from sparselabel.data.answers import (
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning
 from tests.data.images import CLASSES, read_table
 
@@ -163,8 +163,10 @@ def test_a_quotation_mark_that_never_ends_is_an_error_and_nothing_is_lost(tmp_pa
 def test_a_no_takes_the_mark_away(data: Prepared) -> None:
     rows, classes = np.nonzero(data.train.observed.values == POSITIVE)
     places = np.full((len(rows), 2), 0.5, np.float32)
-    marks = Marks(rows.astype(np.int64), classes.astype(np.int32), places, np.zeros_like(places))
-    marked = replace(data, splits=data.splits | {"train": replace(data.train, seen=marks)})
+    spatial_labels = SpatialLabels(
+        rows.astype(np.int64), classes.astype(np.int32), places, np.zeros_like(places)
+    )
+    marked = replace(data, splits=data.splits | {"train": replace(data.train, seen=spatial_labels)})
     image, label = str(data.train.paths[rows[0]]), data.classes[classes[0]]
     kept = with_answers(marked, [Answer(image, label, NEGATIVE)], "answers.csv").train.seen
     assert (kept.rows.tolist(), kept.classes.tolist()) == (rows[1:].tolist(), classes[1:].tolist())

@@ -9,11 +9,11 @@ from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.describe import count_all
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.sparsify import sparsify
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 
 
 def made(
-    classes: tuple[str, ...], splits: dict[str, list[list[int]]], marks: Marks | None = None
+    classes: tuple[str, ...], splits: dict[str, list[list[int]]], spatial_labels: SpatialLabels | None = None
 ) -> Prepared:
     """Data that is nowhere on the disk, fully observed."""
     return Prepared(
@@ -21,20 +21,26 @@ def made(
         "made",
         classes,
         {
-            name: split(name, classes, np.array(values, np.int8), np.array(values, np.int8), marks)
+            name: split(name, classes, np.array(values, np.int8), np.array(values, np.int8), spatial_labels)
             for name, values in splits.items()
         },
     )
 
 
 def split(
-    name: str, classes: tuple[str, ...], truth: np.ndarray, observed: np.ndarray, marks: Marks | None = None
+    name: str,
+    classes: tuple[str, ...],
+    truth: np.ndarray,
+    observed: np.ndarray,
+    spatial_labels: SpatialLabels | None = None,
 ) -> PreparedSplit:
     ids = np.array([f"{name}-{row}" for row in range(len(truth))])
     known, seen = (LabelTable(ids, classes, values) for values in (truth, observed))
     paths = np.char.add(ids, ".jpg")
     digests = np.arange(len(ids), dtype=np.uint64)
-    return PreparedSplit(name, Path("images"), paths, known, seen, marks or Marks.none(), digests, "")
+    return PreparedSplit(
+        name, Path("images"), paths, known, seen, spatial_labels or SpatialLabels.none(), digests, ""
+    )
 
 
 def found(data: Prepared) -> dict[str, Problem]:
@@ -114,13 +120,13 @@ def test_observed_labels_that_are_not_true() -> None:
 
 
 def test_marks_of_what_is_not_there() -> None:
-    marks = Marks(
+    spatial_labels = SpatialLabels(
         np.array([0, 1, 99]),
         np.array([0, 0, 0]),
         np.full((3, 2), 0.5, np.float32),
         np.zeros((3, 2), np.float32),
     )
-    problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5}, marks))["stray-marks"]
+    problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5}, spatial_labels))["stray-marks"]
     assert problem.what.startswith("2 points or boxes of train are of classes that their images are not said")
     assert problem.items == ("train-1.jpg",)
 

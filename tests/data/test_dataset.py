@@ -37,7 +37,7 @@ def test_what_was_prepared_is_opened(prepared: Prepared, folder: Path) -> None:
     assert train.truth.ids.tolist() == ["000.jpg", "001.jpg", "002.jpg", "003.jpg"]
     assert train.observed.values[0].tolist() == [POSITIVE, UNKNOWN, UNKNOWN]
     assert load(train.path(2)).size == (24, 16)
-    assert len(train.marks) == 0
+    assert len(train.spatial_labels) == 0
     assert len(np.unique(train.digests)) == 4
 
 

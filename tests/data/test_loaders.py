@@ -14,9 +14,9 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import (
     PADDING,
     Batch,
-    FeatureFeed,
-    Feed,
-    ImageFeed,
+    FeatureLoader,
+    ImageLoader,
+    Loader,
     Rows,
     epoch_batches,
     in_order,
@@ -24,7 +24,7 @@ from sparselabel.data.loaders import (
 )
 from sparselabel.data.prepare import prepare
 from sparselabel.data.transforms import Changes, draw, load, p1_train, render, squashed
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError
 from tests.data.images import paint, random_labels, read_table
 
@@ -45,13 +45,15 @@ def rows(*batches: Sequence[int]) -> list[Rows]:
     return [np.array(batch, dtype=np.int64) for batch in batches]
 
 
-def shown(feed: Feed, batches: list[Rows], epoch: int = 0) -> dict[int, tuple[Tensor, ...]]:
+def shown(loader: Loader, batches: list[Rows], epoch: int = 0) -> dict[int, tuple[Tensor, ...]]:
     """What every row was shown as: its views' pixels and frames."""
     seen = {}
-    for batch in feed(batches, epoch):
+    for batch in loader(batches, epoch):
         for place, row in enumerate(batch.rows.tolist()):
-            frames = [torch.cat([frame.box[place], frame.flip[place, None]]) for frame in batch.frames]
-            seen[row] = (*(view[place] for view in batch.inputs), *frames)
+            geometries = [
+                torch.cat([geometry.box[place], geometry.flip[place, None]]) for geometry in batch.geometries
+            ]
+            seen[row] = (*(view[place] for view in batch.inputs), *geometries)
     return seen
 
 
@@ -68,80 +70,80 @@ def equal_batches(left: Iterator[Batch], right: Iterator[Batch]) -> int:
         number += 1
         assert torch.equal(one.rows, other.rows)
         assert all(map(torch.equal, one.inputs, other.inputs))
-        for frame, twin in zip(one.frames, other.frames, strict=True):
-            assert torch.equal(frame.box, twin.box)
-            assert torch.equal(frame.flip, twin.flip)
+        for geometry, twin in zip(one.geometries, other.geometries, strict=True):
+            assert torch.equal(geometry.box, twin.box)
+            assert torch.equal(geometry.flip, twin.flip)
     return number
 
 
 def test_a_batch_is_what_its_frames_show(split: PreparedSplit) -> None:
-    (batch,) = ImageFeed(split, VIEW, seed=3, views=2)(rows([5, 2]), epoch=4)
+    (batch,) = ImageLoader(split, VIEW, seed=3, views=2)(rows([5, 2]), epoch=4)
     assert batch.rows.tolist() == [5, 2]
     assert [(view.shape, view.dtype) for view in batch.inputs] == [((2, 3, 16, 16), torch.uint8)] * 2
-    for number, (view, frame) in enumerate(zip(batch.inputs, batch.frames, strict=True)):
+    for number, (view, geometry) in enumerate(zip(batch.inputs, batch.geometries, strict=True)):
         for place, row in enumerate((5, 2)):
             image = load(split.path(row), VIEW.at_least)
             drawn = draw(VIEW, (3, 4, row, number), image.width, image.height)
             assert torch.equal(view[place], torch.from_numpy(render(image, drawn, 16)))
-            assert frame.box[place].tolist() == drawn[:4].astype(np.float32).tolist()
-            assert frame.flip[place].item() == bool(drawn[4])
+            assert geometry.box[place].tolist() == drawn[:4].astype(np.float32).tolist()
+            assert geometry.flip[place].item() == bool(drawn[4])
 
 
 def test_workers_change_nothing(split: PreparedSplit) -> None:
-    alone, helped = (ImageFeed(split, VIEW, seed=1, views=2, workers=workers) for workers in (0, 2))
+    alone, helped = (ImageLoader(split, VIEW, seed=1, views=2, workers=workers) for workers in (0, 2))
     for epoch in range(2):
         batches = epoch_batches(COUNT, 2, seed=1, epoch=epoch)
         assert equal_batches(alone(batches, epoch), helped(batches, epoch)) == 4
 
 
 def test_an_epoch_may_be_left_early(split: PreparedSplit) -> None:
-    feed = ImageFeed(split, VIEW, workers=2)
+    loader = ImageLoader(split, VIEW, workers=2)
     batches = rows(*([row] for row in range(COUNT)))
-    assert next(feed(batches, 0)).rows.tolist() == [0]
-    again = ImageFeed(split, VIEW)
-    assert equal_batches(feed(batches[::-1], 1), again(batches[::-1], 1)) == COUNT
+    assert next(loader(batches, 0)).rows.tolist() == [0]
+    again = ImageLoader(split, VIEW)
+    assert equal_batches(loader(batches[::-1], 1), again(batches[::-1], 1)) == COUNT
 
 
 def test_a_view_depends_on_seed_epoch_row_and_number_alone(split: PreparedSplit) -> None:
-    feed = ImageFeed(split, VIEW, seed=1)
-    first = shown(feed, rows([0, 1, 2, 3], [4, 5, 6]))
-    assert same(first, shown(feed, rows([6, 0], [3, 5, 1], [4], [2])))
+    loader = ImageLoader(split, VIEW, seed=1)
+    first = shown(loader, rows([0, 1, 2, 3], [4, 5, 6]))
+    assert same(first, shown(loader, rows([6, 0], [3, 5, 1], [4], [2])))
     np.random.default_rng(5).random()
     torch.manual_seed(9)
-    assert same(first, shown(ImageFeed(split, VIEW, seed=1), rows(range(COUNT))))
+    assert same(first, shown(ImageLoader(split, VIEW, seed=1), rows(range(COUNT))))
     for other in (
-        shown(feed, rows(range(COUNT)), epoch=1),
-        shown(ImageFeed(split, VIEW, seed=2), rows(range(COUNT))),
+        shown(loader, rows(range(COUNT)), epoch=1),
+        shown(ImageLoader(split, VIEW, seed=2), rows(range(COUNT))),
     ):
         assert all(not torch.equal(first[row][1], other[row][1]) for row in first)
 
 
 def test_views_differ_and_more_of_them_leave_the_first_as_it_is(split: PreparedSplit) -> None:
-    one = shown(ImageFeed(split, VIEW), rows(range(COUNT)))
-    three = shown(ImageFeed(split, VIEW, views=3), rows(range(COUNT)))
+    one = shown(ImageLoader(split, VIEW), rows(range(COUNT)))
+    three = shown(ImageLoader(split, VIEW, views=3), rows(range(COUNT)))
     for row in range(COUNT):
-        pixels, frames = three[row][:3], three[row][3:]
+        pixels, geometries = three[row][:3], three[row][3:]
         assert torch.equal(pixels[0], one[row][0])
-        assert len({tuple(frame.tolist()) for frame in frames}) == 3
+        assert len({tuple(geometry.tolist()) for geometry in geometries}) == 3
         assert not torch.equal(pixels[1], pixels[2])
 
 
 def test_a_row_taken_twice_is_shown_twice_alike(split: PreparedSplit) -> None:
-    (batch,) = ImageFeed(split, VIEW)(rows([3, 3]), 0)
+    (batch,) = ImageLoader(split, VIEW)(rows([3, 3]), 0)
     assert torch.equal(batch.inputs[0][0], batch.inputs[0][1])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_padding_has_pixels_and_keeps_its_row(split: PreparedSplit, workers: int) -> None:
-    (batch,) = ImageFeed(split, VIEW, workers=workers)(rows([4, PADDING]), 0)
+    (batch,) = ImageLoader(split, VIEW, workers=workers)(rows([4, PADDING]), 0)
     assert batch.rows.tolist() == [4, PADDING]
     assert batch.inputs[0].shape == (2, 3, 16, 16)
-    without = shown(ImageFeed(split, VIEW), rows([4]))
+    without = shown(ImageLoader(split, VIEW), rows([4]))
     assert torch.equal(batch.inputs[0][0], without[4][0])
 
 
 def test_no_batches(split: PreparedSplit) -> None:
-    assert list(ImageFeed(split, VIEW)([], 0)) == []
+    assert list(ImageLoader(split, VIEW)([], 0)) == []
 
 
 def test_images_are_shown_upright(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_images_are_shown_upright(tmp_path: Path) -> None:
     lying.save(tmp_path / "photos" / "000.jpg", exif=exif, quality=95)
     source = read_table(tmp_path / "photos", np.ones((1, 3), np.int8))
     turned = prepare(source, tmp_path / "out", Preparation(validation=0)).train
-    (batch,) = ImageFeed(turned, squashed(16))(rows([0]), 0)
+    (batch,) = ImageLoader(turned, squashed(16))(rows([0]), 0)
     red, _, blue = batch.inputs[0][0].int()
     assert (red[:7] > 240).all()
     assert (red[9:] < 15).all()
@@ -165,33 +167,33 @@ def test_a_image_that_vanished_is_named(tmp_path: Path, workers: int) -> None:
     source = read_table(tmp_path / "photos", random_labels(4))
     split = prepare(source, tmp_path / "out", Preparation(validation=0)).train
     (tmp_path / "photos" / "002.jpg").unlink()
-    feed = ImageFeed(split, VIEW, workers=workers)
-    batches = feed(rows([0], [1, 2], [3]), 0)
+    loader = ImageLoader(split, VIEW, workers=workers)
+    batches = loader(rows([0], [1, 2], [3]), 0)
     assert next(batches).rows.tolist() == [0]
     # The message alone, without the traceback of a worker.
     with pytest.raises(
         DataError, match=r"^\S+/002.jpg is gone \(No such file\): bring it back, or prepare data without it\Z"
     ):
         next(batches)
-    assert [batch.rows.tolist() for batch in feed(rows([3], [1]), 1)] == [[3], [1]]  # the others are fine
+    assert [batch.rows.tolist() for batch in loader(rows([3], [1]), 1)] == [[3], [1]]  # the others are fine
 
 
 def test_features_are_those_of_the_rows() -> None:
     features = torch.arange(12.0).reshape(4, 3)
-    first, second = FeatureFeed(features)(rows([2, 0], [3]), epoch=5)
+    first, second = FeatureLoader(features)(rows([2, 0], [3]), epoch=5)
     assert first.rows.tolist() == [2, 0]
     assert [view.tolist() for view in first.inputs] == [[[6, 7, 8], [0, 1, 2]]]
     assert second.inputs[0].tolist() == [[9, 10, 11]]
     for batch in (first, second):
-        (frame,) = batch.frames
-        whole = Frame.whole(len(batch.rows))
-        assert torch.equal(frame.box, whole.box)
-        assert torch.equal(frame.flip, whole.flip)
+        (geometry,) = batch.geometries
+        whole = ViewGeometry.whole(len(batch.rows))
+        assert torch.equal(geometry.box, whole.box)
+        assert torch.equal(geometry.flip, whole.flip)
 
 
 def test_features_of_padding_are_there_and_are_a_copy() -> None:
     features = torch.arange(6.0).reshape(3, 2)
-    (batch,) = FeatureFeed(features)(rows([1, PADDING]), epoch=0)
+    (batch,) = FeatureLoader(features)(rows([1, PADDING]), epoch=0)
     assert batch.rows.tolist() == [1, PADDING]
     assert batch.inputs[0].shape == (2, 2)
     batch.inputs[0].zero_()
@@ -211,29 +213,29 @@ def test_in_order_gives_each_row_once(count: int, size: int, shards: int) -> Non
 def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
     changes = Changes(operations=2, moves=False, hole=0.5)
     batches = rows([0, 1], [2, 3])
-    plain = list(ImageFeed(split, VIEW)(batches, epoch=1))
-    here = list(ImageFeed(split, VIEW, changes=changes)(batches, epoch=1))
-    other = list(ImageFeed(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
+    plain = list(ImageLoader(split, VIEW)(batches, epoch=1))
+    here = list(ImageLoader(split, VIEW, changes=changes)(batches, epoch=1))
+    other = list(ImageLoader(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
     for one, two, three in zip(plain, here, other, strict=True):
-        assert torch.equal(one.frames[0].box, two.frames[0].box)
+        assert torch.equal(one.geometries[0].box, two.geometries[0].box)
         assert not torch.equal(one.inputs[0], two.inputs[0])
         assert torch.equal(two.inputs[0], three.inputs[0])
-        assert two.frames[0].hidden is not None
-        assert bool((two.frames[0].hidden[:, 2:] >= 0.25).all())
-    assert plain[0].frames[0].hidden is None
+        assert two.geometries[0].hidden is not None
+        assert bool((two.geometries[0].hidden[:, 2:] >= 0.25).all())
+    assert plain[0].geometries[0].hidden is None
 
 
 def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit) -> None:
     changes = Changes(operations=2, moves=False, hole=0.5)
-    (plain,) = ImageFeed(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
-    (batch,) = ImageFeed(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (plain,) = ImageLoader(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (batch,) = ImageLoader(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
     assert torch.equal(batch.inputs[0], plain.inputs[0])
     assert not torch.equal(batch.inputs[1], plain.inputs[1])
-    weak, changed = (frame.hidden for frame in batch.frames)
+    weak, changed = (geometry.hidden for geometry in batch.geometries)
     assert weak is not None
     assert changed is not None
     assert not weak.any()
     assert bool((changed[:, 2:] >= 0.25).all())
-    (both,) = ImageFeed(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
+    (both,) = ImageLoader(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
     for one, other in zip(both.inputs, plain.inputs, strict=True):
         assert not torch.equal(one, other)

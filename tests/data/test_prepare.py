@@ -18,7 +18,7 @@ from sparselabel.data.readers import table, voc
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from tests.data.images import CLASSES, paint, random_labels, read_table
 
@@ -44,7 +44,9 @@ horse 195 69 42 66 245
 bus 176 67 37 64 208
 sheep 135 90 36 86 154
 cow 129 86 22 90 152"""
-"""P1s: a class's labels in train and the percent of them that are kept, the same in val, and in test."""
+"""Verelst 2023 supplement: a class's labels in train and the percent of them that are kept, the same in val,
+and in test.
+"""
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2012"
 
 
@@ -155,27 +157,33 @@ def test_marks_go_with_their_images(tmp_path: Path) -> None:
     (tmp_path / "marks.csv").write_text("\n".join(lines) + "\n")
     prepared = prepare(table.read(tmp_path / "marks.csv"), tmp_path / "out", Preparation())
     for split, rows in zip(prepared.splits.values(), split_rows(10, 0.2), strict=True):
-        assert split.marks.rows.tolist() == sorted([*range(len(rows))] * 2)
-        assert split.marks.is_point.tolist() == [True, False] * len(rows)
-        assert split.marks.centers[::2, 0].tolist() == pytest.approx([row / 10 + 0.05 for row in rows])
-        assert split.marks.sizes[1::2, 0].tolist() == pytest.approx([row / 10 + 0.01 for row in rows])
+        assert split.spatial_labels.rows.tolist() == sorted([*range(len(rows))] * 2)
+        assert split.spatial_labels.is_point.tolist() == [True, False] * len(rows)
+        assert split.spatial_labels.centers[::2, 0].tolist() == pytest.approx(
+            [row / 10 + 0.05 for row in rows]
+        )
+        assert split.spatial_labels.sizes[1::2, 0].tolist() == pytest.approx(
+            [row / 10 + 0.01 for row in rows]
+        )
 
 
 def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidden(tmp_path: Path) -> None:
     values = random_labels(20)
     values[[3, 9], [0, 1]] = POSITIVE
     centers = np.array([[0.5, 0.5], [0.2, 0.3]], np.float32)
-    marks = Marks(np.array([3, 9]), np.array([0, 1], np.int32), centers, centers / np.float32(5))
+    spatial_labels = SpatialLabels(
+        np.array([3, 9]), np.array([0, 1], np.int32), centers, centers / np.float32(5)
+    )
     source = read_table(tmp_path / "photos", values, ["train"] * 20)
-    source.splits["train"] = replace(source.splits["train"], marks=marks)
+    source.splits["train"] = replace(source.splits["train"], spatial_labels=spatial_labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         everything = prepare(source, tmp_path / "all", Preparation(validation=0))
         sparse = prepare(source, tmp_path / "sparse", Preparation("single-positive", validation=0))
         kept = Preparation("per-image", positives=ALL, negatives=ALL, validation=0)
         same_labels = prepare(source, tmp_path / "same", kept)
-    assert everything.train.seen.centers.tolist() == everything.train.marks.centers.tolist()
-    assert (len(sparse.train.seen), len(sparse.train.marks)) == (0, 2)
+    assert everything.train.seen.centers.tolist() == everything.train.spatial_labels.centers.tolist()
+    assert (len(sparse.train.seen), len(sparse.train.spatial_labels)) == (0, 2)
     assert len(same_labels.train.seen) == 2  # nothing is hidden
     assert same_labels.train.digest == everything.train.digest != sparse.train.digest
     for made, count in ((everything, 2), (sparse, 0)):  # older versions did not say it
@@ -191,8 +199,10 @@ def test_a_mark_of_an_absent_class_is_named_before_images_are_opened(tmp_path: P
     values[4, 1] = NEGATIVE
     source = read_table(tmp_path / "photos", values)
     centers = np.array([[0.5, 0.25]] * 2, np.float32)
-    marks = Marks(np.array([4, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0))
-    absent = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
+    spatial_labels = SpatialLabels(
+        np.array([4, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0)
+    )
+    absent = replace(source, splits={"train": replace(source.splits["train"], spatial_labels=spatial_labels)})
     (source.root / "000.jpg").unlink()
     rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on image 004.jpg \(row 4\), where that"
     with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such mark: remove it"):
@@ -204,10 +214,12 @@ def test_marks_of_labels_that_nobody_knows_are_not_for_training(tmp_path: Path) 
     values[[2, 4], [1, 1]] = UNKNOWN, POSITIVE
     source = read_table(tmp_path / "photos", values)
     centers = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
-    marks = Marks(np.array([2, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0))
-    some = replace(source, splits={"train": replace(source.splits["train"], marks=marks)})
+    spatial_labels = SpatialLabels(
+        np.array([2, 4]), np.array([1, 1], np.int32), centers, centers * np.float32(0)
+    )
+    some = replace(source, splits={"train": replace(source.splits["train"], spatial_labels=spatial_labels)})
     train = prepare(some, tmp_path / "out", Preparation(validation=0)).train
-    assert (len(train.marks), train.seen.rows.tolist(), train.seen.centers.tolist()) == (
+    assert (len(train.spatial_labels), train.seen.rows.tolist(), train.seen.centers.tolist()) == (
         2,
         [4],
         [[0.5, 0.75]],
@@ -221,12 +233,12 @@ def test_masks_go_with_their_marks(tmp_path: Path) -> None:
         prepared = prepare(source, tmp_path / "scenes", SINGLE)
     for split, rows in zip(prepared.splits.values(), (*split_rows(8, 0.2), np.arange(2)), strict=True):
         assert split.masks is not None
-        assert len(split.masks) == len(split.marks) > 0
+        assert len(split.masks) == len(split.spatial_labels) > 0
         for row, drawn in enumerate(rows):
             name = "test" if split.name == "test" else "train"
             numbers = scenes.make_scene(0, int(drawn), 48, name).instances
-            for number, mark in enumerate(split.marks.of_rows([row])[0].tolist(), 1):
-                np.testing.assert_array_equal(split.masks.decode(mark), numbers == number)
+            for number, spatial_label in enumerate(split.spatial_labels.of_rows([row])[0].tolist(), 1):
+                np.testing.assert_array_equal(split.masks.decode(spatial_label), numbers == number)
     assert isinstance(prepared.train.masks and prepared.train.masks.texts, np.memmap)
 
 
@@ -382,7 +394,7 @@ def test_a_source_needs_something_to_train_on(source: Source, tmp_path: Path) ->
 def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
     labels = source.splits["test"].labels
     bare = type(labels)(labels.ids, (), np.empty((4, 0), np.int8))
-    nothing = Source("birds", source.root, {"train": Split(bare, labels.ids, Marks.none())})
+    nothing = Source("birds", source.root, {"train": Split(bare, labels.ids, SpatialLabels.none())})
     with pytest.raises(DataError, match="the data has no classes"):
         prepare(nothing, tmp_path / "out", Preparation())
 

@@ -14,7 +14,7 @@ from sparselabel.data.sparsify import (
     split_rows,
     subset_rows,
 )
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 from tests.conftest import Golden
 
@@ -24,7 +24,7 @@ def random_truth(rows: int = 400, classes: int = 9) -> Labels:
 
 
 def coded(observed: Labels) -> Labels:
-    """Our coding as P3's program writes it: +1, 0 for unknown, -1 for an observed negative."""
+    """Our coding as Cole 2021's program writes it: +1, 0 for unknown, -1 for an observed negative."""
     return np.asarray(np.select([observed == POSITIVE, observed == NEGATIVE], [1, -1], 0), dtype=np.int8)
 
 
@@ -129,9 +129,9 @@ def test_the_largest_or_the_most_frequent_class_is_kept() -> None:
     truth = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]], dtype=np.int8)
     rows, classes = [0, 0, 0, 0, 1, 2], [0, 1, 2, 1, 0, 2]
     sizes = [[0.4, 0.4], [0.1, 0.2], [0.5, 0.2], [0.5, 0.5], [0.1, 0.1], [0, 0]]  # the last is a point
-    marks = Marks(np.array(rows), np.array(classes), np.full((6, 2), 0.5), np.array(sizes))
+    spatial_labels = SpatialLabels(np.array(rows), np.array(classes), np.full((6, 2), 0.5), np.array(sizes))
     larger = Sparsify("single-positive", prefer="larger")
-    kept = sparsify(truth, larger, marks)
+    kept = sparsify(truth, larger, spatial_labels)
     assert kept[:2].tolist() == [[UNKNOWN, 1, UNKNOWN], [1, UNKNOWN, UNKNOWN]]
     assert (kept == POSITIVE).sum(1).tolist() == [1, 1, 1, 0, 1]
     assert not ((kept == POSITIVE) & (truth != POSITIVE)).any()
@@ -139,7 +139,7 @@ def test_the_largest_or_the_most_frequent_class_is_kept() -> None:
     kept = sparsify(truth, frequent, frequency=np.array([9, 2, 3]))
     assert (kept == POSITIVE).argmax(1)[[0, 1, 2, 4]].tolist() == [0, 0, 2, 2]
     with pytest.raises(DataError, match="needs boxes, and these 5 images have none: choose --prefer freq"):
-        sparsify(truth, larger, marks.take([2]))
+        sparsify(truth, larger, spatial_labels.take([2]))
     with pytest.raises(DataError, match="needs boxes"):
         sparsify(truth, larger)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError
 
 Plain = list[tuple[int, int, tuple[float, float], tuple[float, float]]]
@@ -22,34 +22,35 @@ plain_marks = st.lists(
 )
 
 
-def made(marks: Plain) -> Marks:
+def made(spatial_labels: Plain) -> SpatialLabels:
     names = ("rows", "classes", "centers", "sizes")
     columns: dict[str, Any] = {
-        name: np.array([mark[place] for mark in marks]) for place, name in enumerate(names)
+        name: np.array([spatial_label[place] for spatial_label in spatial_labels])
+        for place, name in enumerate(names)
     }
-    return Marks(**columns)
+    return SpatialLabels(**columns)
 
 
-def plain(marks: Marks) -> Plain:
+def plain(spatial_labels: SpatialLabels) -> Plain:
     columns = (
-        marks.rows,
-        marks.classes,
-        map(tuple, marks.centers.tolist()),
-        map(tuple, marks.sizes.tolist()),
+        spatial_labels.rows,
+        spatial_labels.classes,
+        map(tuple, spatial_labels.centers.tolist()),
+        map(tuple, spatial_labels.sizes.tolist()),
     )
     return [(int(r), int(c), center, size) for r, c, center, size in zip(*columns, strict=True)]
 
 
-def one(**changes: Any) -> Marks:
+def one(**changes: Any) -> SpatialLabels:
     columns: dict[str, Any] = {"rows": [4], "classes": [2], "centers": [[0.5, 0.25]], "sizes": [[0.5, 0.5]]}
-    return Marks(**(columns | changes))
+    return SpatialLabels(**(columns | changes))
 
 
 @given(plain_marks)
-def test_marks_are_sorted_by_row_and_else_keep_their_order(marks: Plain) -> None:
-    built = made(marks)
-    assert plain(built) == sorted(marks, key=lambda mark: mark[0])
-    assert len(built) == len(marks)
+def test_marks_are_sorted_by_row_and_else_keep_their_order(spatial_labels: Plain) -> None:
+    built = made(spatial_labels)
+    assert plain(built) == sorted(spatial_labels, key=lambda spatial_label: spatial_label[0])
+    assert len(built) == len(spatial_labels)
     assert [column.dtype for column in (built.rows, built.classes, built.centers, built.sizes)] == [
         np.int64,
         np.int32,
@@ -59,25 +60,30 @@ def test_marks_are_sorted_by_row_and_else_keep_their_order(marks: Plain) -> None
 
 
 @given(plain_marks, st.lists(st.integers(0, 8), max_size=8))
-def test_take_equals_looking_for_every_row(marks: Plain, rows: list[int]) -> None:
-    taken = made(marks).take(rows)
+def test_take_equals_looking_for_every_row(spatial_labels: Plain, rows: list[int]) -> None:
+    taken = made(spatial_labels).take(rows)
     assert plain(taken) == [
-        (position, *mark[1:]) for position, row in enumerate(rows) for mark in marks if mark[0] == row
+        (position, *spatial_label[1:])
+        for position, row in enumerate(rows)
+        for spatial_label in spatial_labels
+        if spatial_label[0] == row
     ]
 
 
 @given(plain_marks, st.lists(st.integers(0, 8), max_size=8), st.lists(st.integers(0, 7), max_size=5))
-def test_take_twice_is_take_of_the_rows_taken(marks: Plain, rows: list[int], again: list[int]) -> None:
+def test_take_twice_is_take_of_the_rows_taken(
+    spatial_labels: Plain, rows: list[int], again: list[int]
+) -> None:
     again = [position for position in again if position < len(rows)]
-    twice = made(marks).take(rows).take(again)
-    assert plain(twice) == plain(made(marks).take([rows[position] for position in again]))
+    twice = made(spatial_labels).take(rows).take(again)
+    assert plain(twice) == plain(made(spatial_labels).take([rows[position] for position in again]))
 
 
 def test_take_of_some_rows() -> None:
-    marks = made(
+    spatial_labels = made(
         [(3, 0, (0.5, 0.5), (0, 0)), (1, 1, (0.25, 0.5), (0.5, 0.5)), (3, 2, (0.75, 0.75), (0.25, 0.25))]
     )
-    taken = marks.take(np.array([3, 0, 1, 3]))
+    taken = spatial_labels.take(np.array([3, 0, 1, 3]))
     assert taken.rows.tolist() == [0, 0, 2, 3, 3]
     assert taken.classes.tolist() == [0, 2, 1, 0, 2]
     assert taken.centers.tolist() == [[0.5, 0.5], [0.75, 0.75], [0.25, 0.5], [0.5, 0.5], [0.75, 0.75]]
@@ -85,7 +91,7 @@ def test_take_of_some_rows() -> None:
 
 
 def test_no_marks() -> None:
-    none = Marks.none()
+    none = SpatialLabels.none()
     assert len(none) == 0
     assert none.is_point.tolist() == []
     assert (none.centers.shape, none.sizes.shape) == ((0, 2), (0, 2))
@@ -93,15 +99,15 @@ def test_no_marks() -> None:
 
 
 def test_a_point_has_no_size() -> None:
-    marks = one(rows=range(2), classes=[0] * 2, centers=[[0.5, 0.5]] * 2, sizes=[[0, 0], [0.1, 0.1]])
-    assert marks.is_point.tolist() == [True, False]
+    spatial_labels = one(rows=range(2), classes=[0] * 2, centers=[[0.5, 0.5]] * 2, sizes=[[0, 0], [0.1, 0.1]])
+    assert spatial_labels.is_point.tolist() == [True, False]
 
 
 def test_a_mark_may_touch_the_edge() -> None:
-    marks = one(
+    spatial_labels = one(
         rows=[0, 1, 2], classes=[0, 0, 0], centers=[[0, 0], [1, 1], [0.5, 0.5]], sizes=[[0, 0]] * 2 + [[1, 1]]
     )
-    assert len(marks) == 3
+    assert len(spatial_labels) == 3
     third = np.float32(1) / np.float32(3)
     assert len(one(centers=[[third / 2, third / 2]], sizes=[[third, third]])) == 1
 
@@ -158,6 +164,8 @@ def test_columns_of_different_lengths_are_refused(changes: dict[str, Any], lengt
 
 def test_unchecked_marks_are_taken_as_they_are() -> None:
     rows = np.array([2, 1])
-    marks = Marks(rows, rows.astype(np.int32), np.full((2, 2), 9, np.float32), rows, check=False)
-    assert marks.rows is rows
-    assert marks.sizes is rows
+    spatial_labels = SpatialLabels(
+        rows, rows.astype(np.int32), np.full((2, 2), 9, np.float32), rows, check=False
+    )
+    assert spatial_labels.rows is rows
+    assert spatial_labels.sizes is rows

@@ -30,7 +30,7 @@ from sparselabel.data.transforms import (
     squashed,
     views_of,
 )
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 
 WHOLE = np.array([0.0, 0.0, 1.0, 1.0, 0.0])
@@ -163,7 +163,7 @@ def test_rendering_is_what_frame_cuts(seed: int, flip: bool) -> None:
     pixels = random.integers(0, 256, (40, 56, 3), dtype=np.uint8)
     view = render(Image.fromarray(pixels), numbers, 24)
     grids = torch.from_numpy(pixels).double().permute(2, 0, 1)[None]
-    expected = Frame.of(numbers[None]).cut(grids, (24, 24))[0].numpy()
+    expected = ViewGeometry.of(numbers[None]).cut(grids, (24, 24))[0].numpy()
     assert np.abs(view - expected).max() < 1.1  # Pillow rounds twice, once for each axis
 
 
@@ -297,8 +297,8 @@ def test_a_jpeg_may_be_decoded_small(tmp_path: Path) -> None:
     assert load(file, at_least=300).size == (450, 300)
     assert load(file, at_least=100).size == (225, 150)
     assert load(file, at_least=5).size == (113, 75)
-    frame = draw(p1_train(64), (0, 0, 0, 0), 900, 600)
-    full, small = (render(load(file, at_least), frame, 64).astype(int) for at_least in (None, 150))
+    geometry = draw(p1_train(64), (0, 0, 0, 0), 900, 600)
+    full, small = (render(load(file, at_least), geometry, 64).astype(int) for at_least in (None, 150))
     assert np.abs(full - small).mean() < 1
     Image.fromarray(smooth(600, 900)).save(tmp_path / "large.png")
     assert load(tmp_path / "large.png", at_least=100).size == (900, 600)

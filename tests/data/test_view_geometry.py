@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sparselabel.data.transforms import render
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError
 
 seeds = st.integers(0, 2**32 - 1)
 sides = st.integers(1, 12)
 
 
-def random_frame(generator: torch.Generator, batch: int = 3, smallest: float = 0.05) -> Frame:
+def random_frame(generator: torch.Generator, batch: int = 3, smallest: float = 0.05) -> ViewGeometry:
     size = smallest + (1 - smallest) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
     corner = (1 - size) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
     flip = torch.rand(batch, generator=generator) < 0.5
-    return Frame(torch.cat([corner, size], dim=1), flip)
+    return ViewGeometry(torch.cat([corner, size], dim=1), flip)
 
 
 def uniform(generator: torch.Generator, *shape: int) -> Tensor:
@@ -46,8 +46,8 @@ def grid_points(height: int, width: int, batch: int) -> Tensor:
 
 
 def test_a_point_by_hand() -> None:
-    frame = Frame(torch.tensor([[0.2, 0.5, 0.4, 0.25]] * 2), torch.tensor([False, True]))
-    seen = frame.to_view(torch.tensor([[[0.3, 0.6]]] * 2))
+    geometry = ViewGeometry(torch.tensor([[0.2, 0.5, 0.4, 0.25]] * 2), torch.tensor([False, True]))
+    seen = geometry.to_view(torch.tensor([[[0.3, 0.6]]] * 2))
     torch.testing.assert_close(seen, torch.tensor([[[0.25, 0.4]], [[0.75, 0.4]]]))
 
 
@@ -55,23 +55,23 @@ def test_a_point_by_hand() -> None:
 @given(seeds)
 def test_to_image_undoes_to_view(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    frame = random_frame(generator)
+    geometry = random_frame(generator)
     points = uniform(generator, 3, 4, 5, 2) * 3 - 1
-    torch.testing.assert_close(frame.to_image(frame.to_view(points)), points, atol=1e-12, rtol=0)
-    torch.testing.assert_close(frame.to_view(frame.to_image(points)), points, atol=1e-12, rtol=0)
+    torch.testing.assert_close(geometry.to_image(geometry.to_view(points)), points, atol=1e-12, rtol=0)
+    torch.testing.assert_close(geometry.to_view(geometry.to_image(points)), points, atol=1e-12, rtol=0)
 
 
 @settings(max_examples=50)
 @given(seeds)
 def test_boxes_move_with_their_corners(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    frame = random_frame(generator)
+    geometry = random_frame(generator)
     center, size = uniform(generator, 3, 7, 2), uniform(generator, 3, 7, 2)
-    seen_center, seen_size = frame.boxes_to_view(center, size)
-    corners = torch.stack([frame.to_view(center - size / 2), frame.to_view(center + size / 2)])
+    seen_center, seen_size = geometry.boxes_to_view(center, size)
+    corners = torch.stack([geometry.to_view(center - size / 2), geometry.to_view(center + size / 2)])
     torch.testing.assert_close(seen_center - seen_size / 2, corners.amin(dim=0), atol=1e-10, rtol=0)
     torch.testing.assert_close(seen_center + seen_size / 2, corners.amax(dim=0), atol=1e-10, rtol=0)
-    back = frame.boxes_to_image(seen_center, seen_size)
+    back = geometry.boxes_to_image(seen_center, seen_size)
     torch.testing.assert_close(back, (center, size), atol=1e-12, rtol=0)
 
 
@@ -91,7 +91,9 @@ def test_a_painted_dot_is_found_where_the_frame_says(seed: int, flip: bool) -> N
     view = render(Image.fromarray(pixels), numbers, size)[1].astype(float)
     place = (centers(size).numpy() * view.sum(0)).sum(), (centers(size).numpy() * view.sum(1)).sum()
     found = torch.tensor(place, dtype=torch.float64)[None] / view.sum()
-    said = Frame.of(numbers[None]).to_view(torch.tensor([[x / width, y / height]], dtype=torch.float64))
+    said = ViewGeometry.of(numbers[None]).to_view(
+        torch.tensor([[x / width, y / height]], dtype=torch.float64)
+    )
     torch.testing.assert_close(found, said, atol=0.1 / size, rtol=0)  # a tenth of a view's pixel
 
 
@@ -151,10 +153,10 @@ def slow_paste(view: Tensor, box: list[float], flip: bool, size: tuple[int, int]
 @given(seeds, sides, sides, sides, sides)
 def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    frame, grids = random_frame(generator, 2), uniform(generator, 2, 2, height, width)
-    seen = frame.cut(grids, (h, w))
+    geometry, grids = random_frame(generator, 2), uniform(generator, 2, 2, height, width)
+    seen = geometry.cut(grids, (h, w))
     for b, label in itertools.product(range(2), range(2)):
-        slow = slow_cut(grids[b, label], frame.box[b].tolist(), bool(frame.flip[b]), (h, w))
+        slow = slow_cut(grids[b, label], geometry.box[b].tolist(), bool(geometry.flip[b]), (h, w))
         torch.testing.assert_close(seen[b, label], slow, atol=1e-12, rtol=0)
 
 
@@ -162,10 +164,12 @@ def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: in
 @given(seeds, sides, sides, sides, sides)
 def test_paste_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    frame, maps = random_frame(generator, 2), uniform(generator, 2, 2, h, w)
-    grids, visible = frame.paste(maps, (height, width))
+    geometry, maps = random_frame(generator, 2), uniform(generator, 2, 2, h, w)
+    grids, visible = geometry.paste(maps, (height, width))
     for b, label in itertools.product(range(2), range(2)):
-        slow, seen = slow_paste(maps[b, label], frame.box[b].tolist(), bool(frame.flip[b]), (height, width))
+        slow, seen = slow_paste(
+            maps[b, label], geometry.box[b].tolist(), bool(geometry.flip[b]), (height, width)
+        )
         torch.testing.assert_close(grids[b, label], slow, atol=1e-12, rtol=0)
         assert torch.equal(visible[b], seen)
 
@@ -180,7 +184,7 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 ) -> None:
     # Not for w = 1: there torch gives wrong numbers on the CPU, [1, 1, 1] for a column [1, 2] made 3 high.
     grids = uniform(torch.Generator().manual_seed(seed), 2, 3, height, width)
-    seen = Frame.whole(2, dtype=torch.float64).cut(grids, (h, w))
+    seen = ViewGeometry.whole(2, dtype=torch.float64).cut(grids, (h, w))
     expected = interpolate(grids, (h, w), mode="bilinear", antialias=True, align_corners=False)
     torch.testing.assert_close(seen, expected, atol=1e-12, rtol=0)
 
@@ -188,9 +192,9 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 @settings(max_examples=50)
 @given(seeds, st.integers(4, 20), st.integers(20, 40))
 def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int, size: int) -> None:
-    frame = random_frame(torch.Generator().manual_seed(seed), smallest=0.3)
-    seen = frame.cut(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
-    places = frame.to_image(grid_points(size, size, 3))
+    geometry = random_frame(torch.Generator().manual_seed(seed), smallest=0.3)
+    seen = geometry.cut(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
+    places = geometry.to_image(grid_points(size, size, 3))
     interior = ((places >= 0.5 / cells) & (places <= 1 - 0.5 / cells)).all(dim=-1)
     torch.testing.assert_close(seen[interior], plane(places)[interior], atol=1e-12, rtol=0)
     assert interior.any()
@@ -199,18 +203,18 @@ def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int
 @settings(max_examples=50)
 @given(seeds, st.integers(5, 8), st.integers(32, 40))
 def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
-    frame = random_frame(torch.Generator().manual_seed(seed), smallest=0.6)
-    grids, _ = frame.paste(plane(grid_points(size, size, 3))[:, None], (cells, cells))
+    geometry = random_frame(torch.Generator().manual_seed(seed), smallest=0.6)
+    grids, _ = geometry.paste(plane(grid_points(size, size, 3))[:, None], (cells, cells))
     # Not at the view's edges, where the map was clamped, nor where unwritten cells beyond the crop are read.
     margin = 0.5 / size + 1.5 / (0.6 * cells)
     places = grid_points(cells, cells, 3)
     inner = ((places > margin) & (places < 1 - margin)).all(dim=-1)
-    back = frame.cut(grids, (cells, cells))[:, 0]
+    back = geometry.cut(grids, (cells, cells))[:, 0]
     torch.testing.assert_close(back[inner], plane(places)[inner], atol=1e-12, rtol=0)
     assert inner.any()
     # Read back at the map's own size a tent spans several cells and sees a slope up to 1/20 of a cell off.
     places = grid_points(size, size, 3)[:, 2:-2, 2:-2]
-    back = frame.cut(grids, (size, size))[:, 0, 2:-2, 2:-2]
+    back = geometry.cut(grids, (size, size))[:, 0, 2:-2, 2:-2]
     torch.testing.assert_close(back, plane(places), atol=0.05 * 7 / (0.6 * cells), rtol=0)
 
 
@@ -218,125 +222,125 @@ def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
 @given(seeds, sides, sides)
 def test_cells_beyond_the_crop_stay_invisible_and_zero(seed: int, height: int, width: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    frame = random_frame(generator)
-    grids, visible = frame.paste(uniform(generator, 3, 2, 4, 5) + 1, (height, width))
-    seen = frame.to_view(grid_points(height, width, 3))
+    geometry = random_frame(generator)
+    grids, visible = geometry.paste(uniform(generator, 3, 2, 4, 5) + 1, (height, width))
+    seen = geometry.to_view(grid_points(height, width, 3))
     assert torch.equal(visible, ((seen >= 0) & (seen <= 1)).all(dim=-1))
     assert torch.equal(grids != 0, visible[:, None].expand_as(grids))
 
 
 def test_the_crop_is_half_open_and_the_whole_shows_all() -> None:
     # The centers of four cells are 1/8, 3/8, 5/8, 7/8: this crop starts on one and ends on another.
-    frame = Frame(torch.tensor([[0.125, 0.375, 0.5, 0.5]]), torch.tensor([True]))
-    grids, visible = frame.paste(torch.ones(1, 1, 3, 3), (4, 4))
+    geometry = ViewGeometry(torch.tensor([[0.125, 0.375, 0.5, 0.5]]), torch.tensor([True]))
+    grids, visible = geometry.paste(torch.ones(1, 1, 3, 3), (4, 4))
     shown = torch.tensor([False, True, True, False])[:, None] & torch.tensor([True, True, False, False])
     assert torch.equal(visible[0], shown)
     torch.testing.assert_close(grids[0, 0], shown.float())
-    assert Frame.whole(2).paste(torch.ones(2, 1, 3, 3), (7, 5))[1].all()
+    assert ViewGeometry.whole(2).paste(torch.ones(2, 1, 3, 3), (7, 5))[1].all()
 
 
 def test_many_cells_become_one_by_their_mean() -> None:
     maps = torch.tensor([[1.0, 2, 3, 4, 5, 6]])[None, None]
-    grids, _ = Frame.whole(1).paste(maps, (1, 2))
+    grids, _ = ViewGeometry.whole(1).paste(maps, (1, 2))
     torch.testing.assert_close(grids, torch.tensor([[[[2.0, 5.0]]]]))
-    grids, _ = Frame(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([True])).paste(maps, (1, 4))
+    grids, _ = ViewGeometry(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([True])).paste(maps, (1, 4))
     torch.testing.assert_close(grids, torch.tensor([[[[17 / 3, 13 / 3, 8 / 3, 4 / 3]]]]))
 
 
 def test_cut_reads_across_the_crops_edge() -> None:
     grids = torch.tensor([[0.0, 0, 8, 8]]).expand(1, 1, 4, 4)
-    frame = Frame(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([False]))
+    geometry = ViewGeometry(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([False]))
     # Four view cells over two grid cells: the last one's center is 1/4 of a cell from the third cell's reach.
-    torch.testing.assert_close(frame.cut(grids, (1, 4))[0, 0, 0], torch.tensor([0.0, 0.0, 0.0, 2.0]))
+    torch.testing.assert_close(geometry.cut(grids, (1, 4))[0, 0, 0], torch.tensor([0.0, 0.0, 0.0, 2.0]))
 
 
 # The value itself
 
 
 def test_gradients_and_precision_pass_through() -> None:
-    frame = Frame.whole(1, dtype=torch.float64)
+    geometry = ViewGeometry.whole(1, dtype=torch.float64)
     grids = torch.rand(1, 2, 6, 6, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = frame.cut(grids, (3, 3))
+        seen = geometry.cut(grids, (3, 3))
     assert seen.dtype == torch.float32
     expected = interpolate(grids, (3, 3), mode="bilinear", antialias=True)
     torch.testing.assert_close(seen, expected)  # bfloat16 would be off by 1e-3
     (gradient,) = torch.autograd.grad(seen.sum(), grids)
     assert float(gradient.sum()) == pytest.approx(2 * 9)
-    assert frame.paste(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), (3, 3))[0].dtype == torch.bfloat16
+    assert geometry.paste(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), (3, 3))[0].dtype == torch.bfloat16
 
 
 def test_frames_are_built_moved_and_chosen() -> None:
     rows = np.array([[0.1, 0.2, 0.3, 0.4, 0], [0.5, 0.5, 0.5, 0.5, 1]])
-    frame = Frame.of(rows)
-    assert len(frame) == 2
-    assert frame.box.dtype == torch.float64
-    assert frame.box.tolist() == rows[:, :4].tolist()
-    assert frame.flip.tolist() == [False, True]
-    assert frame.to("cpu", torch.float32).box.dtype == torch.float32
-    assert frame[1:].box.tolist() == [[0.5] * 4]
-    assert frame[torch.tensor([1, 0, 1])].flip.tolist() == [True, False, True]
-    assert frame[frame.flip].box.tolist() == [[0.5] * 4]
-    assert Frame.whole(0).cut(torch.ones(0, 3, 4, 4), (2, 2)).shape == (0, 3, 2, 2)
+    geometry = ViewGeometry.of(rows)
+    assert len(geometry) == 2
+    assert geometry.box.dtype == torch.float64
+    assert geometry.box.tolist() == rows[:, :4].tolist()
+    assert geometry.flip.tolist() == [False, True]
+    assert geometry.to("cpu", torch.float32).box.dtype == torch.float32
+    assert geometry[1:].box.tolist() == [[0.5] * 4]
+    assert geometry[torch.tensor([1, 0, 1])].flip.tolist() == [True, False, True]
+    assert geometry[geometry.flip].box.tolist() == [[0.5] * 4]
+    assert ViewGeometry.whole(0).cut(torch.ones(0, 3, 4, 4), (2, 2)).shape == (0, 3, 2, 2)
 
 
 def test_wrong_frames_are_refused() -> None:
     flip = torch.tensor([False])
     with pytest.raises(DataError, match=r"must be \(B, 4\)"):
-        Frame(torch.ones(1, 5), flip)
+        ViewGeometry(torch.ones(1, 5), flip)
     with pytest.raises(DataError, match=r"must be \(B, 4\)"):
-        Frame(torch.ones(2, 4), flip)
+        ViewGeometry(torch.ones(2, 4), flip)
     with pytest.raises(DataError, match="float32 or float64"):
-        Frame(torch.ones(1, 4, dtype=torch.float16), flip)
+        ViewGeometry(torch.ones(1, 4, dtype=torch.float16), flip)
     with pytest.raises(DataError, match="image 1 has left"):
-        Frame(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]), torch.tensor([False, False]))
+        ViewGeometry(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]), torch.tensor([False, False]))
     with pytest.raises(DataError, match="inside its image"):
-        Frame(torch.tensor([[0.5, 0.0, 0.6, 1.0]]), flip)
+        ViewGeometry(torch.tensor([[0.5, 0.0, 0.6, 1.0]]), flip)
     with pytest.raises(DataError, match="inside its image"):
-        Frame(torch.tensor([[float("nan"), 0.0, 0.6, 1.0]]), flip)
+        ViewGeometry(torch.tensor([[float("nan"), 0.0, 0.6, 1.0]]), flip)
     with pytest.raises(DataError, match=r"\(B, 5\)"):
-        Frame.of(torch.ones(2, 4))
+        ViewGeometry.of(torch.ones(2, 4))
 
 
 def test_things_of_another_batch_are_refused() -> None:
-    frame = Frame.whole(2)
+    geometry = ViewGeometry.whole(2)
     with pytest.raises(DataError, match=r"must be \(2, \.\.\., 2\), not \(1, 2\)"):
-        frame.to_view(torch.ones(1, 2))
+        geometry.to_view(torch.ones(1, 2))
     with pytest.raises(DataError, match=r"not torch.float32 \(1, 3, 4, 4\)"):
-        frame.cut(torch.ones(1, 3, 4, 4), (2, 2))
+        geometry.cut(torch.ones(1, 3, 4, 4), (2, 2))
     with pytest.raises(DataError, match="must be floating-point"):
-        frame.paste(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
+        geometry.paste(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
 
 
 def test_what_is_hidden_is_not_visible_in_the_image() -> None:
     """The left half of a view of the image's right half, mirrored: the image's last quarter."""
     box = torch.tensor([[0.5, 0.0, 0.5, 1.0]] * 2)
-    frame = Frame(box, torch.tensor([False, True]), torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
-    _, visible = frame.paste(torch.ones(2, 1, 4, 4), (8, 8))
+    geometry = ViewGeometry(box, torch.tensor([False, True]), torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
+    _, visible = geometry.paste(torch.ones(2, 1, 4, 4), (8, 8))
     assert visible[0].all(dim=0).tolist() == [False] * 6 + [True] * 2
     assert visible[1].all(dim=0).tolist() == [False] * 4 + [True] * 2 + [False] * 2
-    assert frame[1:].to(dtype=torch.float64).hides(torch.tensor([[[0.2, 0.5], [0.6, 0.5]]])).tolist() == [
+    assert geometry[1:].to(dtype=torch.float64).hides(torch.tensor([[[0.2, 0.5], [0.6, 0.5]]])).tolist() == [
         [True, False]
     ]
 
 
 def test_hidden_rows_are_read_with_their_frames() -> None:
     rows = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 0.1, 0.2, 0.3, 0.4]])
-    frame = Frame.of(rows)
-    assert frame.hidden is not None
-    assert frame.hidden.tolist() == rows[:, 5:].tolist()
-    assert Frame.of(rows[:, :5]).hidden is None
+    geometry = ViewGeometry.of(rows)
+    assert geometry.hidden is not None
+    assert geometry.hidden.tolist() == rows[:, 5:].tolist()
+    assert ViewGeometry.of(rows[:, :5]).hidden is None
     with pytest.raises(DataError, match=r"\(B, 5\) numbers .* or \(B, 9\), .*\(1, 7\)"):
-        Frame.of(rows[:, :7])
+        ViewGeometry.of(rows[:, :7])
     with pytest.raises(DataError, match=r"a frame's hidden must be \(1, 4\), not \(1, 3\)"):
-        Frame(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
+        ViewGeometry(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
 
 
 def test_hidden_cells_are_those_whose_centers_are() -> None:
-    frame = Frame(
+    geometry = ViewGeometry(
         torch.tensor([[0.0, 0, 1, 1]] * 2),
         torch.tensor([False, True]),
         torch.tensor([[0.0, 0, 0.5, 0.4], [0.8, 0, 0, 0]]),
     )
-    assert frame.hides_cells((4, 2)).int().tolist() == [[[1, 0], [1, 0], [0, 0], [0, 0]], [[0, 0]] * 4]
-    assert not Frame.whole(3).hides_cells((2, 2)).any()
+    assert geometry.hides_cells((4, 2)).int().tolist() == [[[1, 0], [1, 0], [0, 0], [0, 0]], [[0, 0]] * 4]
+    assert not ViewGeometry.whole(3).hides_cells((2, 2)).any()

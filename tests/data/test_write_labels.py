@@ -95,25 +95,28 @@ def there_and_back(prepared: Prepared, file: Path, which: Which) -> None:
     assert again.labels.ids.tolist() == expected.ids.tolist()
     assert again.labels.classes == expected.classes
     assert again.labels.values.tolist() == expected.values.tolist()
-    seen = expected.values[train.marks.rows, train.marks.classes] == 1
-    assert again.marks.rows.tolist() == train.marks.rows[seen].tolist()
-    assert again.marks.classes.tolist() == train.marks.classes[seen].tolist()
-    np.testing.assert_allclose(again.marks.centers, train.marks.centers[seen], atol=1e-4)
-    np.testing.assert_allclose(again.marks.sizes, train.marks.sizes[seen], atol=1e-4)
+    seen = expected.values[train.spatial_labels.rows, train.spatial_labels.classes] == 1
+    assert again.spatial_labels.rows.tolist() == train.spatial_labels.rows[seen].tolist()
+    assert again.spatial_labels.classes.tolist() == train.spatial_labels.classes[seen].tolist()
+    np.testing.assert_allclose(again.spatial_labels.centers, train.spatial_labels.centers[seen], atol=1e-4)
+    np.testing.assert_allclose(again.spatial_labels.sizes, train.spatial_labels.sizes[seen], atol=1e-4)
 
 
 def test_points_there_and_back(tmp_path: Path) -> None:
     prepared = from_boxes(tmp_path)
-    marks = prepared.train.marks
-    sizes = np.array(marks.sizes)
+    spatial_labels = prepared.train.spatial_labels
+    sizes = np.array(spatial_labels.sizes)
     sizes[[0, 3]] = 0
-    train = replace(prepared.train, marks=replace(marks, sizes=sizes))
+    train = replace(prepared.train, spatial_labels=replace(spatial_labels, sizes=sizes))
     pointed = replace(prepared, splits={"train": train})
     write_labels(pointed, "train", "full", tmp_path / "out.json", force=False)
     annotations = json.loads((tmp_path / "out.json").read_text())["annotations"]
     assert [one.get("num_keypoints", 0) for one in annotations] == [1, 0, 0, 1, 0]
     there_and_back(pointed, tmp_path / "out.json", "full")
-    assert coco.read(tmp_path / "out.json").splits["train"].marks.sizes[[0, 3]].tolist() == [[0, 0], [0, 0]]
+    assert coco.read(tmp_path / "out.json").splits["train"].spatial_labels.sizes[[0, 3]].tolist() == [
+        [0, 0],
+        [0, 0],
+    ]
 
 
 def test_observed_boxes_do_not_give_hidden_labels_away(tmp_path: Path) -> None:
@@ -154,8 +157,8 @@ def test_images_on_their_side(tmp_path: Path) -> None:
 def test_points_are_keypoints(tmp_path: Path) -> None:
     prepared = from_boxes(tmp_path)
     train = prepared.train
-    points = replace(train.marks, sizes=np.zeros_like(train.marks.sizes))
-    prepared = replace(prepared, splits={"train": replace(train, marks=points)})
+    points = replace(train.spatial_labels, sizes=np.zeros_like(train.spatial_labels.sizes))
+    prepared = replace(prepared, splits={"train": replace(train, spatial_labels=points)})
     write_labels(prepared, "train", "full", tmp_path / "out.json", force=False)
     first = json.loads((tmp_path / "out.json").read_text())["annotations"][0]
     assert (first["bbox"], first["keypoints"], first["num_keypoints"]) == ([16, 6, 0, 0], [16, 6, 2], 1)

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from sparselabel.data.transforms import squashed
-from sparselabel.inference.class_thresholds import Decision, Decisions
+from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds
 from sparselabel.inference.predictor import Predictor
 from sparselabel.metrics.calibration import Calibration
 from sparselabel.metrics.thresholds import PRECISIONS
@@ -26,13 +26,13 @@ class Colors:
         return Output(logits, cells)
 
 
-def decisions(*thresholds: float) -> Decisions:
+def decisions(*thresholds: float) -> ClassThresholds:
     """Scores as they are, but for the last class: sigmoid(0 - 1) = 0.269."""
     rows = tuple(
-        Decision(name, value, 0.9, 0.9, "good", "made up", (value,) * len(PRECISIONS))
+        ClassThreshold(name, value, 0.9, 0.9, "good", "made up", (value,) * len(PRECISIONS))
         for name, value in zip(CLASSES, thresholds, strict=True)
     )
-    return Decisions(rows, Calibration(np.ones(3), np.array([0.0, 0.0, -1.0])), "complete", 10)
+    return ClassThresholds(rows, Calibration(np.ones(3), np.array([0.0, 0.0, -1.0])), "complete", 10)
 
 
 def predictor(*thresholds: float) -> Predictor:

@@ -10,18 +10,18 @@ from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.class_thresholds import (
-    Decisions,
+    ClassThresholds,
     choose,
-    decisions_of,
+    load_class_thresholds,
+    no_class_thresholds,
     threshold_metrics,
-    undecided,
-    write_decisions,
+    write_class_thresholds,
 )
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.calibration import logits_of, reliability, sigmoid
 from sparselabel.metrics.decisions import wilson
 from sparselabel.metrics.thresholds import NEVER
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.report.runs import CLASSES, finished, make_data
 
 RANDOM = np.random.default_rng(2)
@@ -44,18 +44,18 @@ def data(tmp_path: Path) -> Prepared:
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> RunFolder:
+def run(tmp_path: Path, data: Prepared) -> Run:
     return finished(tmp_path / "run", data, "an", None)
 
 
-def chosen_from(run: RunFolder, data: Prepared, observed: np.ndarray) -> Decisions:
+def chosen_from(run: Run, data: Prepared, observed: np.ndarray) -> ClassThresholds:
     part = data.split("val")
     part = replace(part, observed=LabelTable(part.truth.ids, CLASSES, observed.astype(np.int8)))
     return choose(run, data, part, SCORES)
 
 
-def test_full_labels(run: RunFolder, data: Prepared) -> None:
-    decisions = write_decisions(run, data, SCORES)
+def test_full_labels(run: Run, data: Prepared) -> None:
+    decisions = write_class_thresholds(run, data, SCORES)
     assert decisions.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
     first = decisions.classes[0]
     count = int(TRUTH[:, 0].sum())
@@ -73,7 +73,7 @@ def test_full_labels(run: RunFolder, data: Prepared) -> None:
     assert low < first.expected_precision < high
 
 
-def _decided(decisions: Decisions) -> np.ndarray:
+def _decided(decisions: ClassThresholds) -> np.ndarray:
     scores: np.ndarray = decisions.calibration(logits_of(SCORES)) >= decisions.thresholds()
     return scores
 
@@ -82,7 +82,7 @@ def _f1(predicted: np.ndarray, truth: np.ndarray) -> float:
     return float(2 * (predicted & (truth == 1)).sum() / (predicted.sum() + truth.sum()))
 
 
-def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: RunFolder, data: Prepared) -> None:
+def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, data: Prepared) -> None:
     full = chosen_from(run, data, TRUTH)
     single = np.full(TRUTH.shape, UNKNOWN)
     for row in np.flatnonzero(TRUTH.any(axis=1)):
@@ -102,7 +102,7 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: RunFold
     assert f1[2] > f1[0] - 0.06
 
 
-def test_thresholds_for_what_is_asked(run: RunFolder, data: Prepared) -> None:
+def test_thresholds_for_what_is_asked(run: Run, data: Prepared) -> None:
     decisions = chosen_from(run, data, TRUTH)
     strict, scores = decisions.thresholds(precision=0.9), decisions.calibration(logits_of(SCORES))
     assert (strict[:3] > decisions.thresholds()[:3]).all()
@@ -115,41 +115,41 @@ def test_thresholds_for_what_is_asked(run: RunFolder, data: Prepared) -> None:
         decisions.thresholds(precision=0.9, threshold=0.5)
 
 
-def test_what_is_kept_is_read_again(run: RunFolder, data: Prepared) -> None:
-    written = write_decisions(run, data, SCORES)
-    read = decisions_of(run.path)
+def test_what_is_kept_is_read_again(run: Run, data: Prepared) -> None:
+    written = write_class_thresholds(run, data, SCORES)
+    read = load_class_thresholds(run.path)
     assert read.classes == written.classes
     assert read.calibration.offset.tolist() == written.calibration.offset.tolist()
     content = read_json(run.thresholds_file)
     content["classes"][0]["name"] = "somebody else"
     write_json(run.thresholds_file, content)
     with pytest.raises(RunError, match=r"thresholds\.json is of other classes or another version"):
-        decisions_of(run.path)
+        load_class_thresholds(run.path)
     run.thresholds_file.write_text(json.dumps({"format": 1}))
     with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
-        decisions_of(run.path)
+        load_class_thresholds(run.path)
 
 
 def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older --split val` chooses them"):
-        decisions_of(about.path)
+        load_class_thresholds(about.path)
     opened = open_prepared(data.folder)  # no validation on the disk: its digest would not be found either
     keep_scores(about, data.split("val"), SCORES)
     with pytest.raises(Exception, match="no split 'val'"):
-        decisions_of(about.path)
+        load_class_thresholds(about.path)
     without = finished(tmp_path / "without", opened, "an", None)
-    alone = decisions_of(without.path)
+    alone = load_class_thresholds(without.path)
     assert alone.thresholds().tolist() == [0.5] * 5
     assert "no validation split" in alone.classes[0].why
     with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation images"):
         alone.thresholds(precision=0.9)
 
 
-def test_no_positive_in_validation(run: RunFolder, data: Prepared) -> None:
+def test_no_positive_in_validation(run: Run, data: Prepared) -> None:
     part = data.split("val")
     none = replace(part, observed=LabelTable(part.truth.ids, CLASSES, np.zeros_like(TRUTH)))
-    decisions = write_decisions(run, replace(data, splits={**data.splits, "val": none}), SCORES)
+    decisions = write_class_thresholds(run, replace(data, splits={**data.splits, "val": none}), SCORES)
     assert decisions.labels == "no positive"
     assert decisions.calibration.slope.tolist() == [1.0] * 5
 
@@ -157,7 +157,7 @@ def test_no_positive_in_validation(run: RunFolder, data: Prepared) -> None:
 def test_calibration_is_unknown_where_labels_are(data: Prepared) -> None:
     part = data.split("val")
     labels = LabelTable(part.truth.ids, CLASSES, np.where(TRUTH == 1, 1, UNKNOWN).astype(np.int8))
-    assert threshold_metrics(SCORES, labels, undecided(CLASSES, "nothing"))["calibration"] is None
+    assert threshold_metrics(SCORES, labels, no_class_thresholds(CLASSES, "nothing"))["calibration"] is None
 
 
 def test_reliability_by_hand() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.evaluate import evaluate_run, images_in
@@ -18,7 +18,7 @@ SINGLE = Preparation("single-positive")
 
 def test_data_that_was_moved(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 8, SINGLE)
-    config = tiny(frozen=True, head=HeadPhase(epochs=1), full=FullPhase(epochs=0))
+    config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
     run, moved = tmp_path / "run", tmp_path / "moved"
     result = train_run(data, config, run, HERE, Handling(quiet=True))
     data.folder.rename(moved)
@@ -38,7 +38,7 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
 def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 8, SINGLE)
     run = tmp_path / "run"
-    config = tiny(frozen=True, head=HeadPhase(epochs=1), full=FullPhase(epochs=0))
+    config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
     train_run(data, config, run, HERE, Handling(quiet=True))
     assert evaluate_run(run, "test")["real"] is None
     index = data.folder / "dataset.json"

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from sparselabel.cli.evaluate import evaluate
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.transforms import draw, load, render, views_of
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.inference.evaluate import evaluate_coupled, load_classifier
 from sparselabel.metrics.localization import Located
 from sparselabel.models.classifier import Output
 from sparselabel.models.tscam import with_attention
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.training.conftest import small_scenes, tiny
 
 
@@ -34,8 +34,8 @@ def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Pat
         backbone=backbone,
         classifier=classifier,
         views=Views(size=64),
-        head=HeadPhase(epochs=1, batch=16),
-        full=FullPhase(epochs=0),
+        head=HeadPhase(epochs=1, batch_size=16),
+        finetune=FinetunePhase(epochs=0),
     )
     train_run(data, config, folder / "run", Machine(accelerator="cpu", workers=0), Handling(quiet=True))
     return folder / "run"
@@ -44,16 +44,16 @@ def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Pat
 @torch.no_grad()
 def by_hand(run: Path, data: Prepared) -> Located:
     """One image after the other, the maps multiplied here."""
-    part, model = data.split("test"), load_classifier(RunFolder(run)).eval()
-    located, view = Located(part), views_of(RunFolder(run).config().views)[1]
+    part, model = data.split("test"), load_classifier(Run(run)).eval()
+    located, view = Located(part), views_of(Run(run).config().views)[1]
     for row in range(len(part)):
         image = load(part.path(row), view.at_least)
-        frame = draw(view, (0, 0, row, 0), image.width, image.height)
-        pixels = torch.from_numpy(render(image, frame, view.size))[None]
+        geometry = draw(view, (0, 0, row, 0), image.width, image.height)
+        pixels = torch.from_numpy(render(image, geometry, view.size))[None]
         _, attention = with_attention(model.backbone, partial(model.backbone, pixels))
         output = model(pixels, maps=True)
         seen = Output(output.logits, output.maps * attention[:, None])
-        located.see(torch.tensor([row]), seen, Frame.of(frame[None]))
+        located.see(torch.tensor([row]), seen, ViewGeometry.of(geometry[None]))
     return located
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.loaders import ImageFeed, in_order
+from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.transforms import imagenet_test, squashed
@@ -59,7 +59,7 @@ def logits_by_hand(part: PreparedSplit, weights: Path) -> Tensor:
     network.load_state_dict(load_file(weights))
     about: Any = timm.models.get_pretrained_cfg(NAME)
     view = replace(imagenet_test(160), center=0.95)
-    views = next(iter(ImageFeed(part, view)([np.arange(len(part))], 0))).inputs[0]
+    views = next(iter(ImageLoader(part, view)([np.arange(len(part))], 0))).inputs[0]
     mean, deviation = (torch.tensor(numbers).view(3, 1, 1) for numbers in (about.mean, about.std))
     with torch.no_grad():
         return network.eval()((views / 255 - mean) / deviation).double()  # type: ignore[no-any-return]
@@ -143,7 +143,7 @@ def test_a_released_query2label_model(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.pkl"
     torch.save({"state_dict": their_file("resnet101", backbone.network, head)}, file)
     measured = evaluate_published("resnet18", data.folder, "test", weights=str(file), size=64)
-    views = next(iter(ImageFeed(data.split("test"), squashed(64))(in_order(np.arange(10), 10), 0)))
+    views = next(iter(ImageLoader(data.split("test"), squashed(64))(in_order(np.arange(10), 10), 0)))
     with torch.no_grad():
         logits = Classifier(backbone, head).eval()(views.inputs[0]).logits
     with pytest.warns(DataWarning, match="have no positive image"):

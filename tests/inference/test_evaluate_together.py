@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.inference.evaluate import evaluate_run, evaluate_together
@@ -15,7 +15,7 @@ from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
-CONFIG = tiny(frozen=True, head=HeadPhase(epochs=1), full=FullPhase(epochs=0), views=Views(size=64))
+CONFIG = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0), views=Views(size=64))
 
 
 @pytest.fixture(scope="module")

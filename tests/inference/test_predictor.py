@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sparselabel import load_predictor
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
-from sparselabel.inference.class_thresholds import decisions_of
+from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.sources import stream
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.training.train import train_run
@@ -68,20 +68,20 @@ def test_images_are_asked_for_as_they_are_needed() -> None:
 
 
 def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Path) -> None:
-    config = tiny(frozen=True, head=HeadPhase(epochs=2), full=FullPhase(epochs=0))
+    config = tiny(frozen=True, head=HeadPhase(epochs=2), finetune=FinetunePhase(epochs=0))
     result = train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert result["test"]["decided"]["chosen_from"] == {"split": "val", "images": 15, "labels": "complete"}
     test = small.split("test")
     paths = [test.path(row) for row in range(len(test))]
     found = np.stack([one.scores for one in load_predictor(tmp_path / "run", device="cpu")(paths)])
     kept = np.load(tmp_path / "run" / "scores-test.npz")["scores"]
-    expected = decisions_of(tmp_path / "run").calibration(logits_of(kept))
+    expected = load_class_thresholds(tmp_path / "run").calibration(logits_of(kept))
     assert found == pytest.approx(expected, abs=1e-4)
     everything = next(iter(load_predictor(tmp_path / "run", threshold=0.0)(paths[:1], maps=True)))
     assert {name for name, _ in everything.labels} == set(small.classes)
     assert everything.maps is not None
     mean = torch.from_numpy(everything.maps).mean(dim=(1, 2)).double().numpy()
-    assert decisions_of(tmp_path / "run").calibration(mean[None])[0] == pytest.approx(
+    assert load_class_thresholds(tmp_path / "run").calibration(mean[None])[0] == pytest.approx(
         everything.scores, abs=1e-4
     )
 

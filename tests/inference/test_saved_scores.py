@@ -7,7 +7,7 @@ import pytest
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.inference.saved_scores import saved_scores
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.report.figures.made_up import TRAIN, make_data, make_run, score
 
 TEST = np.eye(5, dtype=np.int8)[:3]
@@ -19,11 +19,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> RunFolder:
+def run(tmp_path: Path, data: Prepared) -> Run:
     return make_run(tmp_path / "run", data)
 
 
-def test_scores_come_with_the_labels_they_are_judged_by(run: RunFolder, data: Prepared) -> None:
+def test_scores_come_with_the_labels_they_are_judged_by(run: Run, data: Prepared) -> None:
     score(run, data, "test", TEST / 2)
     saved = saved_scores(run.path, "test")
     assert np.array_equal(saved.scores, TEST / 2)
@@ -32,14 +32,14 @@ def test_scores_come_with_the_labels_they_are_judged_by(run: RunFolder, data: Pr
     assert np.array_equal(saved_scores(run.path, "train").labels.values, TRAIN)  # all, not the observed ones
 
 
-def test_without_scores_the_command_is_named(run: RunFolder) -> None:
+def test_without_scores_the_command_is_named(run: Run) -> None:
     with pytest.raises(
         RunError, match=r"no .*scores-test.npz: `sparselabel evaluate .*run --split test` writes"
     ):
         saved_scores(run.path, "test")
 
 
-def test_scores_that_do_not_fit(run: RunFolder, data: Prepared) -> None:
+def test_scores_that_do_not_fit(run: Run, data: Prepared) -> None:
     file = run.path / "scores-test.npz"
     for wrong in ({"ids": np.array(["a", "b", "c"]), "scores": TEST / 2}, {"scores": (TEST / 2)[:2]}):
         arrays: Any = {"ids": np.asarray(data.split("test").truth.ids), **wrong}

@@ -1,4 +1,5 @@
-"""A slow, obvious float64 reference of P3's losses, with the ε of the authors' programs as an argument.
+"""A slow, obvious float64 reference of Cole 2021's losses, with the ε of the authors' programs as an
+argument.
 
 With ε = 1e-5 it must equal their numbers, with ε = 0 it must equal ours: so both are tied to one formula.
 """
@@ -61,7 +62,7 @@ def role_side(
     epsilon: float,
     positive_weight: float = 1.0,
 ) -> Tensor:
-    """L′(logits | partner) of P3 eq. 11, the partner held fixed."""
+    """L′(logits | partner) of Cole 2021 eq. 11, the partner held fixed."""
     fixed = torch.sigmoid(partner).detach()
     positive = (observed == 1).double()
     ones = torch.ones_like(logits)

@@ -14,13 +14,9 @@ def sides(logits: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     return score, torch.sigmoid(-logits) if epsilon == 0 else 1 - score
 
 
-def focal(
-    logits: Tensor, observed: Tensor, positive_focus: float = 2.0, negative_focus: float = 2.0
-) -> Tensor:
+def focal(logits: Tensor, observed: Tensor, gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> Tensor:
     p, q = sides(logits, 0)
-    losses = torch.where(
-        observed == 1, -(q**positive_focus) * torch.log(p), -(p**negative_focus) * torch.log(q)
-    )
+    losses = torch.where(observed == 1, -(q**gamma_pos) * torch.log(p), -(p**gamma_neg) * torch.log(q))
     return losses.mean()
 
 
@@ -28,8 +24,8 @@ def asl(
     logits: Tensor,
     observed: Tensor,
     epsilon: float,
-    positive_focus: float,
-    negative_focus: float,
+    gamma_pos: float,
+    gamma_neg: float,
     margin: float,
     detached: bool,
 ) -> Tensor:
@@ -38,7 +34,7 @@ def asl(
     positive = observed == 1
     log = torch.where(positive, torch.log(p.clamp(min=epsilon)), torch.log(shifted.clamp(min=epsilon)))
     focus = torch.where(positive, q if epsilon == 0 else 1 - p, 1 - shifted if epsilon or margin else p)
-    focus = focus ** torch.where(positive, float(positive_focus), float(negative_focus))
+    focus = focus ** torch.where(positive, float(gamma_pos), float(gamma_neg))
     return -((focus.detach() if detached else focus) * log).sum()
 
 
@@ -64,10 +60,10 @@ def selective(
     return (losses * counted).sum()
 
 
-def hill(logits: Tensor, observed: Tensor, positive_focus: float, margin: float, height: float) -> Tensor:
+def hill(logits: Tensor, observed: Tensor, gamma_pos: float, margin: float, height: float) -> Tensor:
     p = torch.sigmoid(logits)
     moved = torch.sigmoid(logits - margin)
-    positive = -((1 - moved) ** positive_focus) * torch.log(moved)
+    positive = -((1 - moved) ** gamma_pos) * torch.log(moved)
     return torch.where(observed == 1, positive, (height - p) * p**2).sum()
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame
-from sparselabel.losses.base import Method, Progress, Step, Survey
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.losses.base import Progress, Scan, SparseLoss, Step
 from sparselabel.models.classifier import Output
 
-PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, learning_rate=1e-3)  # consistency has joined
+PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, lr=1e-3)  # consistency has joined
 
 
 def make_step(
@@ -21,28 +21,28 @@ def make_step(
     progress: Progress = PROGRESS,
 ) -> Step:
     rows = torch.arange(len(logits)) if rows is None else rows
-    frames = (Frame.whole(len(logits)),) * 2
+    geometries = (ViewGeometry.whole(len(logits)),) * 2
     maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the image says
     outputs = (Output(logits, maps, maps.detach()),) * 2
-    return Step(rows, observed, outputs, frames, progress, Marks.none(), truth)
+    return Step(rows, observed, outputs, geometries, progress, SpatialLabels.none(), truth)
 
 
-def showing(steps: list[Step]) -> Survey:
+def showing(steps: list[Step]) -> Scan:
     """A survey that shows these steps, whatever rows are asked for."""
     return lambda rows: steps
 
 
-def after_one_epoch(method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None) -> Method:
+def after_one_epoch(method: SparseLoss, logits: Tensor, observed: Tensor, truth: Tensor | None) -> SparseLoss:
     """The method at the start of the second epoch, when the first one said these logits."""
     first = make_step(logits, observed, truth, progress=replace(PROGRESS, epoch=0))
     method.begin_epoch(first.progress)
-    method.observe(first, method(first)[1])
+    method.update(first, method(first)[1])
     method.begin_epoch(PROGRESS)
     return method
 
 
 def value_and_gradient(
-    method: Method, logits: Tensor, observed: Tensor, truth: Tensor | None
+    method: SparseLoss, logits: Tensor, observed: Tensor, truth: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
     losses, _ = method(make_step(logits, observed, truth))

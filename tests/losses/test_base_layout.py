@@ -50,7 +50,7 @@ def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, 
     likelihood = make_method("pu", expected_positives=2.0)
     likelihood.prepare(layout_of(OBSERVED))
     torch.testing.assert_close(
-        likelihood.element.annotated_share,  # type: ignore[attr-defined]
+        likelihood.entry_loss.annotated_share,  # type: ignore[attr-defined]
         torch.tensor([3 / 5, 1 / 2, 1 / 2]),
     )
     maps = make_method("en+scl", expected_positives=2.0, top_maps=2)

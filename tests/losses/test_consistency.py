@@ -1,4 +1,4 @@
-"""Consistency, worked by hand (P1 eq. 6–8), and its distances against plain formulas."""
+"""Consistency, worked by hand (Verelst 2023 eq. 6–8), and its distances against plain formulas."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_cl_by_hand() -> None:
     losses, targets = method(make_step(logits, OBSERVED))
     # The running scores are still at their start: 1 for the annotated, 0 elsewhere.
     assert float(losses["consistency"]) == pytest.approx(0.5 * (0.3 + 0.4 + 0.2 + 0.1 + 0.1 + 0.6) / 6)
-    method.observe(make_step(logits, OBSERVED), targets)
+    method.update(make_step(logits, OBSERVED), targets)
     # s = .8·s + .2·f; the observed negative stays 0.
     running = [[0.94, 0.08, 0.0], [0.02, 0.98, 0.12]]
     again = method(make_step(logits, OBSERVED))[0]["consistency"]
@@ -100,9 +100,9 @@ def test_the_target_carries_no_gradient_and_the_term_is_added() -> None:
 
 def test_a_method_and_its_term_share_one_memory_of_scores() -> None:
     for name in ("en+cl", "en+scl"):
-        memories = build_method(name, OBSERVED, expected_positives=1.5).memories()
+        memories = build_method(name, OBSERVED, expected_positives=1.5).row_stores()
         assert [key for key in memories if key.endswith("scores")] == ["reading.expected.scores.scores"]
-    assert "terms.consistency.scores.scores" in build_method("an+cl", OBSERVED).memories()
+    assert "terms.consistency.scores.scores" in build_method("an+cl", OBSERVED).row_stores()
 
 
 def test_epr_keeps_its_own_weight() -> None:

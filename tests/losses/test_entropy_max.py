@@ -40,7 +40,7 @@ def test_nobody_looks_before_the_warm_up_is_over() -> None:
             looked.append(progress.epoch)
             yield make_step(SCORES.logit(), OBSERVED, progress=progress)
 
-        method.survey(steps)
+        method.scan(steps)
         method(make_step(SCORES.logit(), OBSERVED, progress=progress))
     assert looked == [2, 3]
 

@@ -1,4 +1,4 @@
-"""Expected positives, worked by hand (P1 eq. 3–5)."""
+"""Expected positives, worked by hand (Verelst 2023 eq. 3–5)."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.losses.base import Method, Progress
+from sparselabel.losses.base import Progress, SparseLoss
 from sparselabel.losses.catalog import build_method
 from sparselabel.losses.expected_negatives import ExpectedLabels, positives_of_classes
 from tests.losses.steps import make_step
@@ -44,16 +44,16 @@ OBSERVED = torch.tensor([[1, -1], [1, -1], [1, -1], [0, 1]], dtype=torch.int8)
 FIRST = Progress(0, 2, 0, 1e-3)
 
 
-def seen(method: Method, scores: list[list[float]], epoch: int) -> None:
+def seen(method: SparseLoss, scores: list[list[float]], epoch: int) -> None:
     """One epoch in which the model says these scores."""
     logits = torch.tensor(scores, dtype=torch.float64).logit()
     step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3))
     method.begin_epoch(step.progress)
     _, targets = method(step)
-    method.observe(step, targets)
+    method.update(step, targets)
 
 
-def losses_of(method: Method, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+def losses_of(method: SparseLoss, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
     losses, targets = method(make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3)))
     (gradient,) = torch.autograd.grad(losses["labels"], logits)
@@ -99,7 +99,7 @@ def test_ties_go_to_the_lower_row_and_observed_negatives_are_never_chosen() -> N
     method = build_method("en", observed, expected_positives=0.4)  # 2 of 5, one beside the annotated
     logits = torch.zeros(5, 1)
     first = make_step(logits, observed, progress=FIRST)
-    method.observe(first, method(first)[1])
+    method.update(first, method(first)[1])
     method.begin_epoch(Progress(1, 2, 0, 1e-3))
     _, targets = method(make_step(logits, observed))
     assert targets.weight[:, 0].tolist() == [0, 1, 1, 1, 1]

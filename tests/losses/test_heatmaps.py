@@ -9,38 +9,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses import heatmaps
-from sparselabel.losses.base import Layout, Method, Progress, Step
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.heatmaps import HeatMaps
-from sparselabel.losses.memory.row_file import RowsInFile, make_memory
+from sparselabel.losses.memory.row_file import FileRowStore, make_row_store
 from sparselabel.models.classifier import Output
 from tests.losses import spatial_reference as slow
 
 WHERE: tuple[Literal["ram", "file"], ...] = ("ram", "file")
 
 
-def make(observed: Tensor, method: str = "an+scl", **settings: Any) -> tuple[Method, HeatMaps]:
+def make(observed: Tensor, method: str = "an+scl", **settings: Any) -> tuple[SparseLoss, HeatMaps]:
     made = build_method(method, observed, **settings)
     return made, next(part for part in made.parts() if isinstance(part, HeatMaps))
 
 
-def step_of(maps: Tensor, observed: Tensor, frame: Frame, rows: Tensor, epoch: int = 1) -> Step:
+def step_of(maps: Tensor, observed: Tensor, geometry: ViewGeometry, rows: Tensor, epoch: int = 1) -> Step:
     output = Output(maps.mean(dim=(2, 3)), maps)
-    return Step(rows, observed[rows.clamp(min=0)], (output,), (frame,), Progress(epoch, 100, 0, 1e-3))
+    return Step(rows, observed[rows.clamp(min=0)], (output,), (geometry,), Progress(epoch, 100, 0, 1e-3))
 
 
-def learn(method: Method, step: Step) -> None:
+def learn(method: SparseLoss, step: Step) -> None:
     _, targets = method(step)
-    method.observe(step, targets)
+    method.update(step, targets)
 
 
-def random_frame(generator: torch.Generator, batch: int, smallest: float = 0.2) -> Frame:
+def random_frame(generator: torch.Generator, batch: int, smallest: float = 0.2) -> ViewGeometry:
     size = smallest + (1 - smallest) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
     corner = (1 - size) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
-    return Frame(torch.cat([corner, size], dim=1), torch.rand(batch, generator=generator) < 0.5)
+    return ViewGeometry(torch.cat([corner, size], dim=1), torch.rand(batch, generator=generator) < 0.5)
 
 
 @settings(max_examples=25)
@@ -51,14 +51,14 @@ def test_equal_to_the_slow_reference(seed: int, high: int, wide: int, scale: int
     method, heat_maps = make(observed, map_scale=scale)
     rows = torch.tensor([3, 0, 4])
     for epoch in (1, 2):
-        frame = random_frame(generator, 3)
+        geometry = random_frame(generator, 3)
         maps = 3 * torch.randn(3, 3, high, wide, generator=generator, dtype=torch.float64)
-        step = step_of(maps, observed, frame, rows, epoch)
+        step = step_of(maps, observed, geometry, rows, epoch)
         losses, targets = method(step)
-        before = heat_maps.remembered(rows)["heat_maps"]
+        before = heat_maps.logged_state(rows)["heat_maps"]
         views = [
             slow.View(box[0], box[1], box[2], box[3], flip)
-            for box, flip in zip(frame.box.tolist(), frame.flip.tolist(), strict=True)
+            for box, flip in zip(geometry.box.tolist(), geometry.flip.tolist(), strict=True)
         ]
         scores = torch.sigmoid(maps)
         wanted = torch.tensor(
@@ -67,8 +67,8 @@ def test_equal_to_the_slow_reference(seed: int, high: int, wide: int, scale: int
         )
         torch.testing.assert_close(heat_maps(step), wanted, rtol=0, atol=1e-6)
         assert float(losses["consistency"]) == pytest.approx(float((scores - wanted).abs().mean()), abs=1e-6)
-        method.observe(step, targets)
-        after = heat_maps.remembered(rows)["heat_maps"].double()
+        method.update(step, targets)
+        after = heat_maps.logged_state(rows)["heat_maps"].double()
         for b in range(3):
             for c in range(3):
                 known = observed[rows[b], c] == 0
@@ -83,14 +83,14 @@ def test_start_and_one_step_by_hand() -> None:
     observed = torch.tensor([[1, -1, 0]], dtype=torch.int8)
     method, heat_maps = make(observed, map_scale=2)
     # One cell, the left half of the image, mirrored: with one cell the mirror does not show.
-    frame = Frame(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([True]))
+    geometry = ViewGeometry(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([True]))
     maps = torch.tensor([0.5, 0.5, 0.5], dtype=torch.float64).logit().view(1, 3, 1, 1)
-    step = step_of(maps, observed, frame, torch.tensor([0]))
+    step = step_of(maps, observed, geometry, torch.tensor([0]))
     assert heat_maps(step).flatten().tolist() == [1.0, 0.0, 0.0]
     losses, targets = method(step)
     assert float(losses["consistency"]) == pytest.approx((0.5 + 0.5 + 0.5) / 3, abs=1e-12)
-    method.observe(step, targets)
-    kept = heat_maps.remembered(torch.tensor([0]))["heat_maps"][0].float()
+    method.update(step, targets)
+    kept = heat_maps.logged_state(torch.tensor([0]))["heat_maps"][0].float()
     # Annotated: 255·(.8 + .2·.5) = 229.5, up or down; unknown: 25.5; observed negative: 0 for good.
     assert kept[0, :, 0].tolist()[0] in (229, 230)
     assert kept[1, :, 0].tolist()[0] in (25, 26)
@@ -115,14 +115,14 @@ def test_a_painted_object_appears_at_its_place_without_stalling(momentum: float)
     epochs = 2000 if momentum > 0.9 else 300
     kept, visits = torch.zeros(classes, 14, 14), torch.zeros(14, 14)
     for epoch in range(epochs):
-        frame = random_frame(generator, 1, smallest=0.5).to(dtype=torch.float32)
-        said = frame.cut(objects[None], (cells, cells)).clamp(0.001, 0.999)
-        step = step_of(said.logit(), observed, frame, torch.tensor([0]), epoch)
-        method.observe(step, method(step)[1])
+        geometry = random_frame(generator, 1, smallest=0.5).to(dtype=torch.float32)
+        said = geometry.cut(objects[None], (cells, cells)).clamp(0.001, 0.999)
+        step = step_of(said.logit(), observed, geometry, torch.tensor([0]), epoch)
+        method.update(step, method(step)[1])
         if epoch >= epochs // 2:
-            kept += heat_maps.remembered(torch.tensor([0]))["heat_maps"][0].float() / (255 * (epochs // 2))
+            kept += heat_maps.logged_state(torch.tensor([0]))["heat_maps"][0].float() / (255 * (epochs // 2))
         else:
-            visits += frame.paste(said, (14, 14))[1][0]
+            visits += geometry.paste(said, (14, 14))[1][0]
     often = visits > 5 / (1 - momentum)  # the start is forgotten there: corners are seldom in a crop
     assert often.float().mean() > 0.5
     # Cutting and pasting smooth a little; nearest rounding would end .006 (μ .8) or .2 (μ .99) too low.
@@ -141,10 +141,10 @@ def test_a_constant_is_reached_to_a_tenth_of_a_level(momentum: float, epochs: in
     maps = torch.tensor(0.9).logit().expand(30, 1, 8, 8)
     levels = []
     for epoch in range(epochs + 100):
-        step = step_of(maps, observed, Frame.whole(30), rows, epoch)
-        method.observe(step, method(step)[1])
+        step = step_of(maps, observed, ViewGeometry.whole(30), rows, epoch)
+        method.update(step, method(step)[1])
         if epoch >= epochs:
-            levels.append(heat_maps.remembered(rows)["heat_maps"].float().mean())
+            levels.append(heat_maps.logged_state(rows)["heat_maps"].float().mean())
     assert float(torch.stack(levels).mean()) == pytest.approx(0.9 * 255, abs=0.1)
 
 
@@ -155,12 +155,14 @@ def test_cells_outside_the_crop_stay_byte_for_byte(seed: int) -> None:
     observed = torch.full((2, 4), -1, dtype=torch.int8)
     method, heat_maps = make(observed)
     rows = torch.tensor([1])
-    learn(method, step_of(torch.randn(1, 4, 5, 5, generator=generator), observed, Frame.whole(1), rows))
-    before = heat_maps.remembered(torch.arange(2))["heat_maps"]
-    frame = random_frame(generator, 1, smallest=0.1).to(dtype=torch.float32)
-    learn(method, step_of(torch.randn(1, 4, 5, 5, generator=generator), observed, frame, rows, 2))
-    after = heat_maps.remembered(torch.arange(2))["heat_maps"]
-    _, visible = frame.paste(torch.zeros(1, 1, 5, 5), (10, 10))
+    learn(
+        method, step_of(torch.randn(1, 4, 5, 5, generator=generator), observed, ViewGeometry.whole(1), rows)
+    )
+    before = heat_maps.logged_state(torch.arange(2))["heat_maps"]
+    geometry = random_frame(generator, 1, smallest=0.1).to(dtype=torch.float32)
+    learn(method, step_of(torch.randn(1, 4, 5, 5, generator=generator), observed, geometry, rows, 2))
+    after = heat_maps.logged_state(torch.arange(2))["heat_maps"]
+    _, visible = geometry.paste(torch.zeros(1, 1, 5, 5), (10, 10))
     assert torch.equal(after[1][:, ~visible[0]], before[1][:, ~visible[0]])
     assert torch.equal(after[0], before[0])  # the other image
 
@@ -169,8 +171,8 @@ def test_padding_is_not_remembered() -> None:
     observed = torch.full((3, 2), -1, dtype=torch.int8)
     method, heat_maps = make(observed)
     maps = torch.full((2, 2, 3, 3), 2.0)
-    learn(method, step_of(maps, observed, Frame.whole(2), torch.tensor([2, -1])))
-    kept = heat_maps.remembered(torch.arange(3))["heat_maps"].flatten(1).float().mean(dim=1)
+    learn(method, step_of(maps, observed, ViewGeometry.whole(2), torch.tensor([2, -1])))
+    kept = heat_maps.logged_state(torch.arange(3))["heat_maps"].flatten(1).float().mean(dim=1)
     assert kept[:2].tolist() == [0, 0]
     assert kept[2] > 40
 
@@ -183,8 +185,8 @@ def test_rounding_depends_on_seed_epoch_and_row_not_on_the_batch() -> None:
         method, heat_maps = make(observed)
         for batch in batches:
             rows = torch.tensor(batch)
-            learn(method, step_of(maps[rows], observed, Frame.whole(len(rows)), rows))
-        kept.append(heat_maps.remembered(torch.arange(6))["heat_maps"])
+            learn(method, step_of(maps[rows], observed, ViewGeometry.whole(len(rows)), rows))
+        kept.append(heat_maps.logged_state(torch.arange(6))["heat_maps"])
     assert torch.equal(*kept)
 
 
@@ -194,28 +196,28 @@ def test_only_the_best_classes_have_maps_and_the_others_count_as_zero() -> None:
     rows = torch.tensor([0])
     warm = Progress(0, 4, 1, 1e-3)
     said = torch.tensor([0.4, 0.1, 0.8, 0.2, 0.9]).logit().view(1, 5, 1, 1).expand(-1, -1, 3, 3)
-    step = Step(rows, observed, (Output(said.mean((2, 3)), said),), (Frame.whole(1),), warm)
+    step = Step(rows, observed, (Output(said.mean((2, 3)), said),), (ViewGeometry.whole(1),), warm)
     method.begin_epoch(warm)
     learn(method, step)
-    assert "terms.consistency.heat_maps.maps" not in method.memories()  # nothing is kept in the warm-up
-    settled = Progress(1, 4, 1, 1e-3)
-    method.begin_epoch(settled)
-    again = Step(rows, observed, step.outputs, step.frames, settled)
+    assert "terms.consistency.heat_maps.maps" not in method.row_stores()  # nothing is kept in the warm-up
+    warmed_up = Progress(1, 4, 1, 1e-3)
+    method.begin_epoch(warmed_up)
+    again = Step(rows, observed, step.outputs, step.geometries, warmed_up)
     targets = heat_maps(again)[0, :, 0, 0]
     # The annotated class starts at 1, the best other one at its running score .5·0 + .5·.8, in 255 levels.
     torch.testing.assert_close(targets, torch.tensor([0, 1, round(255 * 0.4) / 255, 0, 0]))
     learn(method, again)
-    assert heat_maps.remembered(rows)["heat_map_classes"].tolist() == [[1, 2]]
-    kept = heat_maps.remembered(rows)["heat_maps"][0].float().mean(dim=(1, 2)) / 255
+    assert heat_maps.logged_state(rows)["heat_map_classes"].tolist() == [[1, 2]]
+    kept = heat_maps.logged_state(rows)["heat_maps"][0].float().mean(dim=(1, 2)) / 255
     torch.testing.assert_close(kept, torch.tensor([0, 0.55, 0.6, 0, 0]), atol=0.005, rtol=0)
-    state = {name: memory.state() for name, memory in method.memories().items()}
+    state = {name: memory.state() for name, memory in method.row_stores().items()}
     assert state["terms.consistency.heat_maps.maps"]["values"].shape == (1, 2 * 6 * 6)
 
 
 def test_an_epoch_that_nobody_began_is_refused_where_classes_are_chosen() -> None:
     observed = torch.tensor([[1, -1]], dtype=torch.int8)
     method, _ = make(observed, top_maps=1)
-    step = step_of(torch.zeros(1, 2, 2, 2), observed, Frame.whole(1), torch.tensor([0]))
+    step = step_of(torch.zeros(1, 2, 2, 2), observed, ViewGeometry.whole(1), torch.tensor([0]))
     said = r"a step of epoch 2 came .*begin_epoch\(Progress\(epoch=1, \.\.\.\)\), which counts from 0"
     with pytest.raises(ConfigError, match=said):
         method(step)
@@ -225,7 +227,7 @@ def test_maps_that_do_not_fit_are_refused_before_training_with_the_ways_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def small_machine(*arguments: Any, **options: Any) -> Any:
-        return make_memory(*arguments, **options, memory=lambda: 8 * 10**9, disk=lambda _: 5 * 10**9)
+        return make_row_store(*arguments, **options, memory=lambda: 8 * 10**9, disk=lambda _: 5 * 10**9)
 
     monkeypatch.setattr(heatmaps, "make_memory", small_machine)
     method = make_method("an+scl")
@@ -247,15 +249,15 @@ def test_in_a_file_they_are_the_same(tmp_path: Path) -> None:
         layout = Layout(torch.arange(4), observed, 4, folder=tmp_path, keep=keep, grid=(2, 2))
         method.prepare(layout)
         heat_maps = next(part for part in method.parts() if isinstance(part, HeatMaps))
-        assert isinstance(heat_maps.maps, RowsInFile) == (keep == "file")
+        assert isinstance(heat_maps.maps, FileRowStore) == (keep == "file")
         generator = torch.Generator().manual_seed(1)
         for epoch in range(3):
             for batch in ([0, 3], [2, 1]):
-                method.expect(torch.tensor([*batch, -1]))
+                method.prefetch(torch.tensor([*batch, -1]))
                 maps = torch.randn(2, 3, 2, 2, generator=generator)
-                frame = random_frame(generator, 2).to(dtype=torch.float32)
-                learn(method, step_of(maps, observed, frame, torch.tensor(batch), epoch))
-        kept.append(heat_maps.remembered(torch.arange(4))["heat_maps"])
+                geometry = random_frame(generator, 2).to(dtype=torch.float32)
+                learn(method, step_of(maps, observed, geometry, torch.tensor(batch), epoch))
+        kept.append(heat_maps.logged_state(torch.arange(4))["heat_maps"])
     assert torch.equal(*kept)
 
 
@@ -270,7 +272,11 @@ def test_wrong_settings_are_refused() -> None:
     observed = torch.tensor([[1, -1]], dtype=torch.int8)
     method, _ = make(observed)
     step = Step(
-        torch.tensor([0]), observed, (Output(torch.zeros(1, 2)),), (Frame.whole(1),), Progress(1, 2, 0, 0.1)
+        torch.tensor([0]),
+        observed,
+        (Output(torch.zeros(1, 2)),),
+        (ViewGeometry.whole(1),),
+        Progress(1, 2, 0, 0.1),
     )
     with pytest.raises(ConfigError, match="scl compares cells: give Output"):
         method(step)
@@ -295,23 +301,23 @@ def test_ties_go_to_the_lower_class_and_observed_negatives_come_last() -> None:
     method, heat_maps = make(observed, top_maps=3)
     method.begin_epoch(Progress(1, 2, 0, 1e-3))
     maps = torch.zeros(1, 6, 2, 2)
-    learn(method, step_of(maps, observed, Frame.whole(1), torch.tensor([0])))
+    learn(method, step_of(maps, observed, ViewGeometry.whole(1), torch.tensor([0])))
     assert heat_maps.classes.read(torch.tensor([0])).tolist() == [[4, 2, 3]]
 
 
 def test_cells_under_a_hole_stay_byte_for_byte() -> None:
     observed = torch.tensor([[1, -1, -1]] * 2, dtype=torch.int8)
-    whole = Frame.whole(2)
+    whole = ViewGeometry.whole(2)
     method, heat_maps = make(observed, map_scale=2)
     rows = torch.tensor([0, 1])
     generator = torch.Generator().manual_seed(3)
     learn(method, step_of(torch.randn(2, 3, 4, 4, generator=generator), observed, whole, rows, 1))
-    before = heat_maps.remembered(rows)["heat_maps"].clone()
+    before = heat_maps.logged_state(rows)["heat_maps"].clone()
     # Of the second image a hole hides the view's top left quarter; it was mirrored: the top right.
     hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
-    frame = Frame(whole.box, torch.tensor([False, True]), hidden)
-    learn(method, step_of(torch.full((2, 3, 4, 4), -9.0), observed, frame, rows, 2))
-    after = heat_maps.remembered(rows)["heat_maps"]
+    geometry = ViewGeometry(whole.box, torch.tensor([False, True]), hidden)
+    learn(method, step_of(torch.full((2, 3, 4, 4), -9.0), observed, geometry, rows, 2))
+    after = heat_maps.logged_state(rows)["heat_maps"]
     moved = (after != before).any(dim=1)
     quarter = torch.zeros(8, 8, dtype=torch.bool)
     quarter[:4, 4:] = True
@@ -326,8 +332,8 @@ def test_cells_under_a_hole_are_not_asked() -> None:
     # The maps start at 1 and 0, scores are ½: each cell is off by ½. The gradient tells which were asked.
     maps = torch.zeros(3, 2, 2, 2, requires_grad=True)
     hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.5, 0.5], [0.0, 0.0, 1.0, 1.0]])
-    frame = Frame(Frame.whole(3).box, torch.zeros(3, dtype=torch.bool), hidden)
-    step = step_of(maps, observed, frame, torch.arange(3), 1)
+    geometry = ViewGeometry(ViewGeometry.whole(3).box, torch.zeros(3, dtype=torch.bool), hidden)
+    step = step_of(maps, observed, geometry, torch.arange(3), 1)
     method.begin_epoch(step.progress)
     loss = method.terms["consistency"](step)
     loss.backward()

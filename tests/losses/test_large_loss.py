@@ -51,9 +51,9 @@ def test_corrections_are_kept_in_a_file_too(tmp_path: Path) -> None:
         method = make_method("ll-cp", share=0.1)
         method.prepare(Layout(torch.arange(5), observed, 5, folder=tmp_path, keep=keep))
         step = make_step(logits, observed)
-        method.observe(step, method(step)[1])
+        method.update(step, method(step)[1])
         assert int(method(step)[1].value.sum()) == 12  # ⌈5.5⌉ were turned before, as many now
-        kept.append(method.remembered(torch.arange(5))["corrected_labels"])
+        kept.append(method.logged_state(torch.arange(5))["corrected_labels"])
     assert torch.equal(*kept)
     largest = torch.zeros(55).scatter(0, logits.flatten().topk(6).indices, 1).bool().view(5, 11)
     assert torch.equal(kept[0], largest)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.patch import PatchLoss
@@ -17,13 +17,13 @@ from sparselabel.models.classifier import Output
 # One image, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.
 OBSERVED = torch.tensor([[1, 0, -1]], dtype=torch.int8)
 ZERO = np.zeros((1, 2), np.float32)
-POINT = Marks(np.array([0]), np.array([0], np.int32), ZERO + np.float32(0.25), ZERO)
+POINT = SpatialLabels(np.array([0]), np.array([0], np.int32), ZERO + np.float32(0.25), ZERO)
 PROGRESS = Progress(0, 1, 0, 0.1)
 
 
-def step(maps: torch.Tensor, marks: Marks = POINT, rows: int = 0) -> Step:
+def step(maps: torch.Tensor, spatial_labels: SpatialLabels = POINT, rows: int = 0) -> Step:
     output = Output(maps.mean(dim=(2, 3)), maps)
-    return Step(torch.tensor([rows]), OBSERVED, (output,), (Frame.whole(1),), PROGRESS, marks)
+    return Step(torch.tensor([rows]), OBSERVED, (output,), (ViewGeometry.whole(1),), PROGRESS, spatial_labels)
 
 
 def test_labeled_cells_are_counted_and_others_left_out() -> None:
@@ -57,20 +57,20 @@ def test_what_a_hole_hides_of_a_marked_thing_is_not_called_absent(unknown: Unkno
     """A box over the left of 4 × 4 cells, whose upper half is hidden, and a hidden point in a seen cell."""
     maps = torch.zeros(1, 3, 4, 4, dtype=torch.float64, requires_grad=True)
     hole = torch.tensor([[0.0, 0.0, 0.6, 0.5]])  # of the third column's cells no center
-    marks = Marks(
+    spatial_labels = SpatialLabels(
         np.array([0, 0]),
         np.array([0, 0], np.int32),
         np.array([[0.25, 0.5], [0.55, 0.3]], np.float32),
         np.array([[0.5, 1.0], [0.0, 0.0]], np.float32),
     )
-    whole = Frame.whole(1)
+    whole = ViewGeometry.whole(1)
     seen = Step(
         torch.tensor([0]),
         OBSERVED,
         (Output(maps.mean(dim=(2, 3)), maps),),
-        (Frame(whole.box, whole.flip, hole),),
+        (ViewGeometry(whole.box, whole.flip, hole),),
         PROGRESS,
-        marks,
+        spatial_labels,
     )
     (gradient,) = torch.autograd.grad(PatchLoss(unknown=unknown)(seen), maps)
     signs = gradient[0, 0].sign().int().tolist()
@@ -95,7 +95,9 @@ def test_a_batch_without_labeled_cells_costs_nothing() -> None:
 def test_refusals() -> None:
     with pytest.raises(ConfigError, match="patch_weight must be a number that is not negative, not -1"):
         PatchLoss(weight=-1)
-    nothing = Step(torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (Frame.whole(1),), PROGRESS)
+    nothing = Step(
+        torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (ViewGeometry.whole(1),), PROGRESS
+    )
     with pytest.raises(ConfigError, match="needs Output"):
         PatchLoss()(nothing)
 
@@ -103,8 +105,8 @@ def test_refusals() -> None:
 def test_marks_that_contradict_the_labels_are_refused() -> None:
     maps = torch.zeros(1, 3, 2, 2)
 
-    def at(row: int, index: int, size: float = 0) -> Marks:
-        return Marks(np.array([row]), np.array([index], np.int32), ZERO + 0.25, ZERO + size)
+    def at(row: int, index: int, size: float = 0) -> SpatialLabels:
+        return SpatialLabels(np.array([row]), np.array([index], np.int32), ZERO + 0.25, ZERO + size)
 
     with pytest.raises(DataError, match=r"a point at 0.25, 0.25 of class 1 in row 0 of the step, .* absent"):
         step(maps, at(0, 1))
@@ -118,4 +120,6 @@ def test_marks_that_contradict_the_labels_are_refused() -> None:
         DataError, match=r"a mark has row 0 and class 3, but the labels of the step are 1 × 3"
     ):
         step(maps, at(0, 3))
-    assert step(maps, at(0, 2)).marks is not None  # of an unknown class: nobody says that it is not there
+    assert (
+        step(maps, at(0, 2)).spatial_labels is not None
+    )  # of an unknown class: nobody says that it is not there

@@ -1,4 +1,4 @@
-"""P2's equations 1 to 5 by hand, in float64, through the catalog's methods."""
+"""PatchML's equations 1 to 5 by hand, in float64, through the catalog's methods."""
 
 import math
 
@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
-from sparselabel.losses.base import Method, Progress, Step, batch_mean, counted_mean
+from sparselabel.losses.base import Progress, SparseLoss, Step, batch_mean, counted_mean
 from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.patch_cluster import PseudoLabels, nearest_cosine
 from sparselabel.models.classifier import Output
@@ -22,7 +22,7 @@ FIRST = Progress(0, 10, 0, 0.1)
 # there, without a point. Image 2 has no label: it is D^u.
 OBSERVED = torch.tensor([[1, 0, -1], [-1, -1, 1], [-1, -1, -1]], dtype=torch.int8)
 ZERO = np.zeros((1, 2), np.float32)
-POINT = Marks(np.array([0]), np.array([0], np.int32), np.array([[0.75, 0.25]], np.float32), ZERO)
+POINT = SpatialLabels(np.array([0]), np.array([0], np.int32), np.array([[0.75, 0.25]], np.float32), ZERO)
 MAPS = torch.tensor(
     [
         [[[0.0, 2.0], [-1.0, 1.0]], [[1.0, -1.0], [0.0, 0.5]], [[0.0, 0.0], [0.0, 0.0]]],
@@ -38,24 +38,24 @@ def sigmoid(x: float) -> float:
 
 
 def focal(p: float, gamma: float) -> float:
-    """P2's L_F with its sign: −(1−p)^γ log p."""
+    """PatchML's L_F with its sign: −(1−p)^γ log p."""
     return -float((1 - p) ** gamma) * math.log(p)
 
 
 def step(
     maps: Tensor = MAPS,
     observed: Tensor = OBSERVED,
-    marks: Marks = POINT,
+    spatial_labels: SpatialLabels = POINT,
     features: Tensor | None = None,
     progress: Progress = PROGRESS,
     rows: Tensor | None = None,
 ) -> Step:
     rows = torch.arange(len(maps)) if rows is None else rows
     output = Output(maps.mean(dim=(2, 3)), maps, features)
-    return Step(rows, observed, (output,), (Frame.whole(len(maps)),), progress, marks)
+    return Step(rows, observed, (output,), (ViewGeometry.whole(len(maps)),), progress, spatial_labels)
 
 
-def losses_of(method: Method, **changes: object) -> dict[str, float]:
+def losses_of(method: SparseLoss, **changes: object) -> dict[str, float]:
     losses, _ = method(step(**changes))  # type: ignore[arg-type]
     return {name: float(value) for name, value in losses.items()}
 
@@ -125,12 +125,14 @@ def test_images_without_labels_change_nothing(name: str, unknown: str) -> None:
 def test_boxes_and_points_together_and_the_rule_of_boxes() -> None:
     centers = np.array([[0.75, 0.25], [0.35, 0.7]], np.float32)
     sizes = np.array([[0, 0], [0.7, 0.6]], np.float32)
-    marks = Marks(np.array([0, 1]), np.array([0, 2], np.int32), centers, sizes)
+    spatial_labels = SpatialLabels(np.array([0, 1]), np.array([0, 2], np.int32), centers, sizes)
     absent = sum(focal(1 - p, 1) for p in cells_of((0, 1)))
     # The box (0..0.7, 0.4..1) covers the lower left cell; of its right neighbor and the upper left one less.
-    half = losses_of(build_method("patchml", OBSERVED), marks=marks)["patches"]
+    half = losses_of(build_method("patchml", OBSERVED), spatial_labels=spatial_labels)["patches"]
     assert half == pytest.approx((focal(sigmoid(2.0), 0) + absent + focal(sigmoid(2.0), 0)) / 6, abs=1e-12)
-    met = losses_of(build_method("patchml", OBSERVED, box_rule="any"), marks=marks)["patches"]
+    met = losses_of(build_method("patchml", OBSERVED, box_rule="any"), spatial_labels=spatial_labels)[
+        "patches"
+    ]
     cells = sum(focal(p, 0) for p in cells_of((1, 2)))
     assert met == pytest.approx((focal(sigmoid(2.0), 0) + absent + cells) / 9, abs=1e-12)
 
@@ -144,17 +146,17 @@ def pointing(*degrees: float) -> Tensor:
 CELLS = torch.stack([pointing(90, 0, 90, 90), pointing(45, 45, 45, 45), pointing(30, 100, 120, 140)]) * 3.0
 
 
-def clustered(name: str, **settings: object) -> tuple[Method, Step]:
+def clustered(name: str, **settings: object) -> tuple[SparseLoss, Step]:
     method = build_method(name, OBSERVED, **settings)
     seen = step(features=CELLS)
     method.begin_epoch(PROGRESS)
 
-    def survey(rows: Tensor | None) -> list[Step]:
+    def scan(rows: Tensor | None) -> list[Step]:
         assert rows is not None
-        marks = POINT.take(rows.numpy())
-        return [step(MAPS[rows], OBSERVED[rows], marks, CELLS[rows], rows=rows)]
+        spatial_labels = POINT.take(rows.numpy())
+        return [step(MAPS[rows], OBSERVED[rows], spatial_labels, CELLS[rows], rows=rows)]
 
-    method.survey(survey)
+    method.scan(scan)
     return method, seen
 
 
@@ -162,12 +164,12 @@ def test_prototypes_are_means_of_annotated_cells_and_make_labels() -> None:
     # Class 0's prototype is its one cell, at 0°; class 1 is absent and class 2 has no mark: no prototypes.
     # Image 2's nearest cell is at 30°: cos 30° = .866, a distance of .134.
     method, _ = clustered("patchml+cluster", near=0.15)
-    labels = method.remembered(torch.tensor([0, 1, 2]))["pseudo_labels"]
+    labels = method.logged_state(torch.tensor([0, 1, 2]))["pseudo_labels"]
     assert labels.tolist() == [[-1, -1, -1], [-1, -1, -1], [1, -1, -1]]
     method, _ = clustered("patchml+cluster", near=0.1)
-    assert method.remembered(torch.tensor([2]))["pseudo_labels"].tolist() == [[-1, -1, -1]]
+    assert method.logged_state(torch.tensor([2]))["pseudo_labels"].tolist() == [[-1, -1, -1]]
     method, _ = clustered("patchml+cluster", near=0.1, far=0.13)
-    assert method.remembered(torch.tensor([2]))["pseudo_labels"].tolist() == [[0, -1, -1]]
+    assert method.logged_state(torch.tensor([2]))["pseudo_labels"].tolist() == [[0, -1, -1]]
 
 
 def test_prototypes_of_whole_images() -> None:
@@ -179,7 +181,7 @@ def test_prototypes_of_whole_images() -> None:
         for other in ([0.25, 0.75], [1.0, 1.0])
     ]
     wanted = [1 if 1 - c <= 0.3 else 0 if 1 - c > 0.7 else -1 for c in cosines]
-    assert method.remembered(torch.tensor([2]))["pseudo_labels"].tolist() == [[wanted[0], -1, wanted[1]]]
+    assert method.logged_state(torch.tensor([2]))["pseudo_labels"].tolist() == [[wanted[0], -1, wanted[1]]]
     assert wanted == [1, -1]
 
 
@@ -209,7 +211,7 @@ def test_nobody_looks_where_every_image_has_a_label() -> None:
     with pytest.warns(DataWarning, match="has nothing to do"):
         method = build_method("patchml+cluster", OBSERVED[:2])
     method.begin_epoch(PROGRESS)
-    method.survey(lambda rows: pytest.fail("there is nothing to label"))
+    method.scan(lambda rows: pytest.fail("there is nothing to label"))
     losses = losses_of(method, maps=MAPS[:2], observed=OBSERVED[:2], features=CELLS[:2])
     assert losses["pseudo"] == 0
 
@@ -217,7 +219,7 @@ def test_nobody_looks_where_every_image_has_a_label() -> None:
 def test_pseudo_labels_begin_when_training_has_settled() -> None:
     method = build_method("patchml+cluster", OBSERVED)
     method.begin_epoch(FIRST)
-    method.survey(lambda rows: pytest.fail("nobody looks in the first epoch"))
+    method.scan(lambda rows: pytest.fail("nobody looks in the first epoch"))
     assert losses_of(method, progress=FIRST, features=CELLS)["pseudo"] == 0
     with pytest.raises(ConfigError, match="a step of epoch 2 came before that epoch began"):
         losses_of(method, features=CELLS)
@@ -237,7 +239,7 @@ def test_fixmatch_by_hand() -> None:
     observed = torch.tensor([[-1, -1, -1, 0]], dtype=torch.int8)
     seen = make_step(weak, observed)
     outputs = (seen.outputs[0], Output(strong))
-    seen = Step(seen.rows, observed, outputs, seen.frames, PROGRESS, seen.marks)
+    seen = Step(seen.rows, observed, outputs, seen.geometries, PROGRESS, seen.spatial_labels)
     losses, _ = build_method("fixmatch", observed, strong_weight=2.0)(seen)
     # Two of three unknown labels are sure; the observed negative has its own loss, in the weak view.
     wanted = 2 * (-math.log(0.6) - math.log(0.7)) / 3
@@ -257,8 +259,8 @@ def test_scales_beside_other_terms() -> None:
     labels = next(part for part in box.parts() if isinstance(part, PseudoLabels))
     assert labels.box_rule == "any"
     assert str(box.terms["patches"].box_rule) == "any"
-    assert labels.needs.marks
-    assert not make_method("csl-i+cluster").needs.marks
+    assert labels.needs.spatial_labels
+    assert not make_method("csl-i+cluster").needs.spatial_labels
 
 
 def test_wrong_use_is_explained() -> None:

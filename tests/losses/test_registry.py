@@ -9,7 +9,7 @@ from torch import Tensor
 from sparselabel.config import Settings
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Method
+from sparselabel.losses.base import SparseLoss
 from sparselabel.losses.catalog import METHODS, build_method, make_method, settings_of
 from tests.conftest import Golden
 from tests.losses import reference
@@ -26,9 +26,9 @@ def our_coding(labels: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.select([labels == 1, labels == -1], [1, 0], UNKNOWN)).to(torch.int8)
 
 
-def kept_lines(method: Method) -> Tensor:
+def kept_lines(method: SparseLoss) -> Tensor:
     """(n, 3, L) The numbers that role keeps about every row: φ and its moments."""
-    memory = method.memories()["reading.beliefs.lines"]
+    memory = method.row_stores()["reading.beliefs.lines"]
     values = memory.state()["values"]
     return values.view(len(values), 3, -1)
 
@@ -167,7 +167,7 @@ def test_smoothing_worked_by_hand() -> None:
 
 
 def test_the_papers_scale_of_epr() -> None:
-    # P3 §5.3 divides the positives by B: positive_weight = L.
+    # Cole 2021 §5.3 divides the positives by B: positive_weight = L.
     observed = torch.tensor([[1, -1, -1, -1], [-1, 1, -1, -1]], dtype=torch.int8)
     logits = torch.randn(2, 4, dtype=torch.float64, generator=torch.manual_seed(0))
     method = build_method("epr", observed, expected_positives=2.0, positive_weight=4.0)
@@ -185,7 +185,7 @@ def test_pseudo_turns_confident_scores_positive() -> None:
     for expected in ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]):  # s of the unknown: 0, ½, ¾
         _, targets = method(step)
         assert targets.value.tolist() == [expected]
-        method.observe(step, targets)
+        method.update(step, targets)
     estimates = method.estimates()
     assert estimates is not None
     assert estimates[0, 1] == pytest.approx(1 - 0.5**3, abs=1e-4)

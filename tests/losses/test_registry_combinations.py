@@ -20,7 +20,7 @@ from sparselabel.losses.catalog import (
     make_method,
     parsed,
     settings_of,
-    with_elements,
+    with_entry_losses,
 )
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill
 from sparselabel.losses.running_scores import RunningScores
@@ -125,7 +125,7 @@ def test_any_two_known_parts_are_a_method_or_refused_with_a_reason() -> None:
 
 
 def test_a_combination_by_hand() -> None:
-    method = build_method("an+asl+cl", OBSERVED, weight=0.5, negative_focus=2.0, margin=0.1)
+    method = build_method("an+asl+cl", OBSERVED, weight=0.5, gamma_neg=2.0, margin=0.1)
     losses, _ = method(make_step(SCORES.logit(), OBSERVED))
     positive = -math.log(0.7) - math.log(0.9)
     unknown = sum(-((p - 0.1) ** 2) * math.log(1.1 - p) for p in (0.4, 0.1, 0.6))
@@ -169,17 +169,17 @@ TWO_LEFT_OUT = {
     ],
 )
 def test_corrections_with_an_element_by_hand(
-    base: str, settings: dict[str, float], by_hand: dict[str, float], element: str
+    base: str, settings: dict[str, float], by_hand: dict[str, float], entry_loss: str
 ) -> None:
-    method = build_method(f"{base}+{element}", OBSERVED, **settings)
+    method = build_method(f"{base}+{entry_loss}", OBSERVED, **settings)
     losses, _ = method(make_step(SCORES.logit(), OBSERVED))
-    assert float(losses["labels"]) == pytest.approx(by_hand[element] / 6, abs=1e-12)  # a mean
+    assert float(losses["labels"]) == pytest.approx(by_hand[entry_loss] / 6, abs=1e-12)  # a mean
 
 
 def test_what_was_corrected_for_good_stays_positive_in_an_element() -> None:
     method = build_method("ll-cp+focal", OBSERVED, share=0.1)
     step = make_step(SCORES.logit(), OBSERVED)
-    method.observe(step, method(step)[1])
+    method.update(step, method(step)[1])
     later = SCORES.clone()
     later[1, 2], later[0, 1] = 0.3, 0.2  # .6 was corrected, so that .2 is the largest now
     losses, _ = method(make_step(later.logit(), OBSERVED))
@@ -192,31 +192,31 @@ def test_what_was_corrected_for_good_stays_positive_in_an_element() -> None:
 def test_an_exchanged_element_takes_its_settings_along() -> None:
     assert settings_of("splc+asl") == {
         "threshold": 0.6,
-        "positive_focus": 0.0,
-        "negative_focus": 4.0,
+        "gamma_pos": 0.0,
+        "gamma_neg": 4.0,
         "margin": 0.05,
         "preset": None,
     }
-    assert {*settings_of("splc+focal")} == {"threshold", "positive_focus", "negative_focus", "preset"}
-    assert {*settings_of("splc+hill+cl")} >= {"threshold", "positive_focus", "margin", "weight", "preset"}
-    for name, setting in (("splc+hill", "negative_focus"), ("splc+focal", "margin"), ("splc+asl", "scale")):
+    assert {*settings_of("splc+focal")} == {"threshold", "gamma_pos", "gamma_neg", "preset"}
+    assert {*settings_of("splc+hill+cl")} >= {"threshold", "gamma_pos", "margin", "weight", "preset"}
+    for name, setting in (("splc+hill", "gamma_neg"), ("splc+focal", "margin"), ("splc+asl", "scale")):
         with pytest.raises(ConfigError, match=f"'{re.escape(name)}' has no setting '{setting}'"):
             make_method(name, **{setting: 1.0})
-    asymmetric = make_method("splc+asl", threshold=0.5, margin=0.1).element
+    asymmetric = make_method("splc+asl", threshold=0.5, margin=0.1).entry_loss
     assert asymmetric == Asymmetric(0.0, 4.0, 0.1, plain_negatives=True)
-    assert make_method("splc").element == make_method("splc+scl").element == Focal(2.0, 2.0, 1.0, True)
-    assert vars(make_method("splc+asl", preset="coco-75").reading)["threshold"] == 0.65
-    assert float(vars(make_method("ll-r+asl", preset="boostlu").reading)["share"]) == 0.005
+    assert make_method("splc").entry_loss == make_method("splc+scl").entry_loss == Focal(2.0, 2.0, 1.0, True)
+    assert vars(make_method("splc+asl", preset="coco-75").target_rule)["threshold"] == 0.65
+    assert float(vars(make_method("ll-r+asl", preset="boostlu").target_rule)["share"]) == 0.005
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
         ("focal", {}),
-        ("focal", {"negative_focus": 0.0}),
+        ("focal", {"gamma_neg": 0.0}),
         ("asl", {}),
         ("asl", {"margin": 0.0}),
-        ("asl", {"margin": 0.6, "negative_focus": 0.5}),
+        ("asl", {"margin": 0.6, "gamma_neg": 0.5}),
         ("hill", {}),
     ],
 )
@@ -224,7 +224,7 @@ def test_the_largest_logit_is_the_largest_loss_of_a_negative(name: str, settings
     """So that ll-* chooses by logits whatever the element is."""
     logits = torch.linspace(-20, 20, 4001, dtype=torch.float64)[None]
     unknown = torch.full(logits.shape, -1, dtype=torch.int8)
-    costs = make_method(name, **settings).element(logits, torch.zeros_like(logits), unknown)
+    costs = make_method(name, **settings).entry_loss(logits, torch.zeros_like(logits), unknown)
     assert float(costs.diff().min()) > -1e-15  # never falls
     assert float(costs[0, 0]) < 0.01
     assert float(costs[0, -1]) > 0.3
@@ -232,8 +232,8 @@ def test_the_largest_logit_is_the_largest_loss_of_a_negative(name: str, settings
 
 @pytest.mark.parametrize("element", ["asl", "focal", "hill"])
 @pytest.mark.parametrize("base", ["an", "en", "wan", "splc", "ll-r", "ll-ct", "ll-cp"])
-def test_observed_negatives_are_plain_in_combinations(base: str, element: str) -> None:
-    name = f"{base}+{element}"
+def test_observed_negatives_are_plain_in_combinations(base: str, entry_loss: str) -> None:
+    name = f"{base}+{entry_loss}"
     method = build_method(name, OBSERVED, **needed(name))
     logits = SCORES.logit().requires_grad_()
     truth = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.int8)
@@ -244,14 +244,14 @@ def test_observed_negatives_are_plain_in_combinations(base: str, element: str) -
 
 
 @pytest.mark.parametrize("element", ["asl", "focal", "hill"])
-@pytest.mark.parametrize("base", with_elements())
-def test_an_element_makes_a_difference_to_every_method_that_takes_it(base: str, element: str) -> None:
+@pytest.mark.parametrize("base", with_entry_losses())
+def test_an_element_makes_a_difference_to_every_method_that_takes_it(base: str, entry_loss: str) -> None:
     truth = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.int8)
     losses = [
         build_method(name, OBSERVED, **needed(name))(
             make_step(SCORES.logit(), OBSERVED, truth=truth, progress=Progress(0, 10, 0, 1e-3))
         )[0]["labels"]
-        for name in (base, f"{base}+{element}")
+        for name in (base, f"{base}+{entry_loss}")
     ]
     assert float(losses[0]) != pytest.approx(float(losses[1]), rel=1e-3)
 
@@ -259,10 +259,12 @@ def test_an_element_makes_a_difference_to_every_method_that_takes_it(base: str, 
 def test_an_oracle_with_an_element_is_that_loss_with_all_labels() -> None:
     truth = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.int8)
     for labels in (OBSERVED, truth):
-        for element in ("asl", "focal"):
-            alone, _ = build_method(element, truth)(make_step(SCORES.logit(), truth))
-            oracle, _ = build_method(f"bce+{element}", labels)(make_step(SCORES.logit(), labels, truth=truth))
-            scale = 6 if element == "asl" else 1  # asl alone is a sum
+        for entry_loss in ("asl", "focal"):
+            alone, _ = build_method(entry_loss, truth)(make_step(SCORES.logit(), truth))
+            oracle, _ = build_method(f"bce+{entry_loss}", labels)(
+                make_step(SCORES.logit(), labels, truth=truth)
+            )
+            scale = 6 if entry_loss == "asl" else 1  # asl alone is a sum
             torch.testing.assert_close(oracle["labels"], alone["labels"] / scale)
     known, _ = build_method("iu+asl", OBSERVED)(make_step(SCORES.logit(), OBSERVED))
     by_hand = -math.log(0.7) - math.log(0.9) - 0.15**4 * math.log(0.85)  # the observed negative has .2 − .05
@@ -273,7 +275,7 @@ def test_an_oracle_with_an_element_is_that_loss_with_all_labels() -> None:
 def test_losses_for_full_labels_keep_their_negative_side_alone(name: str) -> None:
     full, sparse = torch.tensor([[0]], dtype=torch.int8), torch.tensor([[-1]], dtype=torch.int8)
     logits = torch.tensor([[0.3]], dtype=torch.float64)
-    found = [build_method(name, labels).element(logits, logits * 0, labels) for labels in (full, sparse)]
+    found = [build_method(name, labels).entry_loss(logits, logits * 0, labels) for labels in (full, sparse)]
     assert torch.equal(*found)
 
 
@@ -298,14 +300,14 @@ def test_parts_of_a_combination() -> None:
     method = build_method(
         "en+hill+cl", OBSERVED, expected_positives=1.5, momentum=0.5, margin=0.3, weight=2.0
     )
-    assert isinstance(method.element, Hill)
-    assert method.element.margin == 0.3
+    assert isinstance(method.entry_loss, Hill)
+    assert method.entry_loss.margin == 0.3
     assert method.reduction is batch_mean
     scores = {part for part in method.parts() if isinstance(part, RunningScores)}
     assert [part.momentum for part in scores] == [0.5]  # one memory for both
-    asymmetric = make_method("en+asl", expected_positives=1.5, negative_focus=1.0).element
+    asymmetric = make_method("en+asl", expected_positives=1.5, gamma_neg=1.0).entry_loss
     assert isinstance(asymmetric, Asymmetric)
-    assert asymmetric.negative_focus == 1.0
+    assert asymmetric.gamma_neg == 1.0
     assert make_method("epr", expected_positives=1.5, weight=3.0).terms["count"].weight == 3.0
     both = make_method("epr+cl", expected_positives=1.5, weight=3.0)
     assert both.terms["count"].weight == 1.0
@@ -318,7 +320,7 @@ def test_an_expected_positive_is_left_out_of_any_element() -> None:
     logits = torch.tensor([[3.0, -2.0], [-1.0, 3.0], [2.0, -3.0]], dtype=torch.float64)
     first = make_step(logits, observed, progress=Progress(0, 10, 0, 1e-3))
     method.begin_epoch(first.progress)
-    method.observe(first, method(first)[1])
+    method.update(first, method(first)[1])
     method.begin_epoch(PROGRESS)
     _, targets = method(make_step(logits, observed))
     assert targets.weight.tolist() == [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
@@ -335,8 +337,8 @@ def test_every_combination_is_finite_at_large_logits(name: str) -> None:
         method = build_method(name, observed, **needed(name), **({"warm_up": 1} if soft else {}))
         method.begin_epoch(replace(PROGRESS, epochs=2))  # the only epoch that em+apl labels in
         logits = torch.full((3, 3), logit)
-        if method.needs.survey:
-            method.survey(showing([make_step(logits, observed)]))
+        if method.needs.scan:
+            method.scan(showing([make_step(logits, observed)]))
         if soft:  # one of the two unknown labels of either class, at β
             _, targets = method(make_step(logits, observed))
             labeled = targets.weight == torch.tensor(0.9)

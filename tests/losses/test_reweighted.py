@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Method, Progress, ScaledMean, batch_mean, batch_sum
+from sparselabel.losses.base import Progress, ScaledMean, SparseLoss, batch_mean, batch_sum
 from sparselabel.losses.catalog import PRESETS, build_method, make_method, settings_of
 from sparselabel.losses.entropy_max import PseudoLabeled, SoftLabels
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill, cross_entropy
@@ -43,7 +43,7 @@ def cases_of(golden: Golden, start: str) -> list[Case]:
     return found
 
 
-def evaluated(method: Method, logits: Tensor, observed: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
+def evaluated(method: SparseLoss, logits: Tensor, observed: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
     x = logits.clone().requires_grad_()
     losses, _ = method(make_step(x, observed, progress=Progress(epoch, 100, 0, 1e-3)))
     (gradient,) = torch.autograd.grad(losses["labels"], x)
@@ -77,11 +77,11 @@ def test_asl(reweighting: Golden) -> None:
         settings_seen.add((*settings, detached))
         theirs = differentiated(reference.asl, logits, observed, 1e-8, *settings, detached)
         same(theirs, golden_numbers(case), 1e-9)
-        method = Method(AssumedNegative(), Asymmetric(*settings, detached), reduction=batch_sum)
+        method = SparseLoss(AssumedNegative(), Asymmetric(*settings, detached), reduction=batch_sum)
         plain = differentiated(reference.asl, logits, observed, 0.0, *settings, detached)
         same(evaluated(method, logits, observed), plain, 1e-12)
         if detached:
-            names = ("positive_focus", "negative_focus", "margin")
+            names = ("gamma_pos", "gamma_neg", "margin")
             named = build_method("asl", observed, **dict(zip(names, settings, strict=True)))
             same(evaluated(named, logits, observed), plain, 1e-12)
     assert len(settings_seen) == 12
@@ -90,11 +90,11 @@ def test_asl(reweighting: Golden) -> None:
 @pytest.mark.parametrize("margin", [0.0, 1e-300, 1e-45, 1e-8, 0.05, 0.5, 0.999999])
 def test_asl_keeps_its_gradient_in_float32(margin: float) -> None:
     logits = torch.tensor([[-100.0, -17, -1, 0, 1, 5, 17, 30, 60, 100]])
-    element = Asymmetric(margin=margin)
+    entry_loss = Asymmetric(margin=margin)
     found = []
     for exact in (logits, logits.double()):
         x = exact.clone().requires_grad_()
-        losses = element(x, torch.zeros_like(x), torch.full(x.shape, UNKNOWN))
+        losses = entry_loss(x, torch.zeros_like(x), torch.full(x.shape, UNKNOWN))
         (gradient,) = torch.autograd.grad(losses.sum(), x)
         assert torch.isfinite(losses).all()
         assert torch.isfinite(gradient).all()
@@ -112,8 +112,8 @@ def test_asl_at_its_margin() -> None:
     edge = math.log(0.05 / 0.95)
     for dtype, step in ((torch.float32, 1e-3), (torch.float64, 1e-6)):
         logits = torch.tensor([[edge - step, edge + step]], dtype=dtype, requires_grad=True)
-        element = Asymmetric(negative_focus=0.0)  # other exponents are 0 there
-        losses = element(logits, torch.zeros_like(logits), torch.full(logits.shape, UNKNOWN))
+        entry_loss = Asymmetric(gamma_neg=0.0)  # other exponents are 0 there
+        losses = entry_loss(logits, torch.zeros_like(logits), torch.full(logits.shape, UNKNOWN))
         (gradient,) = torch.autograd.grad(losses.sum(), logits)
         assert losses.tolist()[0] == [0, pytest.approx(0.0475 * step, rel=5e-3)]  # m·(1−m)·step
         assert gradient.tolist()[0] == [0, pytest.approx(0.0475, rel=2e-3)]
@@ -130,7 +130,7 @@ def test_asl_of_query2label() -> None:
         theirs = differentiated(reference.asl, logits, observed, hyper["eps"], *settings, detached)
         same((scale * theirs[0], scale * theirs[1]), golden_numbers(case), 1e-9)
         plain = differentiated(reference.asl, logits, observed, 0.0, *settings, detached)
-        method = Method(AssumedNegative(), Asymmetric(*settings, detached), reduction=ScaledMean(1000.0))
+        method = SparseLoss(AssumedNegative(), Asymmetric(*settings, detached), reduction=ScaledMean(1000.0))
         found = evaluated(method, logits, observed)
         same(found, (scale * plain[0], scale * plain[1]), 1e-9)
         if detached and settings == (0, 2, 0):
@@ -142,8 +142,8 @@ def test_focal_is_asl_without_margin_and_with_a_gradient_through_the_focus(rewei
     logits, observed = inputs(reweighting.cases["asl/asl_s0_h1_full"])
     found = evaluated(build_method("focal", observed), logits, observed)
     same(found, differentiated(reference.focal, logits, observed), 1e-12)
-    element = Method(AssumedNegative(), Asymmetric(2.0, 2.0, 0.0, detached=False))
-    same(found, evaluated(element, logits, observed), 1e-12)
+    entry_loss = SparseLoss(AssumedNegative(), Asymmetric(2.0, 2.0, 0.0, detached=False))
+    same(found, evaluated(entry_loss, logits, observed), 1e-12)
 
 
 def test_hill(reweighting: Golden) -> None:
@@ -153,8 +153,8 @@ def test_hill(reweighting: Golden) -> None:
         logits, observed = inputs(case)
         hyper = case["hyper"]
         mean = hyper["reduction"] == "mean"
-        element = Hill(hyper["gamma"], hyper["margin"], hyper["lamb"])
-        method = Method(AssumedNegative(), element, reduction=batch_mean if mean else batch_sum)
+        entry_loss = Hill(hyper["gamma"], hyper["margin"], hyper["lamb"])
+        method = SparseLoss(AssumedNegative(), entry_loss, reduction=batch_mean if mean else batch_sum)
         same(evaluated(method, logits, observed), golden_numbers(case), 1e-9)
         if not mean:
             plain = differentiated(
@@ -163,7 +163,7 @@ def test_hill(reweighting: Golden) -> None:
             same(evaluated(method, logits, observed), plain, 1e-12)
         if hyper["lamb"] == 1.5:
             # Alone it is a sum, in a combination the mean.
-            settings = {"positive_focus": hyper["gamma"], "margin": hyper["margin"]}
+            settings = {"gamma_pos": hyper["gamma"], "margin": hyper["margin"]}
             named = build_method("an+hill" if mean else "hill", observed, **settings)
             same(evaluated(named, logits, observed), golden_numbers(case), 1e-9)
 
@@ -172,8 +172,10 @@ def test_splc(reweighting: Golden) -> None:
     for case in cases_of(reweighting, "hill/splc"):
         logits, observed = inputs(case)
         hyper = case["hyper"]
-        element = Focal(hyper["gamma"], hyper["gamma"], hyper["margin"], plain_negatives=True)
-        method = Method(ConfidentNow(hyper["tau"], first=hyper["change_epoch"]), element, reduction=batch_sum)
+        entry_loss = Focal(hyper["gamma"], hyper["gamma"], hyper["margin"], plain_negatives=True)
+        method = SparseLoss(
+            ConfidentNow(hyper["tau"], first=hyper["change_epoch"]), entry_loss, reduction=batch_sum
+        )
         found = evaluated(method, logits, observed, hyper["epoch"])
         same(found, golden_numbers(case), 1e-9)
         correcting = hyper["epoch"] >= hyper["change_epoch"]
@@ -217,9 +219,11 @@ def test_large_losses_beside_observed_negatives(name: str, change: Literal["drop
         logits = torch.from_numpy(case["inputs"]["logits"]).double()
         changed = case["values"]["k"] - 1
         share = max(changed - 0.5, 0) / logits.numel()  # is rounded up
-        reading = LargeLoss(share, change)
-        assert reading.count(torch.ones(len(logits), dtype=torch.bool), observed == UNKNOWN, 1) == changed
-        same(evaluated(Method(reading, cross_entropy), logits, observed, 1), golden_numbers(case), 1e-9)
+        target_rule = LargeLoss(share, change)
+        assert target_rule.count(torch.ones(len(logits), dtype=torch.bool), observed == UNKNOWN, 1) == changed
+        same(
+            evaluated(SparseLoss(target_rule, cross_entropy), logits, observed, 1), golden_numbers(case), 1e-9
+        )
         counts.append(changed)
     assert (len(counts), max(counts)) == (24, 17)
 
@@ -280,12 +284,12 @@ def test_loops_of_large_losses(reweighting: Golden, name: str, case_id: str) -> 
         for rows in order.split(case["hyper"]["batch_size"]):
             step = make_step(logits[rows], observed[rows], rows=rows, progress=progress)
             found, targets = method(step)
-            method.observe(step, targets)
+            method.update(step, targets)
             losses.append(float(found["labels"]))
         assert losses == pytest.approx(case["outputs"]["losses"][epoch].tolist(), rel=1e-6)
         if name == "ll-cp":
             stored = torch.from_numpy(case["outputs"]["labels_after"][epoch]) == 1
-            corrected = method.remembered(torch.arange(len(observed)))["corrected_labels"]
+            corrected = method.logged_state(torch.arange(len(observed)))["corrected_labels"]
             assert torch.equal(corrected | (observed == 1), stored)
             assert not (corrected & (observed == 1)).any()
     assert torch.equal(observed, before)
@@ -336,7 +340,7 @@ def test_em_apl(reweighting: Golden) -> None:
         same(evaluated(method, logits, observed), plain, 1e-12)
 
 
-def kept_soft_labels(method: Method) -> SoftLabels:
+def kept_soft_labels(method: SparseLoss) -> SoftLabels:
     return next(part for part in method.parts() if isinstance(part, SoftLabels))
 
 
@@ -355,7 +359,7 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
             make_step(logits[rows], observed[rows], rows=rows, progress=progress)
             for rows in torch.tensor_split(order, 6)
         ]
-        method.survey(showing(steps))
+        method.scan(showing(steps))
         labeled, values = soft(make_step(logits, observed, progress=progress))
         wanted = torch.from_numpy(case["outputs"]["labels_after"][number])
         assert torch.equal(labeled, wanted < 0)
@@ -379,7 +383,7 @@ def test_gr(reweighting: Golden) -> None:
         powers = (hyper["q2"], hyper["q3"])
         theirs = differentiated(reference.gr, logits, observed, 1e-7, *moving, powers)
         same(theirs, golden_numbers(case), 1e-9)
-        method = Method(AssumedNegative(), robust(hyper))
+        method = SparseLoss(AssumedNegative(), robust(hyper))
         method.begin_epoch(Progress(hyper["epoch"] - 1, hyper["num_epochs"], hyper["linear_init"], 0.0))
         plain = differentiated(reference.gr, logits, observed, 0.0, *moving, powers)
         same(evaluated(method, logits, observed), plain, 1e-12)
@@ -389,13 +393,13 @@ def test_gr(reweighting: Golden) -> None:
 def test_loops_of_gr(reweighting: Golden, number: int) -> None:
     case = reweighting.cases[f"gr/schedule{number}"]
     logits, observed = inputs(case)
-    hyper, element = case["hyper"], robust(case["hyper"])
-    method = Method(AssumedNegative(), element)
+    hyper, entry_loss = case["hyper"], robust(case["hyper"])
+    method = SparseLoss(AssumedNegative(), entry_loss)
     for epoch in range(hyper["num_epochs"]):
         progress = Progress(epoch, hyper["num_epochs"], hyper["linear_init"], 0.0)
         method.begin_epoch(progress)
         torch.testing.assert_close(
-            torch.tensor(element.at, dtype=torch.float64),
+            torch.tensor(entry_loss.at, dtype=torch.float64),
             torch.from_numpy(case["outputs"]["w_b_mu_sigma"][epoch]),
             rtol=1e-9,
             atol=1e-12,
@@ -407,17 +411,17 @@ def test_loops_of_gr(reweighting: Golden, number: int) -> None:
 def test_gr_by_its_name_has_the_papers_numbers(reweighting: Golden) -> None:
     for preset, hyper in (("voc", "gr/schedule0"), ("coco", "gr/schedule1")):
         observed = torch.tensor([[1, -1]], dtype=torch.int8)
-        element = build_method("gr", observed, preset=preset).element
-        assert isinstance(element, GeneralizedRobust)
-        assert element.lines == robust(reweighting.cases[hyper]["hyper"]).lines
-        assert (element.positive_power, element.negative_power) == (0.01, 1.0)
+        entry_loss = build_method("gr", observed, preset=preset).entry_loss
+        assert isinstance(entry_loss, GeneralizedRobust)
+        assert entry_loss.lines == robust(reweighting.cases[hyper]["hyper"]).lines
+        assert (entry_loss.positive_power, entry_loss.negative_power) == (0.01, 1.0)
 
 
 def test_gr_of_a_known_label_is_cross_entropy() -> None:
     logits = torch.tensor([[0.3, -1.2, 2.0]], dtype=torch.float64)
     observed = torch.tensor([[1, 0, 0]], dtype=torch.int8)
     target = (observed == 1).double()
-    found = build_method("gr", observed).element(logits, target, observed)
+    found = build_method("gr", observed).entry_loss(logits, target, observed)
     torch.testing.assert_close(found, cross_entropy(logits, target, observed))
 
 
@@ -446,7 +450,7 @@ M, N = moved(0.8, 1.0), moved(0.8, 0.3)
         ("asl", {}, -math.log(0.8) - 0.25**4 * math.log(0.75) - 0.05**4 * math.log(0.95)),
         (
             "asl",
-            {"positive_focus": 1.0, "negative_focus": 2.0, "margin": 0.0},
+            {"gamma_pos": 1.0, "gamma_neg": 2.0, "margin": 0.0},
             -0.2 * math.log(0.8) - 0.3**2 * math.log(0.7) - 0.1**2 * math.log(0.9),
         ),
         ("hill", {}, -((1 - M) ** 2) * math.log(M) + 1.2 * 0.3**2 - math.log(0.9)),
@@ -473,7 +477,7 @@ def test_soft_labels_may_weigh_more_than_labels() -> None:
     method = build_method("em+apl", observed, soft_weight=2.0, warm_up=1)
     progress = Progress(1, 2, 0, 1e-3)
     method.begin_epoch(progress)
-    method.survey(showing([make_step(logits, observed, progress=progress)]))
+    method.scan(showing([make_step(logits, observed, progress=progress)]))
     loss, _ = evaluated(method, logits, observed, epoch=1)
     by_hand = (2 * entropy(0.1) - 0.1 * entropy(0.3) - math.log(0.8)) / 3
     assert float(loss) == pytest.approx(by_hand, abs=1e-7)  # soft labels are kept in float32
@@ -494,11 +498,11 @@ def test_gr_refuses_an_epoch_that_nobody_began() -> None:
     method = build_method("gr", OBSERVED)
     steps = [make_step(SCORES.logit(), OBSERVED, progress=Progress(epoch, 4, 0, 1e-3)) for epoch in (0, 1)]
     with pytest.raises(ConfigError, match="a step of epoch 1 came before that epoch began"):
-        method.observe(steps[0], method(steps[0])[1])
+        method.update(steps[0], method(steps[0])[1])
     method.begin_epoch(steps[0].progress)
-    method.observe(steps[0], method(steps[0])[1])
+    method.update(steps[0], method(steps[0])[1])
     with pytest.raises(ConfigError, match="a step of epoch 2 came before that epoch began"):
-        method.observe(steps[1], method(steps[1])[1])
+        method.update(steps[1], method(steps[1])[1])
 
 
 def test_gradients_of_em_and_gr_by_hand() -> None:
@@ -515,11 +519,11 @@ def test_gradients_of_em_and_gr_by_hand() -> None:
 
 def test_wrong_settings_are_refused() -> None:
     for name, settings, why in (
-        ("focal", {"positive_focus": -1.0}, "positive_focus must be a number that is not negative, not -1.0"),
+        ("focal", {"gamma_pos": -1.0}, "gamma_pos must be a number that is not negative, not -1.0"),
         (
             "asl",
-            {"negative_focus": math.nan},
-            "negative_focus must be .* not nan",
+            {"gamma_neg": math.nan},
+            "gamma_neg must be .* not nan",
         ),
         ("asl", {"margin": 1.0}, r"margin of asl is taken off a score: it must be in \[0, 1\), not 1.0"),
         ("hill", {"margin": -0.5}, "margin must be a number that is not negative, not -0.5"),
@@ -544,12 +548,12 @@ def test_presets_are_settings_and_what_is_given_beats_them(name: str) -> None:
     for values in PRESETS[name].values():
         assert set(values) <= set(settings_of(name))
         make_method(name, **values)
-    assert float(vars(make_method("ll-ct", preset="boostlu").reading)["share"]) == 0.002
-    assert vars(make_method("splc+cl", preset="coco-75").reading)["threshold"] == 0.65
+    assert float(vars(make_method("ll-ct", preset="boostlu").target_rule)["share"]) == 0.002
+    assert vars(make_method("splc+cl", preset="coco-75").target_rule)["threshold"] == 0.65
     method = make_method("ll-r", preset="coco", share=0.01)
-    assert isinstance(method.reading, LargeLoss)
-    assert method.reading.share == Fraction(1, 100)
-    kept = make_method("em+apl", preset="cub").reading
+    assert isinstance(method.target_rule, LargeLoss)
+    assert method.target_rule.share == Fraction(1, 100)
+    kept = make_method("em+apl", preset="cub").target_rule
     assert isinstance(kept, PseudoLabeled)
     assert (kept.unknown.entropy_weight, kept.soft_weight, kept.soft.warm_up) == (0.01, 0.4, 3)
 

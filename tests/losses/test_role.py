@@ -13,13 +13,13 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Layout, Method, Part, Progress, Step, Targets
+from sparselabel.losses.base import Layout, LossPart, Progress, SparseLoss, Step, Targets
 from sparselabel.losses.memory import row_file as keeping
-from sparselabel.losses.memory.row_file import RowsInFile
+from sparselabel.losses.memory.row_file import FileRowStore
 from sparselabel.losses.role import (
     EstimatesLoss,
     LabelEstimates,
-    RoleReading,
+    RoleTargets,
     carried_logits,
     estimates_gradient,
     initial_logits,
@@ -32,7 +32,7 @@ K = 1.5
 ROLE_CASES = [f"cole/role_k{k}_s{s}" for k in (1.5, 2.9) for s in range(4)]
 
 
-class ExpectedPositives(Part):
+class ExpectedPositives(LossPart):
     """½R_k of the classifier's scores."""
 
     def __init__(self, expected: float) -> None:
@@ -144,18 +144,18 @@ def test_losses_and_gradients_are_the_references_without_epsilon(
     assert loss.item() == pytest.approx(wanted.item(), abs=1e-12)
     assert torch.allclose(gradient(ours), gradient(logits), rtol=0, atol=1e-12)
 
-    method.observe(step, targets)
+    method.update(step, targets)
     moments = beliefs.lines.read(torch.arange(len(observed))).view(len(observed), 3, -1)
     # m is a tenth of the first gradient
     assert torch.allclose(10 * moments[:, 1], gradient(estimates), rtol=0, atol=1e-12)
 
 
-def role(beliefs: LabelEstimates) -> Method:
-    def element(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+def role(beliefs: LabelEstimates) -> SparseLoss:
+    def entry_loss(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     terms = {"estimates": EstimatesLoss(beliefs), "expected": ExpectedPositives(beliefs.expected)}
-    return Method(RoleReading(beliefs), element, terms)
+    return SparseLoss(RoleTargets(beliefs), entry_loss, terms)
 
 
 def test_everything_is_finite_at_large_logits() -> None:
@@ -166,7 +166,7 @@ def test_everything_is_finite_at_large_logits() -> None:
     step = make_step(torch.arange(2), observed, logits)
     losses, targets = method(step)
     backward(torch.stack(list(losses.values())).sum())
-    method.observe(step, targets)
+    method.update(step, targets)
     assert gradient(logits).isfinite().all()
     assert all(loss.isfinite() for loss in losses.values())
     assert beliefs.look_up(step.rows).isfinite().all()
@@ -234,7 +234,7 @@ def training(observed: Tensor, epochs: int, batch: int, dtype: torch.dtype) -> I
 
 def run(beliefs: LabelEstimates, steps: Iterator[Step] | list[Step]) -> None:
     for step in steps:
-        beliefs.observe(step, Targets(step.observed, step.observed))
+        beliefs.update(step, Targets(step.observed, step.observed))
 
 
 COUNT, CLASSES, BATCH = 2400, 6, 8
@@ -247,7 +247,7 @@ def dense_adam(observed: Tensor, gradients: list[Tensor] | None = None) -> list[
     adam = torch.optim.Adam([phi])
     after = []
     for number, step in enumerate(training(observed, 3, BATCH, torch.float64)):
-        adam.param_groups[0]["lr"] = 10 * step.progress.learning_rate
+        adam.param_groups[0]["lr"] = 10 * step.progress.lr
         if gradients is None:
             adam.zero_grad()
             positive = step.observed == POSITIVE
@@ -327,10 +327,10 @@ def test_a_file_gives_the_same_numbers_as_ram(tmp_path: Path, monkeypatch: pytes
 
 def in_a_file(observed: Tensor, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LabelEstimates:
     with monkeypatch.context() as patch:
-        defaults = {**(keeping.make_memory.__kwdefaults__ or {}), "memory": lambda: 0}
-        patch.setattr(keeping.make_memory, "__kwdefaults__", defaults)
+        defaults = {**(keeping.make_row_store.__kwdefaults__ or {}), "memory": lambda: 0}
+        patch.setattr(keeping.make_row_store, "__kwdefaults__", defaults)
         beliefs = make_estimates(layout(observed, folder=folder), torch.float32)
-    assert isinstance(beliefs.lines, RowsInFile)
+    assert isinstance(beliefs.lines, FileRowStore)
     return beliefs
 
 
@@ -339,36 +339,36 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     observed = sparse_labels(80, 5)
     steps = list(training(observed, 50, 8, torch.float32))  # 500 steps: the table has grown
 
-    def fresh() -> Method:
+    def fresh() -> SparseLoss:
         if kind == "file":
             return role(in_a_file(observed, tmp_path, monkeypatch))
         return role(make_estimates(layout(observed), torch.float32))
 
-    def go(method: Method, part: list[Step]) -> None:
+    def go(method: SparseLoss, part: list[Step]) -> None:
         for step in part:
-            method.observe(step, method(step)[1])
+            method.update(step, method(step)[1])
 
     method = fresh()
     go(method, steps[:333])
     weights = method.state_dict()
     states = {
         name: {key: value.clone() for key, value in memory.state().items()}
-        for name, memory in method.memories().items()
+        for name, memory in method.row_stores().items()
     }
     assert list(states) == ["reading.beliefs.lines", "reading.beliefs.clock"]
-    for memory in method.memories().values():
+    for memory in method.row_stores().values():
         memory.committed()
     go(method, steps[333:])
-    wanted = [memory.state() for memory in method.memories().values()]
+    wanted = [memory.state() for memory in method.row_stores().values()]
     estimates = method.estimates()
     assert estimates is not None
 
     again = fresh()
     again.load_state_dict(weights)
-    for name, memory in again.memories().items():
+    for name, memory in again.row_stores().items():
         memory.restore(states[name])
     go(again, steps[333:])
-    found = [memory.state() for memory in again.memories().values()]
+    found = [memory.state() for memory in again.row_stores().values()]
     assert all(torch.equal(w[key], f[key]) for w, f in zip(wanted, found, strict=True) for key in w)
     assert torch.equal(estimates, again.estimates())  # type: ignore[arg-type]
 
@@ -422,8 +422,8 @@ def test_padding_counts_for_nothing() -> None:
     assert found["labels"].item() == pytest.approx(wanted["labels"].item(), abs=1e-14)
     assert found["estimates"].item() == pytest.approx(wanted["estimates"].item(), abs=1e-14)
     for _ in range(3):
-        plain.observe(short, targets)
-        padded.observe(long, padded_targets)
+        plain.update(short, targets)
+        padded.update(long, padded_targets)
     assert torch.equal(plain.estimates(), padded.estimates())  # type: ignore[arg-type]
 
 
@@ -450,7 +450,7 @@ def test_a_step_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beliefs.lines, "read", counted)
     for _ in range(2):
         step = make_step(torch.arange(8), observed, torch.zeros(8, 4, dtype=torch.float64))
-        method.observe(step, method(step)[1])
+        method.update(step, method(step)[1])
     assert asked == [8, 8]
 
 
@@ -458,7 +458,7 @@ def test_targets_of_known_and_unknown_labels() -> None:
     observed = torch.tensor([[POSITIVE, NEGATIVE, UNKNOWN]], dtype=torch.int8)
     beliefs = with_logits(make_estimates(layout(observed), positive_weight=3.0), torch.zeros(1, 3))
     step = make_step(torch.tensor([0]), observed, torch.zeros(1, 3, dtype=torch.float64))
-    targets = RoleReading(beliefs)(step)
+    targets = RoleTargets(beliefs)(step)
     assert targets.value.tolist() == [[(0.5 + 3) / 4, 0, 0.5]]
     assert targets.weight.tolist() == [[2, 1, 0.5]]
 

@@ -26,5 +26,5 @@ def test_in_a_file_scores_stop_short_of_where_they_go(
     scores = RunningScores(momentum)
     scores.prepare(Layout(torch.tensor([0]), OBSERVED, 1, folder=tmp_path, keep=keep))
     for _ in range(1000):
-        scores.observe(STEP, NO_TARGETS)
+        scores.update(STEP, NO_TARGETS)
     assert float(scores(torch.tensor([0]))) == pytest.approx(end, abs=1e-4)

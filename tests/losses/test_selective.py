@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Method, batch_sum
+from sparselabel.losses.base import Layout, SparseLoss, batch_sum
 from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
@@ -17,13 +17,13 @@ from tests.losses.steps import make_step
 CASES = Golden("csl").cases
 
 
-def method_of(case: dict[str, Any]) -> Method:
+def method_of(case: dict[str, Any]) -> SparseLoss:
     hyper = case["hyper"]
     prior = case["inputs"]["prior"].tolist() if hyper.get("use_prior") else None
-    reading = SelectiveUnknown(
+    target_rule = SelectiveUnknown(
         hyper["mode"], hyper.get("likelihood_topk", 5), prior, hyper.get("prior_threshold", 0.5)
     )
-    element = SelectiveFocal(
+    entry_loss = SelectiveFocal(
         hyper["gamma_pos"],
         hyper["gamma_neg"],
         hyper["gamma_unann"],
@@ -31,7 +31,7 @@ def method_of(case: dict[str, Any]) -> Method:
         hyper["alpha_neg"],
         hyper["alpha_unann"],
     )
-    return Method(reading, element, reduction=batch_sum)
+    return SparseLoss(target_rule, entry_loss, reduction=batch_sum)
 
 
 def differentiated(loss: Tensor, logits: Tensor) -> tuple[float, Tensor]:
@@ -88,8 +88,8 @@ def test_numbers_that_float32_does_not_have() -> None:
         torch.tensor([[0.7, -0.4, 1.1]], dtype=torch.float64),
         torch.tensor([[1, 0, -1]], dtype=torch.int8),
     )
-    element = SelectiveFocal(0.1, 1.3, 2.7, 0.9, 0.6, 0.2)
-    found = element(logits, (observed == 1).double(), observed).tolist()[0]
+    entry_loss = SelectiveFocal(0.1, 1.3, 2.7, 0.9, 0.6, 0.2)
+    found = entry_loss(logits, (observed == 1).double(), observed).tolist()[0]
     positive, negative, unknown = (1 / (1 + math.exp(-logit)) for logit in (0.7, -0.4, 1.1))
     assert found == pytest.approx(
         [
@@ -115,7 +115,7 @@ def test_refusals() -> None:
         ConfigError, match="likeliest is a number of unknown labels per image, 0 or more, not -1: 0 leaves"
     ):
         SelectiveUnknown(likeliest=-1)
-    with pytest.raises(ConfigError, match="unknown_focus must be a number that is not negative, not -1"):
-        SelectiveFocal(unknown_focus=-1)
+    with pytest.raises(ConfigError, match="gamma_unknown must be a number that is not negative, not -1"):
+        SelectiveFocal(gamma_unknown=-1)
     with pytest.raises(ConfigError, match="prior must have a number for each of 2 classes, not 1"):
         SelectiveUnknown(prior=[0.1]).prepare(Layout(torch.arange(1), torch.zeros(1, 2, dtype=torch.int8), 1))

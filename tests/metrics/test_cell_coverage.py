@@ -18,9 +18,9 @@ def overlap(low: float, high: float, count: int) -> np.ndarray:
     return np.asarray(np.clip(np.minimum(high, starts + 1) - np.maximum(low, starts), 0, None))
 
 
-def plain(pixels: Pixels, frame: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+def plain(pixels: Pixels, geometry: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """Cell by cell, from all pixels."""
-    (height, width), (left, top, wide, high, flip) = pixels.shape, frame
+    (height, width), (left, top, wide, high, flip) = pixels.shape, geometry
     found = np.zeros(grid)
     for row in range(grid[0]):
         down = overlap(
@@ -67,9 +67,9 @@ def test_the_union_of_boxes_is_counted_once() -> None:
     assert found.tolist() == [[[1, 0.5], [1, 0.5]], [[1, 1], [1, 1]]]
 
 
-def exact_union(corners: np.ndarray, frame: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+def exact_union(corners: np.ndarray, geometry: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """Cell by cell: what is left of each box, and what several share, counted out with fractions."""
-    left, top, wide, high, flip = (Fraction(float(number)) for number in frame)
+    left, top, wide, high, flip = (Fraction(float(number)) for number in geometry)
     found = np.zeros(grid)
     for row, column in np.ndindex(grid):
         x, y = left + wide * column / grid[1], top + high * row / grid[0]
@@ -95,14 +95,14 @@ def test_shares_of_boxes_are_those_of_exact_rectangles() -> None:
     corners = random.integers(0, 40, (14, 4)) / 64  # of few places, so that sides often coincide
     corners[:, 2:] = corners[:, :2] + random.integers(1, 24, (14, 2)) / 64
     groups = np.array([0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 5, 5, 5])
-    frames = FRAMES[[0, 1, 2, 3, 0, 1]]
+    geometries = FRAMES[[0, 1, 2, 3, 0, 1]]
     centers, sizes = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2]
     found = covered.covered_by_boxes(
-        centers.astype(np.float32), sizes.astype(np.float32), groups, frames, (4, 5)
+        centers.astype(np.float32), sizes.astype(np.float32), groups, geometries, (4, 5)
     )
     for group in range(6):
         boxes = np.array([[Fraction(side) for side in box] for box in corners[groups == group]])
-        np.testing.assert_allclose(found[group], exact_union(boxes, frames[group], (4, 5)), atol=1e-6)
+        np.testing.assert_allclose(found[group], exact_union(boxes, geometries[group], (4, 5)), atol=1e-6)
 
 
 def test_a_box_within_a_cell_has_its_own_area() -> None:

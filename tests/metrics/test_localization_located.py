@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.metrics.localization import Located, location_precision
@@ -40,28 +40,39 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
     part = data.split("test")
     maps, scores = random_output(len(part), len(part.truth.classes))
     located = Located(part, places)  # type: ignore[arg-type]
-    frames = Frame(BOXES[torch.arange(len(part)) % 2], torch.arange(len(part)) % 3 == 0)
+    geometries = ViewGeometry(BOXES[torch.arange(len(part)) % 2], torch.arange(len(part)) % 3 == 0)
     for batch in (torch.arange(0, 5), torch.arange(5, 10), torch.arange(10, 14)):
-        located.see(batch, Output(scores[batch], maps[batch]), frames[batch])
+        located.see(batch, Output(scores[batch], maps[batch]), geometries[batch])
     found = located.measures(scores.numpy())
     assert found is not None
     assert part.masks is not None
     rows, classes, right = [], [], []
     for row, index in zip(*np.nonzero(part.truth.values == 1), strict=True):
-        things = [mark for mark in part.marks.of_rows([row])[0] if part.marks.classes[mark] == index]
+        things = [
+            spatial_label
+            for spatial_label in part.spatial_labels.of_rows([row])[0]
+            if part.spatial_labels.classes[spatial_label] == index
+        ]
         size = part.masks.sizes[things[0]]
         truth = np.zeros(size * 8, np.bool_)
-        for mark in things:
+        for spatial_label in things:
             if places == "any":
-                truth |= part.masks.decode(mark).repeat(8, 0).repeat(8, 1)
+                truth |= part.masks.decode(spatial_label).repeat(8, 0).repeat(8, 1)
             else:
                 (left, top), (end, bottom) = (
-                    np.rint((part.marks.centers[mark] + side * part.marks.sizes[mark] / 2) * size[::-1] * 8)
+                    np.rint(
+                        (
+                            part.spatial_labels.centers[spatial_label]
+                            + side * part.spatial_labels.sizes[spatial_label] / 2
+                        )
+                        * size[::-1]
+                        * 8
+                    )
                     for side in (-1, 1)
                 )
                 truth[int(top) : int(bottom), int(left) : int(end)] = True
-        frame = np.array([*frames.box[row].tolist(), bool(frames.flip[row])])
-        covered, shown = plain(truth, frame, GRID), maps[row, index].numpy()
+        geometry = np.array([*geometries.box[row].tolist(), bool(geometries.flip[row])])
+        covered, shown = plain(truth, geometry, GRID), maps[row, index].numpy()
         scaled = (shown - shown.min()) / (shown.max() - shown.min())
         right.append([covered[scaled >= cut].mean() >= 0.5 for cut in (0.6, 0.7, 0.8, 0.9)])
         rows.append(row)
@@ -80,7 +91,7 @@ def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Prepared) 
     assert part.masks is not None
     truth = part.truth.values.copy()
     truth[[3, 8]] = 0
-    masks = replace(part.masks, offsets=np.cumsum([0, *~np.isin(part.marks.rows, [3, 5, 8])]))
+    masks = replace(part.masks, offsets=np.cumsum([0, *~np.isin(part.spatial_labels.rows, [3, 5, 8])]))
     located = Located(replace(part, observed=replace(part.observed, values=truth), masks=masks), "masks")
     assert located.ranked.tolist() == [row for row in range(14) if row != 5]  # which shows things without
 
@@ -89,13 +100,13 @@ def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Prepare
     part = data.split("test")
     assert part.masks is not None
     offsets = part.masks.offsets.copy()
-    first = int(part.marks.of_rows([3])[0][0])
+    first = int(part.spatial_labels.of_rows([3])[0][0])
     lost = replace(
         part.masks, offsets=np.where(np.arange(len(offsets)) == first, offsets[first + 1], offsets)
     )
     located = Located(replace(part, masks=lost))
     assert [*zip(located.rows[~located.masked], located.classes[~located.masked], strict=True)] == [
-        (3, part.marks.classes[first])
+        (3, part.spatial_labels.classes[first])
     ]
     alone = Located(replace(part, masks=lost), "masks")
     assert (alone.pairs, bool(alone.masked.all())) == (located.pairs - 1, True)
@@ -108,7 +119,7 @@ def test_images_without_masks_leave_the_ranking_by_masks(data: Prepared) -> None
     assert part.masks is not None
     kept = np.isin(np.arange(len(part)), [1, 4, 5, 8, 11, 13])
     # Which things have a mask is all that counts here: nobody reads the texts.
-    some = replace(part.masks, offsets=np.cumsum([0, *kept[part.marks.rows]]))
+    some = replace(part.masks, offsets=np.cumsum([0, *kept[part.spatial_labels.rows]]))
     _, scores = random_output(len(part), len(part.truth.classes))
     located = Located(replace(part, masks=some), "masks")
     located.shares[:] = 1  # everything is shown where it is, so mAP-loc is mAP of the six images
@@ -132,7 +143,7 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
     run = tmp_path / "run"
     views = Views(size=32, geometry=geometry)  # type: ignore[arg-type]
     config = tiny(
-        frozen=geometry == "squashed", head=HeadPhase(epochs=1), full=FullPhase(epochs=0), views=views
+        frozen=geometry == "squashed", head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0), views=views
     )
     train_run(data, config, run, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
     measured = evaluate_run(run, "test")
@@ -154,10 +165,10 @@ def test_a_drawing_of_marks_in_a_view(data: Prepared, tmp_path: Path) -> None:
     """Masks and boxes on the cells of a crop, as an image to look at."""
     part = data.split("test")
     located = Located(part)
-    frame = np.array([[0.1, 0.2, 0.6, 0.6, 1.0]])
+    geometry = np.array([[0.1, 0.2, 0.6, 0.6, 1.0]])
     pair = int(np.argmax(located._counts))
     judges = {"masks": located, "boxes": Located(part, "boxes")}
-    covered = {name: judge.covered(np.array([pair]), frame, (12, 12))[0] for name, judge in judges.items()}
+    covered = {name: judge.covered(np.array([pair]), geometry, (12, 12))[0] for name, judge in judges.items()}
     image = Image.open(part.path(int(located.rows[pair]))).convert("RGB")
     side = image.width
     view = image.crop((round(0.1 * side), round(0.2 * side), round(0.7 * side), round(0.8 * side)))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sparselabel.errors import ConfigError
-from sparselabel.models.backbone import frozen_parts, make_backbone, norms, recompute
+from sparselabel.models.backbone import frozen_parts, grad_checkpointing, make_backbone, norms
 from sparselabel.models.classifier import Classifier, LinearHead
 
 
@@ -59,7 +59,7 @@ def test_the_token_and_places_of_a_transformer_rest_with_its_stem() -> None:
 def test_too_many_stages(name: str, stages: int) -> None:
     backbone = make_backbone(name, "none", size=64)
     with pytest.raises(
-        ConfigError, match=rf"--full.frozen-stages {stages} would leave nothing .* it has {stages} "
+        ConfigError, match=rf"--finetune.frozen-stages {stages} would leave nothing .* it has {stages} "
     ):
         frozen_parts(backbone, norm=False, stages=stages)
     assert frozen_parts(backbone, norm=False, stages=stages - 1)
@@ -74,8 +74,8 @@ def test_a_network_that_cannot_be_computed_again() -> None:
     backbone = make_backbone("test_resnet", "none", size=64)
     backbone.network = nn.Conv2d(3, 8, 1)
     with pytest.raises(ConfigError, match=r"--full\.recompute: Conv2d cannot compute its inside again"):
-        recompute(backbone, True)
-    recompute(backbone, False)
+        grad_checkpointing(backbone, True)
+    grad_checkpointing(backbone, False)
 
 
 def counting(sizes: list[int], saved: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_computing_again_gives_the_same_gradients_of_fewer_kept_numbers(name: st
     found, kept = [], []
     for on in (False, True):
         model = classifier(name).double().train()
-        recompute(model.backbone, on)
+        grad_checkpointing(model.backbone, on)
         sizes: list[int] = []
         torch.manual_seed(2)
         with torch.autograd.graph.saved_tensors_hooks(partial(counting, sizes), lambda saved: saved):

@@ -9,7 +9,7 @@ from timm.layers.drop import DropPath
 
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.models import cvt
-from sparselabel.models.backbone import frozen_parts, make_backbone, recompute
+from sparselabel.models.backbone import frozen_parts, grad_checkpointing, make_backbone
 
 SMALL: dict[str, Any] = {"embed_dim": [8, 16, 32], "num_heads": [1, 2, 4], "depth": [1, 2, 3]}
 
@@ -38,12 +38,12 @@ def test_computed_again_it_has_the_same_gradients() -> None:
     for on in (False, True):
         torch.manual_seed(0)
         backbone = make_backbone("cvt_w24", "none", size=64).double()
-        recompute(backbone, on)
+        grad_checkpointing(backbone, on)
         backbone(views).square().sum().backward()
         found.append([value.grad for value in backbone.parameters() if value.grad is not None])
     for plain, again in zip(*found, strict=True):
         torch.testing.assert_close(plain, again, rtol=1e-10, atol=1e-12)
-    recompute(backbone, False)
+    grad_checkpointing(backbone, False)
     assert "forward" not in vars(backbone.network._layers()[0])  # type: ignore[operator]
 
 

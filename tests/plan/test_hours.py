@@ -10,7 +10,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import KINDS, Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.plan.candidates import simulate
 from sparselabel.plan.hours import FRACTIONS, budget_of, refuse_data, validation_of
@@ -54,8 +54,8 @@ def test_refused_budgets(
 
 def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
     assert budget_of(data, 16 * 12 / 3600, None, Prices(), FRACTIONS, ["I"]).share(1) == 1
-    marks, truth = data.train.marks, data.train.truth.values
-    asked, pairs, things = truth.size, int(truth.sum()), len(marks)
+    spatial_labels, truth = data.train.spatial_labels, data.train.truth.values
+    asked, pairs, things = truth.size, int(truth.sum()), len(spatial_labels)
     assert (asked, pairs, things) == (192, 38, 55)
     costs = {"I": 192, "SP": 192 + 1.4 * 38, "SB": 192 + 6 * 38, "AP": 192 + 1.4 * 55, "AB": 192 + 6 * 55}
     budget = budget_of(data, costs["AB"] / 3600, None, Prices(), FRACTIONS)
@@ -95,13 +95,15 @@ def test_labels_must_be_complete(data: Prepared) -> None:
 
 
 def test_kinds_need_their_marks(data: Prepared) -> None:
-    def marked(marks: Marks) -> Prepared:
-        return replace(data, splits=data.splits | {"train": replace(data.train, marks=marks)})
+    def marked(spatial_labels: SpatialLabels) -> Prepared:
+        return replace(
+            data, splits=data.splits | {"train": replace(data.train, spatial_labels=spatial_labels)}
+        )
 
     with pytest.raises(DataError, match=r"kind SP needs points or boxes, and .* x, y, w, h\)$"):
-        refuse_data(marked(Marks.none()), ["I", "SP", "AB"])
-    old = data.train.marks
-    points = marked(Marks(old.rows, old.classes, old.centers, np.zeros_like(old.sizes)))
+        refuse_data(marked(SpatialLabels.none()), ["I", "SP", "AB"])
+    old = data.train.spatial_labels
+    points = marked(SpatialLabels(old.rows, old.classes, old.centers, np.zeros_like(old.sizes)))
     assert refuse_data(points, ["I", "SP", "AP"]) == "test"
     with pytest.raises(DataError, match=r"kind SB needs boxes, .* or give --kinds I SP$"):
         refuse_data(points, ["I", "SP", "SB"])

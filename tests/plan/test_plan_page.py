@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from sparselabel.config import FullPhase, TrainConfig
+from sparselabel.config import FinetunePhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
 from sparselabel.plan.hours import Budget
 from sparselabel.plan.outcomes import Reached
@@ -77,7 +77,7 @@ def test_a_sample_of_its_own_and_what_was_not_judged(tmp_path: Path) -> None:
         50,
         1,
         ("an", "patchml"),
-        TrainConfig(full=FullPhase(epochs=1)),
+        TrainConfig(finetune=FinetunePhase(epochs=1)),
         [],
         "0.1",
         ["SP: boom"],

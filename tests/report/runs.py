@@ -13,12 +13,12 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.evaluation import measures, name_of_map
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.data.images import paint
 
 CLASSES = ("<b>x</b>", 'a & "b"', "cow", "dög", "never")
@@ -50,9 +50,11 @@ def _split(folder: Path, name: str, values: np.ndarray) -> Split:
     rows, classes = np.nonzero(values == 1)
     sizes = np.repeat(np.linspace(0.1, 0.9, len(rows))[:, None], 2, axis=1)
     places = np.full((len(rows), 2), 0.5, np.float32), sizes.astype(np.float32)
-    marks = Marks(rows, classes.astype(np.int32), *places) if name == "test" else Marks.none()
+    spatial_labels = (
+        SpatialLabels(rows, classes.astype(np.int32), *places) if name == "test" else SpatialLabels.none()
+    )
     ids = np.array([f"{name}&{row}" for row in range(len(values))])
-    return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
+    return Split(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
 
 
 def hidden_labels(values: np.ndarray) -> np.ndarray:
@@ -62,9 +64,9 @@ def hidden_labels(values: np.ndarray) -> np.ndarray:
 
 def finished(
     path: Path, data: Prepared, method: str, scores: np.ndarray | None, classifier: str = "linear"
-) -> RunFolder:
+) -> Run:
     """A finished run with these scores of the test split, and three epochs."""
-    run = RunFolder(path)
+    run = Run(path)
     about = {
         "data": str(data.folder),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
@@ -87,7 +89,7 @@ def finished(
             counts[3], counts[12] = 3 - epoch, 1 + epoch
             record = {
                 "epoch": epoch + 1,
-                "phase": "head" if epoch == 0 else "full",
+                "phase": "head" if epoch == 0 else "finetune",
                 "losses": {"labels": 0.5 / (epoch + 1)},
                 "validation": {"name": "mAP", "value": 0.25 * (epoch + 1)},
                 "hidden_positives": counts,

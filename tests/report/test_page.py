@@ -13,7 +13,7 @@ from sparselabel.metrics.evaluation import measures
 from sparselabel.report.examples import Scored, look_at_scores, read_missing
 from sparselabel.report.page import checked_page, write_report
 from sparselabel.report.run_data import read_runs
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
 
 
@@ -22,7 +22,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
-def page_of(*runs: RunFolder, notes: dict[str, str] | None = None, scored: bool = True) -> str:
+def page_of(*runs: Run, notes: dict[str, str] | None = None, scored: bool = True) -> str:
     about = read_runs([run.path for run in runs])
     out = runs[0].path.parent / "report.html"
     looked = look_at_scores(about) if scored else Scored()
@@ -30,14 +30,14 @@ def page_of(*runs: RunFolder, notes: dict[str, str] | None = None, scored: bool 
     return out.read_text(encoding="utf-8")
 
 
-def write_maps(run: RunFolder, split: str, rows: list[int], classes: list[int]) -> None:
+def write_maps(run: Run, split: str, rows: list[int], classes: list[int]) -> None:
     """Maps as ``evaluate.maps`` writes them, with logits from -1 to 2."""
     cells = np.broadcast_to(np.linspace(-1, 2, 4, dtype=np.float32).reshape(2, 2), (len(rows), 2, 2))
     scores = np.full(len(rows), 0.625, np.float32)
     np.savez(run.maps_file(split), rows=rows, classes=classes, scores=scores, cells=cells)
 
 
-def write_missing(run: RunFolder) -> None:
+def write_missing(run: Run) -> None:
     """Row 0 has both of its classes, of which one label is hidden; row 3 has no class 2."""
     hidden = int(np.flatnonzero(read_runs([run.path]).data.train.observed.values[0, :2] != 1)[0])
     scores = np.array([0.875, 0.25], np.float32)

@@ -5,7 +5,7 @@ import pytest
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.class_thresholds import threshold_metrics, undecided
+from sparselabel.inference.class_thresholds import no_class_thresholds, threshold_metrics
 from sparselabel.report.examples import Scored
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import Reported, read_runs
@@ -22,7 +22,9 @@ def reported(folder: Path, labels: np.ndarray | None) -> Reported:
         if labels is not None:
             result = read_json(run.result_file)
             table = LabelTable(np.array([f"{row}" for row in range(len(TEST))]), CLASSES, labels)
-            result["test"]["decided"] = threshold_metrics(scores, table, undecided(CLASSES, "nothing"))
+            result["test"]["decided"] = threshold_metrics(
+                scores, table, no_class_thresholds(CLASSES, "nothing")
+            )
             write_json(run.result_file, result)
         paths.append(run.path)
     return read_runs(paths)

@@ -15,7 +15,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
 from sparselabel.review.answer_log import AnswerFile
@@ -41,7 +41,7 @@ def make_data(folder: Path) -> Prepared:
         paint(folder / "images" / name, row, 90, 60)
     values = np.where(np.arange(3) == (np.arange(COUNT) % 3)[:, None], 1, -1).astype(np.int8)
     labels = LabelTable(np.asarray(names), CLASSES, TRUTH)
-    split = Split(labels, np.asarray(names), Marks.none(), observed=values)
+    split = Split(labels, np.asarray(names), SpatialLabels.none(), observed=values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         source = Source("made <up>", folder / "images", {"train": split})

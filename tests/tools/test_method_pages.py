@@ -40,7 +40,7 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
     for words in (
         "# `en`",
         "```math\n\\ell = [z=1]",
-        "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from",
+        "Verelst 2023: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers",
         "| `--settings.momentum` | 0.8 | μ of running averages. |",
         "`+asl`",
         "**When to take it.** Single positives, where K",
@@ -48,7 +48,7 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
         "| `en+cl` | 78.10 ± 0.10 (3 seeds) |",
     ):
         assert words in page, words
-    assert "- preset `q2l`: positive_focus 0, negative_focus 2, margin 0, scale 1000" in made["asl.md"]
+    assert "- preset `q2l`: gamma_pos 0, gamma_neg 2, margin 0, scale 1000" in made["asl.md"]
     assert "**Needs.** cell maps." in made["with-scl.md"]
     assert "`em+apl` |" not in made["em.md"]
     assert "It has no settings." in made["an.md"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, HeadPhase, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import MARK_COLUMNS, Prepared, open_prepared
+from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
+from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -33,9 +33,9 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def see_boxes(data: Prepared) -> Prepared:
     """Let training see the boxes of its observed positives."""
     train = data.train
-    shown = train.observed.values[train.marks.rows, train.marks.classes] == POSITIVE
-    for column in MARK_COLUMNS:
-        np.save(data.folder / "train" / f"seen_{column}.npy", getattr(train.marks, column)[shown])
+    shown = train.observed.values[train.spatial_labels.rows, train.spatial_labels.classes] == POSITIVE
+    for column in SPATIAL_LABEL_COLUMNS:
+        np.save(data.folder / "train" / f"seen_{column}.npy", getattr(train.spatial_labels, column)[shown])
     index = data.folder / "dataset.json"
     about = json.loads(index.read_text())
     about["splits"]["train"]["seen"] = "own"
@@ -57,8 +57,8 @@ def tiny(method: str = "an", **changes: object) -> TrainConfig:
         "backbone": "test_efficientnet",
         "weights": "none",
         "views": Views(size=32),
-        "head": HeadPhase(epochs=2, learning_rate=1e-2, batch=16),
-        "full": FullPhase(epochs=2, learning_rate=1e-3, batch=16),
+        "head": HeadPhase(epochs=2, lr=1e-2, batch_size=16),
+        "finetune": FinetunePhase(epochs=2, lr=1e-3, batch_size=16),
         "watch": 3,
     }
     return TrainConfig(method=method, **(settings | changes))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from pathlib import Path
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.distributed import start
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Learner
@@ -19,7 +19,7 @@ def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
     """What ``train_run`` makes before it trains."""
     machine = Machine(accelerator="cpu", workers=0)
     fabric = start(machine, config.precision)
-    run = RunFolder(folder)
+    run = Run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(run, speaks=False, quiet=True)
     learner = Learner(config, len(data.classes))

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.training.checkpoint import Checkpoint, TrainingState
 from sparselabel.training.phases import Stage
 from sparselabel.training.train import train_run
@@ -25,8 +25,8 @@ CONFIG = TrainConfig(
     backbone="test_convnext",
     weights="none",
     views=Views(size=32),
-    head=HeadPhase(epochs=1, learning_rate=1e-2, batch=12),
-    full=FullPhase(epochs=4, learning_rate=1e-3, batch=12),
+    head=HeadPhase(epochs=1, lr=1e-2, batch_size=12),
+    finetune=FinetunePhase(epochs=4, lr=1e-3, batch_size=12),
     watch=2,
 )
 
@@ -40,8 +40,8 @@ def tell(session: Session, what: str) -> None:
     fabric = session.fabric
     held = {
         name: memory.read(torch.arange(memory.rows)).float()
-        for name, memory in session.method.memories().items()
-        if isinstance(memory, RowMemory)
+        for name, memory in session.method.row_stores().items()
+        if isinstance(memory, RowStore)
     }
     save_file(held, session.run.path / f"{what}-{fabric.global_rank}-of-{fabric.world_size}.safetensors")
 

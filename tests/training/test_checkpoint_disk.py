@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ResourceError
 from sparselabel.training import checkpoint as disk
@@ -14,7 +14,7 @@ from sparselabel.training.train import check_run, train_run
 from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
-HEAD_ALONE = {"head": HeadPhase(epochs=5, batch=16), "full": FullPhase(epochs=0)}
+HEAD_ALONE = {"head": HeadPhase(epochs=5, batch_size=16), "finetune": FinetunePhase(epochs=0)}
 # 61 images × 12 classes: running scores of 4 bytes, and heat maps of 2 × 2 cells; three at once.
 REMEMBERED = 61 * 12 * (4 + 2 * 2)
 
@@ -44,7 +44,7 @@ def test_what_is_remembered_in_ram_is_in_three_checkpoints(
 
 def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, 2 * REMEMBERED)
-    two = {**HEAD_ALONE, "head": HeadPhase(epochs=2, batch=16)}
+    two = {**HEAD_ALONE, "head": HeadPhase(epochs=2, batch_size=16)}
     check_run(small, tiny("en+scl", **two), tmp_path / "run", HERE)
     with_free(monkeypatch, 2 * REMEMBERED - 1)
     with pytest.raises(ResourceError, match=r"2 × \d\.\d\d MB for checkpoints"):
@@ -52,7 +52,7 @@ def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pyt
 
 
 def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = FullPhase(epochs=2, batch=16, optimizer="adamw", weight_average=0.9)
+    full = FinetunePhase(epochs=2, batch_size=16, optimizer="adamw", ema_decay=0.9)
     config = tiny("en+scl", head=HeadPhase(epochs=0), full=full)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     one = sum(file.stat().st_size for file in (tmp_path / "run/checkpoints/0002").iterdir())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.training.train import train_run
@@ -68,7 +68,7 @@ def test_why_estimates_are_not_measured(
     small: Prepared, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # A wild learning rate ruins what the head has learned, so that the best epoch is not the last.
-    wild = FullPhase(epochs=3, learning_rate=3.0, batch=16)
+    wild = FinetunePhase(epochs=3, lr=3.0, batch_size=16)
     config = tiny("role", settings=Settings(expected_positives=2), full=wild)
     result = train_run(small, config, tmp_path / "run", IN_FILES, Handling())
     assert result["best_epoch"] < result["epochs"]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.losses import base as layout
 from sparselabel.losses.selective import SelectiveUnknown
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training import class_prior as prior
 from sparselabel.training.class_prior import read_prior, run_before
 from sparselabel.training.train import train_run
@@ -23,7 +23,7 @@ from tests.training.test_train_patch import stop_after
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
-HEAD_ALONE = {"head": HeadPhase(epochs=3, learning_rate=1e-2, batch=16), "full": FullPhase(epochs=0)}
+HEAD_ALONE = {"head": HeadPhase(epochs=3, lr=1e-2, batch_size=16), "finetune": FinetunePhase(epochs=0)}
 
 
 def config(**settings: Any) -> Any:
@@ -78,7 +78,7 @@ def test_the_run_before_is_the_method_alone_and_short() -> None:
     before = run_before(given)
     assert before.method == "patchml"
     assert before.settings == Settings(unknown="ignore")
-    assert (before.head.epochs, before.full.epochs, before.watch) == (1, 1, 0)
+    assert (before.head.epochs, before.finetune.epochs, before.watch) == (1, 1, 0)
 
 
 def test_a_file_is_kept_in_the_run_and_must_stay(marked: Prepared, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_run_killed_on_the_way_goes_on_with_the_same_prior(
     with pytest.raises(KeyboardInterrupt):
         train_run(marked, given, tmp_path / "cut", HERE, QUIET)
     monkeypatch.undo()
-    assert RunFolder(tmp_path / "cut" / "prior").finished
+    assert Run(tmp_path / "cut" / "prior").finished
     stop_after(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
         train_run(marked, given, tmp_path / "cut", HERE, again)
@@ -135,9 +135,9 @@ def test_the_reading_has_it(marked: Prepared) -> None:
     from sparselabel.training.resolve import method_of
 
     shares = tuple(0.1 for _ in marked.classes)
-    reading = method_of(config(prior="auto"), None, shares).reading
-    assert isinstance(reading, SelectiveUnknown)
-    assert reading.prior == shares
+    target_rule = method_of(config(prior="auto"), None, shares).target_rule
+    assert isinstance(target_rule, SelectiveUnknown)
+    assert target_rule.prior == shares
 
 
 def test_means_are_added_up_in_blocks_and_precisely(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.training.class_prior import run_before
@@ -30,14 +30,14 @@ def everything_under(folder: Path) -> set[Path]:
 def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path: Path, method: str) -> None:
     before = everything_under(small.folder)
     settings = Settings(warm_up=1) if method == "em+apl" else Settings()
-    full = FullPhase(epochs=2, learning_rate=1e-3, batch=8, accumulate=2)
+    full = FinetunePhase(epochs=2, lr=1e-3, batch_size=8, micro_batches=2)
     config = tiny(method, full=full, settings=settings)
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert everything_under(tmp_path) == set()
     assert everything_under(small.folder) == before
-    assert [(phase.name, phase.epochs, phase.steps, phase.batch) for phase in cost.phases] == [
+    assert [(phase.name, phase.epochs, phase.steps, phase.batch_size) for phase in cost.phases] == [
         ("head", 2, 4, 16),
-        ("full", 2, 8, 8),
+        ("finetune", 2, 8, 8),
     ]
     assert all(0 < phase.ram < 2**36 and phase.seconds > 0 for phase in cost.phases)
     assert [phase.scored for phase in cost.phases] == [15 + 61 * (method == "em+apl")] * 2
@@ -46,7 +46,7 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path:
 
 
 def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
-    config = tiny("en+scl", full=FullPhase(epochs=1, batch=16, optimizer="adamw", weight_average=0.9))
+    config = tiny("en+scl", finetune=FinetunePhase(epochs=1, batch_size=16, optimizer="adamw", ema_decay=0.9))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     newest = tmp_path / "run" / "checkpoints" / "0003"
@@ -59,7 +59,10 @@ def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
 def test_loading_the_best_epoch_is_measured(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(head=HeadPhase(epochs=1, batch=16), full=FullPhase(epochs=1, batch=16, weight_average=0.9))
+    config = tiny(
+        head=HeadPhase(epochs=1, batch_size=16),
+        finetune=FinetunePhase(epochs=1, batch_size=16, ema_decay=0.9),
+    )
     plain = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     size, load, loaded = 300_000_000, Learner.load, []
 
@@ -107,7 +110,7 @@ def test_memories_in_files_are_not_made(small: Prepared, tmp_path: Path) -> None
 
 def test_features_are_estimated(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
-    cost = dry_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    cost = dry_run(data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, QUIET)
     assert cost.features == 50 * 256 * 4  # train, validation and test, of test_efficientnet's width
     assert cost.features_time > 0
     assert not (data.folder / "features").exists()
@@ -115,7 +118,7 @@ def test_features_are_estimated(tmp_path: Path) -> None:
 
 def test_features_of_cells_stay_on_the_disk(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
-    cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
+    cells = {"frozen": True, "finetune": FinetunePhase(epochs=0), "views": Views(size=64)}
     cost = dry_run(data, tiny("en+scl", **cells), tmp_path / "run", HERE, QUIET)
     # Only training needs cells, 2 × 2 of them in float16: validation and test are 8 and 10 images.
     assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4
@@ -126,7 +129,11 @@ def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="observed negatives"):
         dry_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
     train_run(
-        small, tiny(full=FullPhase(), head=HeadPhase(epochs=1)), tmp_path / "run", HERE, Handling(quiet=True)
+        small,
+        tiny(finetune=FinetunePhase(), head=HeadPhase(epochs=1)),
+        tmp_path / "run",
+        HERE,
+        Handling(quiet=True),
     )
     with pytest.raises(RunError, match="holds a run already"):
         dry_run(small, tiny(), tmp_path / "run", HERE, QUIET)
@@ -154,7 +161,7 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
 
 def test_the_sum() -> None:
     head = PhaseCost("head", 5, 100, 8, 0.1, 50, 0.02, 2_000, 0, 10)
-    full = PhaseCost("full", 2, 100, 8, 1.0, 50, 0.04, 3_000, 0, 1_000)
+    full = PhaseCost("finetune", 2, 100, 8, 1.0, 50, 0.04, 3_000, 0, 1_000)
     cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
     assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
     assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
@@ -193,7 +200,7 @@ def test_two_samples_tell_how_long_all_images_take(
 
 def test_features_of_cells_and_those_to_estimate_from(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
-    cells = {"frozen": True, "full": FullPhase(epochs=0), "views": Views(size=64)}
+    cells = {"frozen": True, "finetune": FinetunePhase(epochs=0), "views": Views(size=64)}
     config = tiny("en+scl", settings=Settings(expected_positives="auto"), **cells)
     cost = dry_run(data, config, tmp_path / "run", HERE, QUIET)
     assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4 + 32 * 256 * 4
@@ -209,11 +216,11 @@ def test_labels_that_tell_by_their_numbers_need_no_features(tmp_path: Path) -> N
 
 
 def test_the_run_that_finds_a_prior_is_counted(marked: Prepared, tmp_path: Path) -> None:
-    config = tiny("csl-i+cl", settings=Settings(prior="auto"), head=HeadPhase(epochs=5, batch=16))
+    config = tiny("csl-i+cl", settings=Settings(prior="auto"), head=HeadPhase(epochs=5, batch_size=16))
     cost = dry_run(marked, config, tmp_path / "run", HERE, QUIET)
     assert everything_under(tmp_path) == set()
     before = run_before(config)
-    assert [before.method, before.head.epochs, before.full.epochs] == ["csl-i", 2, 1]
+    assert [before.method, before.head.epochs, before.finetune.epochs] == ["csl-i", 2, 1]
     assert cost.prior_time > 0
     assert cost.prior_disk == dry_run(marked, before, tmp_path / "run", HERE, QUIET).disk
     assert cost.prior_disk < cost.disk

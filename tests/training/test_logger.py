@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training import logger as module
 from sparselabel.training.logger import Log
 
@@ -21,7 +21,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, *, terminal: bool, **op
         return Console(file=stream, force_terminal=terminal, width=100, **others)
 
     monkeypatch.setattr(module, "Console", console)
-    log = Log(RunFolder(folder), speaks=True, **options)
+    log = Log(Run(folder), speaks=True, **options)
     with log.bar(10, "training") as bar:
         bar.advance(4)
         log.epoch(RECORD)
@@ -58,7 +58,7 @@ def test_a_damaged_line_is_dropped_and_said(
 ) -> None:
     lines = ['{"epoch": 1}', '{"epo\xff', '{"epoch": 3}', '{"epoch": 4}', '{"epoch']
     (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
-    log = Log(RunFolder(tmp_path), speaks=True)
+    log = Log(Run(tmp_path), speaks=True)
     log.keep_epochs(3)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 1}\n{"epoch": 3}\n'
     assert capsys.readouterr().err == (
@@ -72,7 +72,7 @@ def test_a_damaged_line_is_dropped_and_said(
 def test_epochs_without_a_checkpoint_begin_anew_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = Log(RunFolder(tmp_path), speaks=True)
+    log = Log(Run(tmp_path), speaks=True)
     log.keep_epochs(0)
     assert capsys.readouterr().err == ""  # a new run
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n')
@@ -85,5 +85,5 @@ def test_epochs_without_a_checkpoint_begin_anew_and_it_is_said(
 
 
 def test_a_loss_that_went_astray_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Log(RunFolder(tmp_path), speaks=True).epoch(RECORD | {"losses": {"labels": 7e31, "count": 99999.0}})
+    Log(Run(tmp_path), speaks=True).epoch(RECORD | {"losses": {"labels": 7e31, "count": 99999.0}})
     assert capsys.readouterr().err == "epoch   1 (head) | labels 7.000e+31 count 99999.0000\n"

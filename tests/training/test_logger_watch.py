@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, Settings, Views
+from sparselabel.config import FinetunePhase, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.training.validate import scores_of
@@ -28,10 +28,10 @@ def test_rows_are_spread_over_the_training_set(
 def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
     config = tiny("en+scl", settings=Settings(expected_positives=1.5))
     session = make_session(small, config, tmp_path)
-    session.watch.keep("full", 7, session.learner.classifier, session.method)
+    session.watch.keep("finetune", 7, session.learner.classifier, session.method)
     kept = np.load(session.run.watched / "0007.npz")
     assert sorted(kept) == ["heat_maps", "maps", "rows", "running_scores", "scores"]
-    scores = scores_of(session.learner.classifier, session.inputs, "full", "train")
+    scores = scores_of(session.learner.classifier, session.inputs, "finetune", "train")
     assert kept["scores"] == pytest.approx(scores.numpy()[[0, 30, 60]], abs=1e-6)
     # One cell at 32 px: it says what the image says. Memories are at their start.
     assert kept["maps"].astype(np.float32)[:, :, 0, 0] == pytest.approx(kept["scores"], abs=1e-3)
@@ -46,21 +46,21 @@ def test_query2label_keeps_its_attention_instead_of_maps(
 ) -> None:
     config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
     session = make_session(small, config, tmp_path)
-    phase, module = ("head", session.learner.head) if frozen else ("full", session.learner.classifier)
+    phase, module = ("head", session.learner.head) if frozen else ("finetune", session.learner.classifier)
     session.watch.keep(phase, 2, module, session.method)
     kept = np.load(session.run.watched / "0002.npz")
     assert sorted(kept) == ["attention", "rows", "scores"]
     assert kept["attention"].shape == (3, 12, 8, 8)
     assert kept["attention"].astype(np.float64).sum(axis=(2, 3)) == pytest.approx(np.ones((3, 12)), abs=1e-3)
-    feed = session.inputs.evaluation(phase, "train")
-    inputs = next(iter(feed([np.array([0, 30, 60])], epoch=0))).inputs[0]
+    loader = session.inputs.evaluation(phase, "train")
+    inputs = next(iter(loader([np.array([0, 30, 60])], epoch=0))).inputs[0]
     with torch.no_grad():
         looked = module.eval()(inputs, maps=True).attention
     assert kept["attention"].astype(np.float32) == pytest.approx(looked.numpy(), abs=1e-4)
 
 
 def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:
-    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     session = make_session(small, config, tmp_path)
     session.watch.keep("head", 0, session.learner.head, session.method)
     kept = np.load(session.run.watched / "0000.npz")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import FullPhase, HeadPhase, Settings
+from sparselabel.config import FinetunePhase, HeadPhase, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.distributed import default_precision
 from sparselabel.errors import ConfigError
@@ -23,14 +23,14 @@ def full_step(
     small: Prepared, folder: Path, epoch: int = 3, **changes: Any
 ) -> tuple[Session, dict[str, Tensor]]:
     """One step of the full phase in double precision, and its gradients."""
-    phase: dict[str, Any] = {"epochs": 4, "learning_rate": 1e-3, "batch": 13, "frozen_norm": True}
-    chosen = {key: changes.pop(key) for key in [*changes] if key in FullPhase.__dataclass_fields__}
+    phase: dict[str, Any] = {"epochs": 4, "lr": 1e-3, "batch_size": 13, "frozen_norm": True}
+    chosen = {key: changes.pop(key) for key in [*changes] if key in FinetunePhase.__dataclass_fields__}
     config = tiny(
-        head=HeadPhase(epochs=0), full=FullPhase(**(phase | chosen)), precision="64-true", **changes
+        head=HeadPhase(epochs=0), finetune=FinetunePhase(**(phase | chosen)), precision="64-true", **changes
     )
     with default_precision("64-true"):
         session = make_session(small, config, folder)
-        stage = session.stage("full", 0, None)
+        stage = session.stage("finetune", 0, None)
         session.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
         stage.wrapped.train()
         found: dict[str, Tensor] = {}
@@ -40,13 +40,13 @@ def full_step(
             found.update({name: value.grad.clone() for name, value in named if value.grad is not None})
 
         stage.optimizer.step = keep
-        rate, batch = next(stage.batches(epoch, expect=lambda rows: None))
+        rate, batch = next(stage.batches(epoch, prefetch=lambda rows: None))
         torch.manual_seed(5)  # now: the loader draws a number too
         outputs = session.outputs(stage, batch)
         seen = session.step(batch, outputs, Progress(epoch, 4, 0, rate))
         losses, targets = session.method(seen)
-        stage.move(losses.values())
-        session.method.observe(seen, targets)
+        stage.optimizer_step(losses.values())
+        session.method.update(seen, targets)
     return session, found
 
 
@@ -83,15 +83,15 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
         "classifier": "query2label",
         "backbone": "test_resnet",
         "frozen_norm": False,
-        "accumulate": 4,
+        "micro_batches": 4,
     }
     session, found = full_step(small, tmp_path / "parts", **live)
     with default_precision("64-true"):
         other = make_session(small, session.config, tmp_path / "kept")
-        stage = other.stage("full", 0, None)
+        stage = other.stage("finetune", 0, None)
         model = stage.module.train()
         other.method.begin_epoch(Progress(3, 4, 0, 1e-3))
-        _, batch = next(stage.batches(3, expect=lambda rows: None))
+        _, batch = next(stage.batches(3, prefetch=lambda rows: None))
         torch.manual_seed(5)
         logits = torch.cat([model(part).logits for part in batch.inputs[0].tensor_split(4)])
         losses, _ = other.method(other.step(batch, (Output(logits),), Progress(3, 4, 0, 1e-3)))
@@ -107,7 +107,7 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
 def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path) -> None:
     counted = []
     for number, again in enumerate((False, True)):
-        live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "recompute": again}
+        live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "grad_checkpointing": again}
         session, _ = full_step(small, tmp_path / str(number), **live)
         counted.append(dict(session.learner.backbone.network.named_buffers()))
     for name, plain in counted[0].items():
@@ -120,18 +120,18 @@ def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path)
     [
         ({"classifier": "query2label"}, True),
         ({}, False),
-        ({"accumulate": 1, "classifier": "query2label"}, False),
+        ({"micro_batches": 1, "classifier": "query2label"}, False),
     ],
 )
 def test_dropout_is_said(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: bool
 ) -> None:
     lines: list[str] = []
-    parts = changes.pop("accumulate", 4)
-    full = FullPhase(epochs=1, batch=16, accumulate=parts, frozen_norm=True)
+    parts = changes.pop("micro_batches", 4)
+    full = FinetunePhase(epochs=1, batch_size=16, micro_batches=parts, frozen_norm=True)
     session = make_session(small, tiny(full=full, **changes), tmp_path)
     monkeypatch.setattr(session.log, "say", lines.append)
-    session.stage("full", 2, None)
+    session.stage("finetune", 2, None)
     wanted = (
         "dropout draws its masks for 4 images at a time: gradients are those of other masks than with a "
         "batch of 16 at once, and the same on average"
@@ -155,32 +155,30 @@ def test_what_draws_masks() -> None:
 
 def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    config = tiny(full=FullPhase(epochs=1, batch=16, accumulate=4))
+    config = tiny(finetune=FinetunePhase(epochs=1, batch_size=16, micro_batches=4))
     session = make_session(small, config, tmp_path)
     monkeypatch.setattr(session.log, "say", said.append)
     session.stage("head", 0, None)
     assert said == []
-    session.stage("full", 2, None)
+    session.stage("finetune", 2, None)
     assert said == [
         "batch norm sees 4 images at a time, so that this is not the same as a batch of 16 at once; with "
-        "--full.frozen-norm it would be"
+        "--finetune.frozen-norm it would be"
     ]
 
 
 @pytest.mark.parametrize("parts", [0, 17])
 def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
     with pytest.raises(
-        ConfigError, match=f"full.accumulate must be from 1 to the images of a batch, 16, not {parts}"
+        ConfigError, match=f"finetune.micro-batches must be from 1 to the images of a batch, 16, not {parts}"
     ):
-        FullPhase(batch=16, accumulate=parts)
+        FinetunePhase(batch_size=16, micro_batches=parts)
 
 
 def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(
-        small, tiny(full=FullPhase(epochs=1, head_rate=10.0, learning_rate=1e-3)), tmp_path
-    )
-    stage = session.stage("full", 0, None)
-    next(stage.batches(0, expect=lambda rows: None))
+    session = make_session(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
+    stage = session.stage("finetune", 0, None)
+    next(stage.batches(0, prefetch=lambda rows: None))
     head = {id(value) for value in session.learner.head.parameters()}
     rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimizer.param_groups}
     assert rates == pytest.approx({False: 1e-3, True: 1e-2})

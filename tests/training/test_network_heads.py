@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, Machine, Query, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine, Query, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.inference.evaluate import evaluate_run, load_classifier
 from sparselabel.inference.maps import write_maps
 from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.network import Learner
 from sparselabel.training.train import train_run
 from sparselabel.training.validate import too_large
@@ -29,7 +29,7 @@ def test_a_transformer_trains_with_either_head(
     settings = Settings(expected_positives=2.5)
     config = tiny("en+scl", backbone="test_vit", classifier=classifier, settings=settings)
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
-    assert isinstance(load_classifier(RunFolder(tmp_path / "run")).head, kind)
+    assert isinstance(load_classifier(Run(tmp_path / "run")).head, kind)
     measured = evaluate_run(tmp_path / "run", "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 
@@ -40,17 +40,17 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
         "asl",
         classifier="query2label",
         query=Query(width=32, self_attention="all"),
-        full=FullPhase(epochs=1, optimizer="adamw", batch=16),
+        finetune=FinetunePhase(epochs=1, optimizer="adamw", batch_size=16),
     )
     result = train_run(small, config, run, HERE, QUIET)
-    head = load_classifier(RunFolder(run)).head
+    head = load_classifier(Run(run)).head
     assert isinstance(head, QueryHead)
     assert head.query_embed.weight.shape == (12, 32)
     assert [layer.sees_itself for layer in head.decoder] == [True, True]
     measured = evaluate_run(run, "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
     write_maps(run, "test", [0, 3], [1, 2])
-    with np.load(RunFolder(run).maps_file("test")) as kept:
+    with np.load(Run(run).maps_file("test")) as kept:
         shares = 1 / (1 + np.exp(-kept["cells"]))
     np.testing.assert_allclose(shares.sum(axis=(1, 2)), 1, atol=1e-4)
 
@@ -80,7 +80,7 @@ def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytes
     said = r"a head of --query\.width 400000 needs more memory than there is: give a smaller one, or leave it"
     with pytest.raises(ResourceError, match=said):
         _ = learner.head
-    assert ", a --query.width below 400000, or a smaller" in str(too_large(config, "full", MemoryError()))
+    assert ", a --query.width below 400000, or a smaller" in str(too_large(config, "finetune", MemoryError()))
     learner.config = tiny(classifier="query2label")
     with pytest.raises(RuntimeError, match="can't allocate"):
         _ = learner.head

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.resolve import with_chosen_method
-from sparselabel.training.train import checked, train_run
+from sparselabel.training.train import resolve, train_run
 from tests.training.conftest import tiny
 
-ALL, ALONE = FullPhase(epochs=2, batch=16), FullPhase(epochs=0)
+ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
 
 
 @pytest.mark.parametrize(
@@ -20,17 +20,17 @@ ALL, ALONE = FullPhase(epochs=2, batch=16), FullPhase(epochs=0)
     [
         (TrainConfig(), "pu"),
         (TrainConfig(frozen=True), "pu"),
-        (TrainConfig(full=ALL), "pu+scl"),
-        (TrainConfig(head=HeadPhase(epochs=0), full=ALL), "pu+scl"),
-        (TrainConfig(full=ALL, frozen=True), "pu+scl"),
-        (TrainConfig(full=ALL, classifier="tscam"), "pu+scl"),
-        (TrainConfig(full=ALL, boost=5), "pu+scl"),
-        (TrainConfig(full=ALL, views=Views(geometry="imagenet")), "pu+scl"),
+        (TrainConfig(finetune=ALL), "pu+scl"),
+        (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "pu+scl"),
+        (TrainConfig(finetune=ALL, frozen=True), "pu+scl"),
+        (TrainConfig(finetune=ALL, classifier="tscam"), "pu+scl"),
+        (TrainConfig(finetune=ALL, boost=5), "pu+scl"),
+        (TrainConfig(finetune=ALL, views=Views(geometry="imagenet")), "pu+scl"),
         # Here maps would be refused: no logits of cells, or cells of the image's middle alone.
-        (TrainConfig(full=ALL, classifier="token"), "pu"),
-        (TrainConfig(full=ALL, classifier="query2label"), "pu"),
-        (TrainConfig(full=ALL, frozen=True, views=Views(geometry="imagenet")), "pu"),
-        (TrainConfig(method="an", full=ALL), "an"),
+        (TrainConfig(finetune=ALL, classifier="token"), "pu"),
+        (TrainConfig(finetune=ALL, classifier="query2label"), "pu"),
+        (TrainConfig(finetune=ALL, frozen=True, views=Views(geometry="imagenet")), "pu"),
+        (TrainConfig(method="an", finetune=ALL), "an"),
     ],
 )
 def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, method: str) -> None:
@@ -44,25 +44,25 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
 def test_auto_is_never_refused(small: Prepared, classifier: str, frozen: bool, geometry: str) -> None:
     views = Views(size=32, geometry=geometry)  # type: ignore[arg-type]
     everything = tiny("auto", classifier=classifier, frozen=frozen, views=views)
-    assert checked(small, everything)[1].needs.maps == (
+    assert resolve(small, everything)[1].needs.maps == (
         classifier != "query2label" and not (frozen and geometry == "imagenet")
     )
-    assert not checked(small, replace(everything, full=ALONE))[1].needs.maps
+    assert not resolve(small, replace(everything, finetune=ALONE))[1].needs.maps
 
 
-@pytest.mark.parametrize(("full", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])
+@pytest.mark.parametrize(("finetune", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])
 def test_a_run_says_and_keeps_what_auto_was(
     small: Prepared,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    full: FullPhase,
+    finetune: FinetunePhase,
     method: str,
 ) -> None:
     out, machine = tmp_path / "run", Machine("cpu", workers=0)
-    result = train_run(small, tiny("auto", full=full), out, machine)
+    result = train_run(small, tiny("auto", finetune=finetune), out, machine)
     assert f"method {method}: what auto is for these phases and this classifier\n" in capsys.readouterr().err
-    assert RunFolder(out).config().method == method
+    assert Run(out).config().method == method
     # Who asks for it again goes on with the same run, by either name.
     for name in ("auto", method):
         again = Handling(resume=True, quiet=True)
-        assert train_run(small, tiny(name, full=full), out, machine, again) == result
+        assert train_run(small, tiny(name, finetune=finetune), out, machine, again) == result

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FullPhase, Handling, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine, Settings
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
@@ -12,7 +12,7 @@ from sparselabel.expected_positives.class_counts import read_expected
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.training.resolve import method_of
 from sparselabel.training.resolve_expected import complete_labels, expected_positives
-from sparselabel.training.train import checked, train_run
+from sparselabel.training.train import resolve, train_run
 from tests.training.conftest import tiny
 
 
@@ -118,14 +118,14 @@ def test_training_with_estimated_positives(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
-    config = tiny("en", settings=Settings(expected_positives="auto"), full=FullPhase(epochs=0))
+    config = tiny("en", settings=Settings(expected_positives="auto"), finetune=FinetunePhase(epochs=0))
     machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
     train_run(small, config, tmp_path / "auto", machine, handling)
     kept = read_expected(tmp_path / "auto" / "expected.json", small.classes)
     assert kept.how == "auto"
     # The file of one run serves another.
     file = str(tmp_path / "auto" / "expected.json")
-    given = tiny("en", settings=Settings(expected_positives=file), full=FullPhase(epochs=0))
+    given = tiny("en", settings=Settings(expected_positives=file), finetune=FinetunePhase(epochs=0))
     train_run(small, given, tmp_path / "given", machine, handling)
     with Path(file).open("a") as appended:
         appended.write("\n")
@@ -157,15 +157,15 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
         (float("nan"), "not nan$"),
     ):
         with pytest.raises(ConfigError, match=said):
-            checked(small, tiny("en", settings=Settings(expected_positives=given)))
+            resolve(small, tiny("en", settings=Settings(expected_positives=given)))
     with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels per image are annotated"):
-        checked(small, tiny("en", settings=Settings(expected_positives=0.5)))
+        resolve(small, tiny("en", settings=Settings(expected_positives=0.5)))
     with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
-        checked(small, tiny("en", settings=Settings(expected_positives="counted")))
+        resolve(small, tiny("en", settings=Settings(expected_positives="counted")))
 
 
 def test_counts_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
     replace(counts, images=100_000).write(tmp_path / "other.json")
     with pytest.raises(DataError, match=r"made for other labels \(100,000 images"):
-        checked(small, tiny("en", settings=Settings(expected_positives=str(tmp_path / "other.json"))))
+        resolve(small, tiny("en", settings=Settings(expected_positives=str(tmp_path / "other.json"))))

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FullPhase, Handling, Machine, Views
+from sparselabel.config import FinetunePhase, Handling, Machine, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError
-from sparselabel.training.train import checked, train_run
+from sparselabel.training.train import resolve, train_run
 from tests.training.conftest import tiny
 
-ALONE = FullPhase(epochs=0)
+ALONE = FinetunePhase(epochs=0)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_changes_of_views_that_nothing_would_see(
 def test_changes_of_views_that_some_phase_sees(small: Prepared) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
     for seen in (tiny(frozen=True, views=views), tiny(full=ALONE, views=views)):
-        assert checked(small, seen)[0].views == views
+        assert resolve(small, seen)[0].views == views
     # A magnitude alone asks for nothing.
-    checked(small, tiny(frozen=True, full=ALONE, views=Views(size=32, magnitude=5)))
+    resolve(small, tiny(frozen=True, full=ALONE, views=Views(size=32, magnitude=5)))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -49,4 +49,4 @@ def test_a_backbone_without_cells(small: Prepared, tmp_path: Path, frozen: bool)
 
 def test_weights_in_a_folder(small: Prepared, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=f"weights file .*{tmp_path.name} is a folder: give a file, `pretr"):
-        checked(small, tiny(weights=str(tmp_path)))
+        resolve(small, tiny(weights=str(tmp_path)))

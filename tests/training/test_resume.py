@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.loaders import Batch
 from sparselabel.losses.base import Progress, Step
@@ -35,25 +35,25 @@ class Kind(NamedTuple):
     memories: Literal["auto", "file"]
 
 
-FULL = FullPhase(epochs=9, learning_rate=1e-3, batch=16, schedule="cosine")
+FULL = FinetunePhase(epochs=9, lr=1e-3, batch_size=16, schedule="cosine")
 KINDS = {
     "role": Kind(
         tiny(
             "role",
-            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16, weight_average=0.5),
-            full=replace(FULL, start="best"),
+            head=HeadPhase(epochs=3, lr=1e-2, batch_size=16, ema_decay=0.5),
+            finetune=replace(FULL, start="best"),
         ),
         "auto",
     ),
     "heat maps in a file": Kind(
-        tiny("en+scl", head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16), full=FULL), "file"
+        tiny("en+scl", head=HeadPhase(epochs=3, lr=1e-2, batch_size=16), full=FULL), "file"
     ),
     "best heat maps": Kind(
         tiny(
             "en+scl",
             settings=Settings(top_maps=3),
-            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
-            full=replace(FULL, start="best"),
+            head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
+            finetune=replace(FULL, start="best"),
         ),
         "auto",
     ),
@@ -61,7 +61,7 @@ KINDS = {
         tiny(
             "en+scl",
             settings=Settings(top_maps=3),
-            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+            head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             full=FULL,
         ),
         "file",
@@ -70,7 +70,7 @@ KINDS = {
         tiny(
             "em+apl",
             settings=Settings(warm_up=2),
-            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
+            head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             full=FULL,
         ),
         "file",
@@ -79,8 +79,8 @@ KINDS = {
         tiny(
             "ll-cp",
             settings=Settings(share=0.01),
-            head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
-            full=replace(FULL, start="best"),
+            head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
+            finetune=replace(FULL, start="best"),
         ),
         "auto",
     ),
@@ -168,9 +168,9 @@ def test_mixed_precision_goes_on_to_the_same_bits(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that is kept beside the weights: an average of them, a step in parts, a second look."""
-    full = FullPhase(
-        epochs=2, learning_rate=1e-3, batch=32, schedule="one-cycle", optimizer="adamw",
-        weight_average=0.9, accumulate=2, recompute=True,
+    full = FinetunePhase(
+        epochs=2, lr=1e-3, batch_size=32, schedule="one-cycle", optimizer="adamw",
+        ema_decay=0.9, micro_batches=2, grad_checkpointing=True,
     )  # fmt: skip
     config = tiny(
         "en+cl", head=HeadPhase(epochs=0), full=full, precision="bf16-mixed", backbone="test_resnet"

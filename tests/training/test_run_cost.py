@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training import run_cost as cost
 from sparselabel.training.run_cost import Cost, peak_memory
 
@@ -14,7 +14,7 @@ def test_a_run_that_goes_on_adds_to_its_cost(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     peaks = iter([500, 700, 300])
     monkeypatch.setattr(cost, "peak_memory", lambda: next(peaks))
-    run = RunFolder(tmp_path)
+    run = Run(tmp_path)
     assert run.cost() == {}
     first = Cost(run)
     now[0] = 104.5
@@ -32,19 +32,19 @@ def test_a_run_that_goes_on_adds_to_its_cost(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(not cost.RESET.exists(), reason="only Linux counts the peak anew")
 def test_the_peak_is_of_the_run(tmp_path: Path) -> None:
-    Cost(RunFolder(tmp_path))
+    Cost(Run(tmp_path))
     before = peak_memory()
     size = 300_000_000
     with mmap.mmap(-1, size) as large:  # not malloc, which may keep what was freed
         large.write(b"x" * size)
         high = peak_memory()
     assert high > before + size / 2
-    Cost(RunFolder(tmp_path))
+    Cost(Run(tmp_path))
     assert peak_memory() < high - size / 2
 
 
 def test_without_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cost, "STATUS", tmp_path / "no")
     monkeypatch.setattr(cost, "RESET", tmp_path / "no" / "no")
-    Cost(RunFolder(tmp_path))
+    Cost(Run(tmp_path))
     assert peak_memory() > 10_000_000

@@ -4,19 +4,19 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, HeadPhase, Phase
+from sparselabel.config import FinetunePhase, HeadPhase, Phase
 from sparselabel.data.dataset import Prepared
-from sparselabel.training.schedule import learning_rate, momentum
+from sparselabel.training.schedule import lr_at, momentum
 from tests.training.conftest import tiny
 from tests.training.sessions import make_session
 
 
 def rates(phase: Phase, steps: int) -> list[float]:
-    return [learning_rate(phase, step, steps) for step in range(steps)]
+    return [lr_at(phase, step, steps) for step in range(steps)]
 
 
 def test_constant() -> None:
-    assert rates(Phase(epochs=1, learning_rate=0.3), 3) == [0.3, 0.3, 0.3]
+    assert rates(Phase(epochs=1, lr=0.3), 3) == [0.3, 0.3, 0.3]
 
 
 def test_cosine_equals_torch() -> None:
@@ -27,7 +27,7 @@ def test_cosine_equals_torch() -> None:
         wanted.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    assert rates(Phase(epochs=1, learning_rate=0.3, schedule="cosine"), 20) == pytest.approx(wanted, rel=1e-9)
+    assert rates(Phase(epochs=1, lr=0.3, schedule="cosine"), 20) == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
@@ -42,7 +42,7 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
         optimizer.step()
         if step < 49:
             schedule.step()
-    phase = Phase(epochs=1, learning_rate=0.3, schedule="one-cycle")
+    phase = Phase(epochs=1, lr=0.3, schedule="one-cycle")
     assert rates(phase, 50) == pytest.approx([rate for rate, _ in wanted], rel=1e-9)
     moved = [momentum(phase, step, 50) for step in range(50)]
     assert moved == pytest.approx([value for _, value in wanted], rel=1e-9)
@@ -51,13 +51,13 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: Any) -> None:
-    head = HeadPhase(epochs=3, learning_rate=0.3, batch=8, schedule="one-cycle", optimizer=optimizer)
-    session = make_session(small, tiny(head=head, full=FullPhase(epochs=0)), tmp_path)
+    head = HeadPhase(epochs=3, lr=0.3, batch_size=8, schedule="one-cycle", optimizer=optimizer)
+    session = make_session(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
     stage = session.stage("head", 0, None)
     (group,) = stage.optimizer.param_groups
-    for step, (rate, _) in enumerate(stage.batches(0, expect=lambda rows: None)):
+    for step, (rate, _) in enumerate(stage.batches(0, prefetch=lambda rows: None)):
         moved = momentum(head, step, 24)
-        assert group["lr"] == rate == learning_rate(head, step, 24)
+        assert group["lr"] == rate == lr_at(head, step, 24)
         assert (group["momentum"] if optimizer == "sgd" else group["betas"]) == (
             moved if optimizer == "sgd" else (moved, 0.999)
         )
@@ -70,6 +70,4 @@ def test_others_leave_the_momentum_alone() -> None:
 
 def test_one_cycle_of_very_few_steps_stays_in_range() -> None:
     for steps in range(1, 12):
-        assert all(
-            0 < rate <= 0.3 for rate in rates(Phase(epochs=1, learning_rate=0.3, schedule="one-cycle"), steps)
-        )
+        assert all(0 < rate <= 0.3 for rate in rates(Phase(epochs=1, lr=0.3, schedule="one-cycle"), steps))

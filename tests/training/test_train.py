@@ -9,14 +9,14 @@ import safetensors.torch
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.losses.base import Method, Needs, Survey
+from sparselabel.losses.base import Needs, Scan, SparseLoss
 from sparselabel.losses.catalog import METHODS
 from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.target_rules import AssumedNegative
@@ -37,7 +37,7 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = train_run(small, tiny("role"), run, HERE, QUIET, ["sparselabel", "train"])
     records = lines(run)
-    assert [r["phase"] for r in records] == ["head", "head", "full", "full"]
+    assert [r["phase"] for r in records] == ["head", "head", "finetune", "finetune"]
     assert set(records[0]["losses"]) == {"labels", "count", "estimates"}
     hidden = (small.train.truth.values == POSITIVE) & (small.train.observed.values != POSITIVE)
     assert [sum(r["hidden_positives"]) for r in records] == [hidden.sum()] * 4
@@ -68,7 +68,7 @@ def test_frozen_training_equals_training_the_head_on_whole_images(small: Prepare
     from sparselabel.config import Views
 
     alone: dict[str, Any] = {
-        "full": FullPhase(epochs=0),
+        "finetune": FinetunePhase(epochs=0),
         "views": Views(size=32, smallest_crop=1.0, flip=0.0),
     }
     stored = train_run(small, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
@@ -85,9 +85,9 @@ def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Pat
         weights = load_file(run / "model.safetensors")
         return {k: v for k, v in weights.items() if k.startswith("backbone.")}
 
-    train_run(small, tiny(full=FullPhase(epochs=0)), tmp_path / "a", HERE, QUIET)
-    longer = HeadPhase(epochs=3, learning_rate=1e-1)
-    train_run(small, tiny(full=FullPhase(epochs=0), head=longer), tmp_path / "b", HERE, QUIET)
+    train_run(small, tiny(finetune=FinetunePhase(epochs=0)), tmp_path / "a", HERE, QUIET)
+    longer = HeadPhase(epochs=3, lr=1e-1)
+    train_run(small, tiny(finetune=FinetunePhase(epochs=0), head=longer), tmp_path / "b", HERE, QUIET)
     first, second = backbone(tmp_path / "a"), backbone(tmp_path / "b")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[key], second[key]) for key in first)
@@ -109,8 +109,8 @@ def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
     monkeypatch.setattr(LabelEstimates, "begin_phase", spy)
     config = tiny(
         "role",
-        head=HeadPhase(epochs=4, learning_rate=0.3, batch=16),
-        full=FullPhase(epochs=1, start="best", learning_rate=1e-9),
+        head=HeadPhase(epochs=4, lr=0.3, batch_size=16),
+        finetune=FinetunePhase(epochs=1, start="best", lr=1e-9),
         frozen=True,
     )
     train_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -123,10 +123,8 @@ def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
 
 def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
     config = tiny(
-        head=HeadPhase(
-            epochs=9, learning_rate=1e-9, weight_average=0.9, patience=2, clip=1.0, optimizer="sgd"
-        ),
-        full=FullPhase(epochs=0),
+        head=HeadPhase(epochs=9, lr=1e-9, ema_decay=0.9, patience=2, grad_clip=1.0, optimizer="sgd"),
+        finetune=FinetunePhase(epochs=0),
         frozen=True,
     )
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -137,14 +135,16 @@ def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
 def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     how = Preparation(sparsify="single-positive", validation=0.0)
     data = small_scenes(tmp_path / "data", 24, 8, how)
-    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    result = train_run(
+        data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, QUIET
+    )
     assert result["best_epoch"] == 2
     assert result["validation"] is None
     with pytest.raises(ConfigError, match="no fully labeled validation data to count it in"):
         train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
     for config, flag in (
         (tiny(head=HeadPhase(epochs=2, patience=1)), r"--head\.patience 1"),
-        (tiny(full=FullPhase(epochs=1, patience=4)), r"--full\.patience 4"),
+        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), r"--full\.patience 4"),
     ):
         said = (
             f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
@@ -157,14 +157,16 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
 def test_sparse_validation_says_which_number_it_is(tmp_path: Path) -> None:
     how = Preparation(sparsify="single-positive", validation_labels="observed")
     data = small_scenes(tmp_path / "data", 40, 8, how)
-    result = train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    result = train_run(
+        data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, QUIET
+    )
     assert result["validation"]["name"] == "observed-label mAP"
     assert result["validation"]["by_number_of_labels"] is None
     assert result["test"]["name"] == "mAP"
 
 
 def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> None:
-    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     first = train_run(small, config, tmp_path / "run", HERE, QUIET)
     with pytest.raises(RunError, match="holds a run already"):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -176,7 +178,7 @@ def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> 
         train_run(small, tiny("wan", frozen=True), tmp_path / "run", HERE, resume)
     train_run(
         small,
-        tiny("wan", frozen=True, full=FullPhase(epochs=0)),
+        tiny("wan", frozen=True, finetune=FinetunePhase(epochs=0)),
         tmp_path / "run",
         HERE,
         Handling(force=True, quiet=True),
@@ -203,7 +205,7 @@ def test_a_full_disk_is_explained_and_loses_nothing(
 ) -> None:
     from sparselabel.training import checkpoint
 
-    config = tiny(frozen=True, full=FullPhase(epochs=0), head=HeadPhase(epochs=3))
+    config = tiny(frozen=True, finetune=FinetunePhase(epochs=0), head=HeadPhase(epochs=3))
     whole = train_run(small, config, tmp_path / "whole", HERE, QUIET)
     original, count = safetensors.torch.save_file, [0]
 
@@ -221,7 +223,7 @@ def test_a_full_disk_is_explained_and_loses_nothing(
 
 
 def test_tensorboard_gets_the_numbers(small: Prepared, tmp_path: Path) -> None:
-    config = tiny(frozen=True, full=FullPhase(epochs=0))
+    config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, tensorboard=True))
     assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 1
 
@@ -229,13 +231,13 @@ def test_tensorboard_gets_the_numbers(small: Prepared, tmp_path: Path) -> None:
 class Surveyor(AssumedNegative):
     """A reading that wants to see the whole training set before every epoch."""
 
-    needs = Needs(survey=True)
+    needs = Needs(scan=True)
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[list[int]] = []
 
-    def survey(self, steps: Survey) -> None:
+    def scan(self, steps: Scan) -> None:
         rows = []
         for step in steps(None):
             assert not step.outputs[0].logits.requires_grad
@@ -247,15 +249,15 @@ def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surveyor = Surveyor()
-    monkeypatch.setitem(METHODS, "surveyor", lambda: Method(surveyor, cross_entropy))
+    monkeypatch.setitem(METHODS, "surveyor", lambda: SparseLoss(surveyor, cross_entropy))
     train_run(small, tiny("surveyor"), tmp_path / "run", HERE, QUIET)
     assert surveyor.seen == [list(range(len(small.train)))] * 4
 
 
 def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prepared, tmp_path: Path) -> None:
     config = tiny(
-        head=HeadPhase(epochs=3, learning_rate=1e-2, batch=16),
-        full=FullPhase(epochs=4, learning_rate=3e-1, batch=16, patience=4),  # spoils what the head learned
+        head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
+        finetune=FinetunePhase(epochs=4, lr=3e-1, batch_size=16, patience=4),  # spoils what the head learned
     )
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
     values = [record["validation"]["value"] for record in lines(tmp_path / "run")]
@@ -270,16 +272,16 @@ def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prep
 def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     small: Prepared, tmp_path: Path, method: str
 ) -> None:
-    config = tiny(method, full=FullPhase(epochs=2, learning_rate=1e30, batch=16, optimizer="sgd"))
+    config = tiny(method, finetune=FinetunePhase(epochs=2, lr=1e30, batch_size=16, optimizer="sgd"))
     said = r"diverged in phase full \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
-    way_out = r"Begin anew \(--force\) with a smaller --full.learning-rate, or .*--full.clip"
+    way_out = r"Begin anew \(--force\) with a smaller --finetune.lr, or .*--finetune.grad-clip"
     with pytest.raises(RunError, match=said + way_out):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"
 
 
 def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
-    one_step = FullPhase(epochs=2, learning_rate=1e38, batch=64, optimizer="sgd")  # its loss is still finite
+    one_step = FinetunePhase(epochs=2, lr=1e38, batch_size=64, optimizer="sgd")  # its loss is still finite
     with pytest.raises(RunError, match=r"1e\+38\): scores of split 'val' are not finite. Begin"):
         train_run(small, tiny(head=HeadPhase(epochs=0), full=one_step), tmp_path / "run", HERE, QUIET)
 
@@ -287,7 +289,7 @@ def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared,
 def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
     how = Preparation(sparsify="single-positive")
     data = small_scenes(tmp_path / "data", 40, 8, how)
-    train_run(data, tiny(frozen=True, full=FullPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
+    train_run(data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, QUIET)
     with pytest.warns(DataWarning, match="cannot be learned"):
         prepare(
             scenes.make(tmp_path / "data", train=40, test=8, size=32, seed=1),
@@ -301,9 +303,11 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
 
 
 def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp_path: Path) -> None:
-    train_run(small, tiny("an", full=FullPhase(epochs=0)), tmp_path / "run", HERE, Handling(quiet=True))
+    train_run(
+        small, tiny("an", finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, Handling(quiet=True)
+    )
     before = (tmp_path / "run" / "result.json").read_bytes()
-    wrong = tiny("en+scl", full=FullPhase(epochs=1, batch=16, start="best"))
+    wrong = tiny("en+scl", finetune=FinetunePhase(epochs=1, batch_size=16, start="best"))
     with pytest.raises(ConfigError, match="which has the last epoch only"):
         train_run(
             small,
@@ -327,7 +331,7 @@ def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) ->
 
 
 def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
-    config = tiny("an", full=FullPhase(epochs=0))
+    config = tiny("an", finetune=FinetunePhase(epochs=0))
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "run" / "checkpoints" / "0002" / "model.safetensors").write_bytes(b"short")
@@ -356,7 +360,7 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
 
 
 def test_damaged_features_are_named(small: Prepared, tmp_path: Path) -> None:
-    config = tiny("an", frozen=True, full=FullPhase(epochs=0))
+    config = tiny("an", frozen=True, finetune=FinetunePhase(epochs=0))
     data = replace(small, folder=tmp_path / "data")
     train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True))
     (file,) = (tmp_path / "data" / "features").glob("train-*.npy")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses.base import Progress
 from sparselabel.losses.patch import cell_labels
@@ -25,7 +25,7 @@ from tests.training.sessions import make_session
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
-HEAD_ALONE = {"head": HeadPhase(epochs=3, learning_rate=1e-2, batch=16), "full": FullPhase(epochs=0)}
+HEAD_ALONE = {"head": HeadPhase(epochs=3, lr=1e-2, batch_size=16), "finetune": FinetunePhase(epochs=0)}
 PROGRESS = Progress(1, 3, 0, 0.1)
 
 
@@ -35,43 +35,45 @@ def losses(run: Path) -> list[dict[str, float]]:
 
 def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, tmp_path: Path) -> None:
     session = make_session(marked, tiny("patchml"), tmp_path)
-    stage = session.stage("full", 0, None)
+    stage = session.stage("finetune", 0, None)
     seen, checked = marked.train.seen, 0
-    assert 0 < len(seen) < len(marked.train.marks)
-    for _, batch in stage.batches(0, expect=lambda rows: None):
+    assert 0 < len(seen) < len(marked.train.spatial_labels)
+    for _, batch in stage.batches(0, prefetch=lambda rows: None):
         step = session.step(batch, session.outputs(stage, batch), PROGRESS)
-        assert step.marks is not None
+        assert step.spatial_labels is not None
         for place, row in enumerate(step.rows.tolist()):
-            mine = step.marks.rows == place
-            assert step.marks.classes[mine].tolist() == seen.classes[seen.rows == row].tolist()
-            np.testing.assert_array_equal(step.marks.centers[mine], seen.centers[seen.rows == row])
-            assert (marked.train.observed.values[row, step.marks.classes[mine]] == POSITIVE).all()
+            mine = step.spatial_labels.rows == place
+            assert step.spatial_labels.classes[mine].tolist() == seen.classes[seen.rows == row].tolist()
+            np.testing.assert_array_equal(step.spatial_labels.centers[mine], seen.centers[seen.rows == row])
+            assert (marked.train.observed.values[row, step.spatial_labels.classes[mine]] == POSITIVE).all()
             checked += int(mine.sum())
     assert checked == len(seen)  # every row once
     padded = session.step(batch._replace(rows=torch.full_like(batch.rows, -1)), step.outputs, PROGRESS)
-    assert padded.marks is not None
-    assert len(padded.marks) == 0
+    assert padded.spatial_labels is not None
+    assert len(padded.spatial_labels) == 0
 
 
 def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path) -> None:
     """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the image."""
     session = make_session(marked, tiny("patchml"), tmp_path)
-    stage = session.stage("full", 0, None)
+    stage = session.stage("finetune", 0, None)
     found = flipped = 0
-    for _, batch in stage.batches(0, expect=lambda rows: None):
+    for _, batch in stage.batches(0, prefetch=lambda rows: None):
         step = session.step(batch, session.outputs(stage, batch), PROGRESS)
-        assert step.marks is not None
-        labels = cell_labels(step.observed, step.marks, step.frames[0], (8, 8))
+        assert step.spatial_labels is not None
+        labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], (8, 8))
         for place, which, down, across in (labels == POSITIVE).nonzero().tolist():
             corner = torch.tensor([[[across / 8, down / 8], [(across + 1) / 8, (down + 1) / 8]]])
-            ends = step.frames[0][torch.tensor([place])].to_image(corner)[0]
+            ends = step.geometries[0][torch.tensor([place])].to_image(corner)[0]
             low, high = ends.amin(0).numpy(), ends.amax(0).numpy()
-            mine = (step.marks.rows == place) & (step.marks.classes == which)
-            half = step.marks.sizes[mine] / 2
-            meets = (step.marks.centers[mine] - half < high) & (step.marks.centers[mine] + half > low)
+            mine = (step.spatial_labels.rows == place) & (step.spatial_labels.classes == which)
+            half = step.spatial_labels.sizes[mine] / 2
+            meets = (step.spatial_labels.centers[mine] - half < high) & (
+                step.spatial_labels.centers[mine] + half > low
+            )
             assert meets.all(axis=1).any()
             found += 1
-            flipped += bool(step.frames[0].flip[place])
+            flipped += bool(step.geometries[0].flip[place])
     assert found > 100
     assert 0 < flipped < found
 
@@ -160,7 +162,7 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
             classifier=classifier,
             views=Views(size=160),
             head=HeadPhase(epochs=0),
-            full=FullPhase(epochs=1, learning_rate=1e-3, batch=16),
+            finetune=FinetunePhase(epochs=1, lr=1e-3, batch_size=16),
         )
         train_run(marked, config, tmp_path / classifier, HERE, QUIET)
         assert all(np.isfinite(value) for value in losses(tmp_path / classifier)[0].values())
@@ -168,10 +170,10 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
 
 def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> None:
     session = make_session(marked, tiny("fixmatch"), tmp_path)
-    stage = session.stage("full", 0, None)
-    _, batch = next(stage.batches(0, expect=lambda rows: None))
-    assert [len(part) for part in (batch.inputs, batch.frames)] == [2, 2]
-    assert not torch.equal(batch.frames[0].box, batch.frames[1].box)
+    stage = session.stage("finetune", 0, None)
+    _, batch = next(stage.batches(0, prefetch=lambda rows: None))
+    assert [len(part) for part in (batch.inputs, batch.geometries)] == [2, 2]
+    assert not torch.equal(batch.geometries[0].box, batch.geometries[1].box)
     outputs = session.outputs(stage, batch)
     assert [output.logits.shape for output in outputs] == [(16, len(marked.classes))] * 2
     stage.module.eval()
@@ -212,13 +214,15 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
         with pytest.raises(ConfigError, match=why):
             train_run(data, config, out, HERE, QUIET)
         assert not out.exists()
-    hidden = replace(marked, splits={**marked.splits, "train": replace(marked.train, seen=Marks.none())})
+    hidden = replace(
+        marked, splits={**marked.splits, "train": replace(marked.train, seen=SpatialLabels.none())}
+    )
     with pytest.raises(ConfigError, match=r"none that training may see: its \d+ are for judging"):
         train_run(hidden, tiny("patchml"), out, HERE, QUIET)
 
 
 def _without_marks(data: Prepared) -> Any:
-    return replace(data.train, marks=Marks.none(), seen=Marks.none())
+    return replace(data.train, spatial_labels=SpatialLabels.none(), seen=SpatialLabels.none())
 
 
 def test_cells_that_the_disk_cannot_hold_are_refused_with_their_size(

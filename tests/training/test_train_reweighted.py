@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.inference.evaluate import evaluate_run, load_classifier
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.checkpoint import newest_checkpoint
-from sparselabel.training.train import checked, train_run
+from sparselabel.training.train import resolve, train_run
 from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
-HEAD_ALONE = {"head": HeadPhase(epochs=4, learning_rate=1e-2, batch=16), "full": FullPhase(epochs=0)}
+HEAD_ALONE = {"head": HeadPhase(epochs=4, lr=1e-2, batch_size=16), "finetune": FinetunePhase(epochs=0)}
 
 
 def memory(run: Path, name: str) -> torch.Tensor:
@@ -66,16 +66,16 @@ def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_pa
 
 def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp_path: Path) -> None:
     config = tiny("ll-r", boost=5.0, settings=Settings(preset="voc"), **HEAD_ALONE)
-    resolved, method = checked(small, config)
-    assert (resolved.settings.preset, float(vars(method.reading)["share"])) == ("boostlu", 0.005)
-    plain, method = checked(small, replace(config, boost=None))
-    assert (plain.settings.preset, float(vars(method.reading)["share"])) == ("voc", 0.002)
-    assert checked(small, tiny("em", boost=5.0, settings=Settings(preset="voc")))[0].settings.preset == "voc"
+    resolved, method = resolve(small, config)
+    assert (resolved.settings.preset, float(vars(method.target_rule)["share"])) == ("boostlu", 0.005)
+    plain, method = resolve(small, replace(config, boost=None))
+    assert (plain.settings.preset, float(vars(method.target_rule)["share"])) == ("voc", 0.002)
+    assert resolve(small, tiny("em", boost=5.0, settings=Settings(preset="voc")))[0].settings.preset == "voc"
 
 
 def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: Path) -> None:
     result = train_run(small, tiny("en+scl", boost=5.0), tmp_path / "run", HERE, QUIET)
-    assert load_classifier(RunFolder(tmp_path / "run")).head.boost == 5.0
+    assert load_classifier(Run(tmp_path / "run")).head.boost == 5.0
     measured = evaluate_run(tmp_path / "run", "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FullPhase, HeadPhase, Views
+from sparselabel.config import FinetunePhase, HeadPhase, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.losses.base import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
@@ -25,7 +25,7 @@ PROGRESS = Progress(0, 4, 2, 1e-3)
 
 
 def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
-    config = tiny(head=HeadPhase(epochs=2, batch=16), full=FullPhase(epochs=3, batch=30))
+    config = tiny(head=HeadPhase(epochs=2, batch_size=16), finetune=FinetunePhase(epochs=3, batch_size=30))
     session = make_session(small, config, tmp_path)
     assert session.steps() == 2 * 4 + 3 * 3  # 61 images
     assert session.steps(TrainingState(epochs=1)) == 4
@@ -33,27 +33,27 @@ def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path)
 
 
 def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path: Path) -> None:
-    rates = {"learning_rate": 1e-3, "batch": 16}
-    config = tiny(head=HeadPhase(epochs=5, **rates), full=FullPhase(epochs=3, **rates))  # type: ignore[arg-type]
+    rates = {"lr": 1e-3, "batch_size": 16}
+    config = tiny(head=HeadPhase(epochs=5, **rates), finetune=FinetunePhase(epochs=3, **rates))  # type: ignore[arg-type]
     session = make_session(small, config, tmp_path)
     assert session.progress(session.stage("head", 0, None), 1) == Progress(1, 8, 5, 1e-3)
-    assert session.progress(session.stage("full", 5, None), 6) == Progress(6, 8, 5, 1e-3)
-    stopped_early = session.stage("full", 2, None)  # after two epochs of the head instead of five
+    assert session.progress(session.stage("finetune", 5, None), 6) == Progress(6, 8, 5, 1e-3)
+    stopped_early = session.stage("finetune", 2, None)  # after two epochs of the head instead of five
     assert session.progress(stopped_early, 4) == Progress(4, 5, 2, 1e-3)
-    alone = make_session(small, tiny(full=FullPhase(epochs=0)), tmp_path)
+    alone = make_session(small, tiny(finetune=FinetunePhase(epochs=0)), tmp_path)
     assert alone.progress(alone.stage("head", 0, None), 1) == Progress(1, 2, 0, 1e-2)
 
 
 @pytest.mark.parametrize("method", ["an", "bce"])
 def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
     session = make_session(small, tiny(method), tmp_path)
-    batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (Frame.whole(2),))
+    batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (ViewGeometry.whole(2),))
     step = session.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
     assert step.rows.tolist() == [5, -1]
     assert step.valid.tolist() == [True, False]
     assert step.observed[0].tolist() == small.train.observed.values[5].tolist()
-    assert step.frames is batch.frames
-    assert step.marks is None
+    assert step.geometries is batch.geometries
+    assert step.spatial_labels is None
     if method == "an":
         assert step.truth is None
     else:
@@ -82,12 +82,12 @@ def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path
 def test_a_survey_sees_every_image_whole_in_order(small: Prepared, tmp_path: Path) -> None:
     session = make_session(small, tiny(), tmp_path)
     stage = session.stage("head", 0, None)
-    steps = [*session.survey(stage, PROGRESS)]
+    steps = [*session.scan(stage, PROGRESS)]
     assert [len(step.rows) for step in steps] == [16, 16, 16, 13]
     assert torch.cat([step.rows for step in steps]).tolist() == [*range(61)]
-    assert steps[3].frames[0].box.tolist() == [[0, 0, 1, 1]] * 13
+    assert steps[3].geometries[0].box.tolist() == [[0, 0, 1, 1]] * 13
     assert not steps[0].outputs[0].logits.requires_grad
-    assert not stage.judged.training
+    assert not stage.eval_module.training
 
 
 class OfTwo:
@@ -107,11 +107,11 @@ class OfTwo:
 
 def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Path) -> None:
     session = make_session(small, tiny(), tmp_path)
-    stage = session.stage("full", 0, None)
-    assert any(bool(buffer.any()) for buffer in stage.judged.buffers())
+    stage = session.stage("finetune", 0, None)
+    assert any(bool(buffer.any()) for buffer in stage.eval_module.buffers())
     session.fabric = cast("Fabric", OfTwo(session.fabric))
-    next(session.survey(stage, PROGRESS))
-    assert not any(bool(buffer.any()) for buffer in stage.judged.buffers())
+    next(session.scan(stage, PROGRESS))
+    assert not any(bool(buffer.any()) for buffer in stage.eval_module.buffers())
 
 
 @pytest.mark.parametrize(("method", "colors"), [("an", False), ("an+scl", True)])
@@ -123,10 +123,10 @@ def test_operations_that_move_pixels_are_for_methods_without_places(
     said: list[str] = []
     monkeypatch.setattr(session.log, "say", said.append)
     session.stage("head", 0, None)
-    stage = session.stage("full", 2, None)
-    _, batch = next(stage.batches(2, expect=lambda rows: None))
+    stage = session.stage("finetune", 2, None)
+    _, batch = next(stage.batches(2, prefetch=lambda rows: None))
     assert said == ["RandAugment only changes colors: an+scl needs to know where things are"] * colors
-    hidden = batch.frames[0].hidden
+    hidden = batch.geometries[0].hidden
     assert hidden is not None
     # The hole is there: one color, which operations that move pixels would have moved.
     if colors:

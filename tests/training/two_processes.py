@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.config import FullPhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
@@ -35,12 +35,12 @@ def config(method: str) -> TrainConfig:
         backbone="test_convnext" if everything else "test_efficientnet",
         weights="none",
         views=Views(size=32),
-        head=HeadPhase(epochs=2, learning_rate=1e-2, batch=8),
-        full=FullPhase(
+        head=HeadPhase(epochs=2, lr=1e-2, batch_size=8),
+        finetune=FinetunePhase(
             epochs=2 if everything else 0,
-            learning_rate=1e-3,
-            batch=8,
-            accumulate=2 if method == "en+scl" else 1,
+            lr=1e-3,
+            batch_size=8,
+            micro_batches=2 if method == "en+scl" else 1,
         ),
         precision="64-true",
         watch=2,

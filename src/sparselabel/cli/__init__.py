@@ -77,7 +77,8 @@ GIVE_AGAIN = "make room on the disk and give the command again, with --resume wh
 
 
 LESS_MEMORY = (
-    "take smaller views (--views.size) or batches, or train in parts (--full.accumulate, docs/training.md)"
+    "take smaller views (--views.size) or batches, or train in parts (--finetune.micro-batches, "
+    "docs/training.md)"
 )
 
 

@@ -51,14 +51,14 @@ def compare(
 
     Example: `sparselabel compare prepared --methods an an-ls --seeds 0 1 2 --frozen --out comparison`
 
-    With `--choose head.learning-rate 1e-2 1e-3 --choose head.batch 8 16` every combination is trained, and
+    With `--choose head.lr 1e-2 1e-3 --choose head.batch-size 8 16` every combination is trained, and
     each method takes the one with the best mean validation mAP. `--choose '*cl:settings.weight' .1 1` is for
     the methods whose names end in cl only.
 
     With `--vary settings.momentum .6 .8 .9` every method is trained with each value of that setting (once, if
     it does not have it); `sparselabel figure sweep comparison/table.csv` draws it.
 
-    With `--recipe p1/voc` methods, seeds and what is chosen or varied are those of a published table, unless
+    With `--recipe scl/voc` methods, seeds and what is chosen or varied are those of a published table, unless
     flags say otherwise, and the published numbers stand beside ours.
 
     Parameters

@@ -74,7 +74,13 @@ def describe(
     prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
 ) -> None:
     """Print tables of the splits, of labels per image and of a split's classes, and the problems."""
-    from sparselabel.cli.data_tables import class_table, histogram_table, mark_lines, score_table, split_table
+    from sparselabel.cli.data_tables import (
+        class_table,
+        histogram_table,
+        score_table,
+        spatial_label_lines,
+        split_table,
+    )
     from sparselabel.data.checks import sizes_of
     from sparselabel.data.describe import count_all
     from sparselabel.data.labels import UNKNOWN
@@ -85,7 +91,7 @@ def describe(
     for name, part in prepared.splits.items():
         if part.real is not None:
             console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} images have ReaL's labels too")
-    for line in mark_lines(prepared, counted):
+    for line in spatial_label_lines(prepared, counted):
         console.print(line)
     console.print(EXPLAINED)
     console.print(histogram_table(counted))

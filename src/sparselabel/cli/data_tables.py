@@ -4,7 +4,7 @@ import numpy as np
 from rich.table import Table
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.describe import WHAT, Counted, Counts, count_marks
+from sparselabel.data.describe import WHAT, Counted, Counts, count_spatial_labels
 
 MOST = 40  # classes listed without --all
 EACH = 15  # of more: so many of the most frequent, and of the least
@@ -35,7 +35,7 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
     return table
 
 
-def mark_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
+def spatial_label_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
     """Sentences on images without labels, on points, boxes and masks, and on what a budget bought."""
     lines = []
     for name, split in prepared.splits.items():
@@ -43,8 +43,8 @@ def mark_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
             lines.append(
                 f"{name}: {counted[name].without:,} of {len(split):,} images have no observed label at all"
             )
-        if len(split.marks) or len(split.seen):
-            found = count_marks(split)
+        if len(split.spatial_labels) or len(split.seen):
+            found = count_spatial_labels(split)
             known = _several(found, "points", "boxes", "masks")
             seen = _several({"points": found["seen_points"], "boxes": found["seen_boxes"]}, "points", "boxes")
             lines.append(f"{name}: {known} known, {seen} observed")

@@ -10,7 +10,7 @@ from sparselabel.cli.prepare import scenes
 from sparselabel.cli.report import write
 from sparselabel.cli.run_progress import runs_shown
 from sparselabel.cli.terminal import plain_console
-from sparselabel.config import FullPhase, HeadPhase, Machine, Preparation, TrainConfig, Views
+from sparselabel.config import FinetunePhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
 METHODS = ("bce", "an", "en", "en+scl", "pu+scl")
 IMAGES, TESTED = 2000, 800
@@ -21,8 +21,8 @@ CONFIG = TrainConfig(
     weights=str(WEIGHTS),
     output_stride=16,  # 4 × 4 cells
     views=Views(size=64, smallest_crop=0.5),
-    head=HeadPhase(epochs=2, learning_rate=1e-2, batch=32),
-    full=FullPhase(epochs=5, learning_rate=1e-3, batch=32, optimizer="adamw", weight_decay=0.02),
+    head=HeadPhase(epochs=2, lr=1e-2, batch_size=32),
+    finetune=FinetunePhase(epochs=5, lr=1e-3, batch_size=32, optimizer="adamw", weight_decay=0.02),
 )
 
 

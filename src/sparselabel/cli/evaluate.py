@@ -173,9 +173,9 @@ def evaluate(
 
 def _usual_split(run: Path) -> str:
     """The test split, or validation where there is none, which is said."""
-    from sparselabel.run import RunFolder
+    from sparselabel.run import Run
 
-    splits = RunFolder(run).about()["data_digest"]
+    splits = Run(run).about()["data_digest"]
     if "test" in splits or "val" not in splits:  # without either the error names what there is
         return "test"
     Console(stderr=True, soft_wrap=True).print(  # beside the results: --json prints JSON alone
@@ -274,7 +274,7 @@ def _places(located: dict[str, Any]) -> str:
 
 
 def _add_real(table: Table, real: dict[str, Any] | None, name: str) -> None:
-    """Rows of P1 table 3, where the data has ReaL labels."""
+    """Rows of Verelst 2023 table 3, where the data has ReaL labels."""
     if real is None:
         return
     table.add_row(f"{name}: top-1 ({real['images']:,} images)", f"{100 * real['top_1']:.2f}")

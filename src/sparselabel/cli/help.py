@@ -24,7 +24,7 @@ FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (
     "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
     "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives",
-    "--head.epochs", "--full.epochs", "--head.learning-rate", "--full.learning-rate", "--views.size",
+    "--head.epochs", "--finetune.epochs", "--head.lr", "--finetune.lr", "--views.size",
     "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
     "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
 )  # fmt: skip

@@ -7,11 +7,11 @@ from rich.table import Table
 from sparselabel.cli.terminal import names_first, plain_console
 
 PAPERS = (
-    "P1: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
-    "    Single-Label Annotations (P1s: its supplement).\n"
-    "P2: PatchML: Patch Based Learning for Multi-label Image Classification.\n"
-    "P3: Cole et al. 2021, Multi-Label Learning from Single Positive Labels.\n"
-    "P4: the reproduction of Query2Label and of P3.\n"
+    "Verelst 2023: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
+    "    Single-Label Annotations (Verelst 2023 supplement: its supplement).\n"
+    "PatchML: PatchML: Patch Based Learning for Multi-label Image Classification.\n"
+    "Cole 2021: Cole et al. 2021, Multi-Label Learning from Single Positive Labels.\n"
+    "Query2Label: the reproduction of Query2Label and of Cole 2021.\n"
     "Lin et al. 2017, Focal Loss for Dense Object Detection.\n"
     "Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification.\n"
     "Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels.\n"
@@ -59,19 +59,19 @@ def how_they_combine() -> str:
     """What can stand together in a name."""
     from sparselabel.losses.catalog import (
         CONSISTENCY,
-        ELEMENTS,
+        ENTRY_LOSSES,
         METHODS,
         UNLABELED,
         with_consistency,
-        with_elements,
+        with_entry_losses,
         with_unlabeled,
     )
 
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
         "They combine: METHOD+ELEMENT+UNLABELED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
-        f"  ELEMENT {', '.join(ELEMENTS)} instead of cross-entropy, or of splc's focal margin: "
-        f"on {', '.join(with_elements())}.\n"
+        f"  ELEMENT {', '.join(ENTRY_LOSSES)} instead of cross-entropy, or of splc's focal margin: "
+        f"on {', '.join(with_entry_losses())}.\n"
         f"  UNLABELED {', '.join(UNLABELED)}, for images without labels: "
         f"on {', '.join(with_unlabeled())}.\n"
         f"  CONSISTENCY {', '.join(CONSISTENCY)}: on all but {', '.join(alone)}.\n"
@@ -114,9 +114,9 @@ def needs_of(name: str) -> str:
         "all labels (an oracle)": needs.truth,
         "observed negatives": needs.negatives,
         "cell maps": needs.maps,
-        "points or boxes": needs.marks,
+        "points or boxes": needs.spatial_labels,
         "two fresh views of every image": needs.views > 1,
-        "a pass over the images before epochs": needs.survey,
+        "a pass over the images before epochs": needs.scan,
         "expected_positives": "expected_positives" in has,
     }
     return ", ".join(word for word, needed in words.items() if needed)

@@ -77,7 +77,7 @@ def plan(
     box_seconds
         What a box costs, beside its answer.
     answer_method
-        Method that is trained on answers alone (with csl-i in ignore mode, as P2 has it).
+        Method that is trained on answers alone (with csl-i in ignore mode, as PatchML has it).
     mark_method
         Method that is trained on answers with points or boxes.
     """
@@ -143,7 +143,7 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
         )
     if "--backbone" not in told and "--weights" not in told:
         config = replace(config, backbone=SMALL)
-    if not any(flag.startswith("--full.") or flag == "--frozen" for flag in told):
+    if not any(flag.startswith("--finetune.") or flag == "--frozen" for flag in told):
         config = replace(config, frozen=True)
     return config
 

@@ -19,7 +19,7 @@ def recipes(name: str | None = None, /) -> None:
     `sparselabel compare DATA --recipe NAME --out DIR` trains its methods; as a recipe is a configuration too,
     `sparselabel train DATA --recipe NAME --out RUN` trains the main one.
 
-    Example: `sparselabel recipes p1/voc`
+    Example: `sparselabel recipes scl/voc`
 
     Parameters
     ----------

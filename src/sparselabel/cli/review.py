@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
     from sparselabel.inference.training_scores import TrainingScores
     from sparselabel.review.answer_log import AnswerFile
-    from sparselabel.run import RunFolder
+    from sparselabel.run import Run
 
 
 def review(
@@ -62,11 +62,11 @@ def review(
     from sparselabel.review.complete_images import WholeImages
     from sparselabel.review.server import Images, ReviewServer
     from sparselabel.review.session import Review
-    from sparselabel.run import RunFolder
+    from sparselabel.run import Run
 
     if not 0 <= port <= 65535:
         raise ConfigError(f"port must be a number from 0 to 65535, not {port}")
-    console, folder = plain_console(), RunFolder(run)
+    console, folder = plain_console(), Run(run)
     folder.result()  # refuses what is no run, or not finished
     part = split_of(folder, "train", data)
     file = answers or (folder.complete_file if complete else folder.answers_file)
@@ -101,7 +101,7 @@ def review(
         _tell_next(folder, data or Path(folder.about()["data"]), kept, complete)
 
 
-def _scored(run: "RunFolder", part: "PreparedSplit", workers: int) -> "TrainingScores":
+def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "TrainingScores":
     """Scores of the training images: those that were kept, or new ones."""
     from sparselabel.inference.training_scores import training_scores, write_training_scores
 
@@ -114,7 +114,7 @@ def _scored(run: "RunFolder", part: "PreparedSplit", workers: int) -> "TrainingS
         return write_training_scores(run, part, features=features, workers=workers, report=advance)
 
 
-def _stored_features(run: "RunFolder", part: "PreparedSplit") -> Any:
+def _stored_features(run: "Run", part: "PreparedSplit") -> Any:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
     import numpy as np
 
@@ -123,7 +123,7 @@ def _stored_features(run: "RunFolder", part: "PreparedSplit") -> Any:
 
     config = run.config()
     of_file = config.weights not in ("pretrained", "none")
-    if not config.frozen or config.full.epochs or (of_file and not Path(config.weights).is_file()):
+    if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
         return None
     folder = Path(run.about()["data"]) / "features"
     file = features_file(part, folder, config, views_of(config.views)[1])
@@ -139,7 +139,7 @@ def _login() -> str:
         return ""
 
 
-def _tell_next(run: "RunFolder", data: Path, kept: "AnswerFile", complete: bool) -> None:
+def _tell_next(run: "Run", data: Path, kept: "AnswerFile", complete: bool) -> None:
     """How many answers there are, and what to do with them."""
     console, said = plain_console(), kept.last_words()
     if not said:

@@ -97,7 +97,7 @@ def train(
         found = f"model {100 * recovered['model']:.2f}"
         if recovered["estimates"] is not None:
             found += f", estimates (they contain the observed ones) {100 * recovered['estimates']:.2f}"
-        console.print(f"all training labels, mAP (P3 table 2): {found}")
+        console.print(f"all training labels, mAP (Cole 2021 table 2): {found}")
     run = shlex.quote(str(out))
     if not own:
         console.print(f"next: sparselabel report {run}")
@@ -118,7 +118,7 @@ def show(cost: "RunCost") -> None:
     if cost.gpu:
         table.add_column("GPU", justify="right")
     for phase in cost.phases:
-        numbers = (phase.epochs, phase.steps, phase.batch)
+        numbers = (phase.epochs, phase.steps, phase.batch_size)
         table.add_row(
             phase.name,
             *(f"{number:,}" for number in numbers),
@@ -149,8 +149,8 @@ def show(cost: "RunCost") -> None:
     )
     if cost.ram_short:
         console.print(
-            "that may not fit: end other programs, or take a smaller --full.batch, --full.recompute, "
-            "--full.accumulate or --memories file"
+            "that may not fit: end other programs, or take a smaller --finetune.batch-size, "
+            "--finetune.grad-checkpointing, --finetune.micro-batches or --memories file"
         )
     files = f", {in_words(cost.files)} of them what the method remembers" if cost.files else ""
     console.print(f"disk: {in_words(cost.disk)}{files}; {in_words(cost.disk_there)} are free at --out")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, counted
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -138,7 +138,7 @@ def found_in(prepared: "Prepared", read: int) -> str:
 
 def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
     """The configuration of a run that goes on: what was chosen for it then stays, whatever there is now."""
-    run = RunFolder(out)
+    run = Run(out)
     return run.config() if handling.resume and run.config_file.exists() else None
 
 
@@ -178,21 +178,21 @@ def with_schedule(
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
     """The configuration with a schedule, unless one is told, by the machine and the number of images."""
-    if any(flag.startswith(("--head.", "--full.")) or flag == "--frozen" for flag in told):
+    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in told):
         return config
     if begun is not None:
-        return replace(config, frozen=begun.frozen, head=begun.head, full=begun.full)
+        return replace(config, frozen=begun.frozen, head=begun.head, finetune=begun.finetune)
     graphics = _has_graphics(machine)
     if graphics and images >= ENOUGH:
         say(f"there is a GPU: {config.backbone}, the head alone, then everything")
         head = replace(config.head, epochs=5)
-        return replace(config, head=head, full=replace(config.full, epochs=25, batch=8))
+        return replace(config, head=head, finetune=replace(config.finetune, epochs=25, batch_size=8))
     reason = f"only {counted(images, 'image')}" if graphics else "no GPU"
     say(
         f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
-        f"(--full.epochs 10 trains everything{'' if graphics else ': better, but hours'})"
+        f"(--finetune.epochs 10 trains everything{'' if graphics else ': better, but hours'})"
     )
-    return replace(config, frozen=True, head=replace(config.head, batch=64))
+    return replace(config, frozen=True, head=replace(config.head, batch_size=64))
 
 
 def _try_weights(config: TrainConfig) -> None:

@@ -12,7 +12,7 @@ SETTINGS = "settings"
 VARY, CHOOSE = "--vary", "--choose"
 EXAMPLES = {
     VARY: "--vary settings.momentum .6 .8 .9",
-    CHOOSE: "--choose head.learning-rate 1e-2 1e-3 --choose head.batch 8 16",
+    CHOOSE: "--choose head.lr 1e-2 1e-3 --choose head.batch-size 8 16",
 }
 
 

@@ -106,8 +106,10 @@ def _of(value: float | None, factor: float, digits: int = 2) -> str:
 
 
 HIDDEN = "all training labels, mAP"
-"""How recipes call the mAP of training images against all their labels (P3 table 2)."""
-ABOUT_HIDDEN = f"{HIDDEN}: as in P3 table 2; the observed labels are among them, and estimates contain them"
+"""How recipes call the mAP of training images against all their labels (Cole 2021 table 2)."""
+ABOUT_HIDDEN = (
+    f"{HIDDEN}: as in Cole 2021 table 2; the observed labels are among them, and estimates contain them"
+)
 
 
 @dataclass(frozen=True)

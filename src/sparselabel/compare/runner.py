@@ -13,7 +13,7 @@ from sparselabel.compare.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError
 from sparselabel.files import require_folder_to_write
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -58,8 +58,8 @@ def _but_for_numbers(config: TrainConfig) -> TrainConfig:
     return replace(
         config,
         seed=0,
-        head=replace(config.head, learning_rate=1.0),
-        full=replace(config.full, learning_rate=1.0),
+        head=replace(config.head, lr=1.0),
+        finetune=replace(config.finetune, lr=1.0),
     )
 
 
@@ -78,9 +78,9 @@ def compare(
     near = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
         check_all(data, [run for run in planned if run.path.parent == out], near, out)
-    finished = [run for run in planned if RunFolder(run.path).finished]
+    finished = [run for run in planned if Run(run.path).finished]
     watcher.skips(len(finished))
-    outcomes = {run.path: Outcome(run, RunFolder(run.path).result()) for run in finished}
+    outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
         ended = _here(data, left, machine, watcher, command)

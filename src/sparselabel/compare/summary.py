@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.compare.planned_runs import Chosen, Outcome
 from sparselabel.errors import RunError
-from sparselabel.run import RunFolder, saw_hidden_labels
+from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
     from sparselabel.metrics.bootstrap import Difference
@@ -25,9 +25,9 @@ class Row:
     ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
     a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
     the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
-    of the method's estimates on all training labels (P3 table 2), observed ones included. ``failed`` are
-    errors of runs, those of settings that were not chosen included. ``labels`` is how many labels training
-    saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
+    of the method's estimates on all training labels (Cole 2021 table 2), observed ones included. ``failed``
+    are errors of runs, those of settings that were not chosen included. ``labels`` is how many labels
+    training saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
     ``measures`` has others by their names in recipes.
     """
 
@@ -92,7 +92,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
     run = outcomes[0].run
     finished = {outcome.run.seed: outcome.result for outcome in outcomes if outcome.result is not None}
     paths = {outcome.run.seed: outcome.run.path for outcome in outcomes if outcome.result is not None}
-    costs = [RunFolder(path).cost() for path in paths.values()]
+    costs = [Run(path).cost() for path in paths.values()]
     return Row(
         run.method,
         {seed: result["validation"]["value"] for seed, result in finished.items() if result["validation"]},
@@ -133,7 +133,9 @@ def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float 
 
 
 def _real(result: dict[str, Any]) -> dict[str, float | None]:
-    """The columns of P1 table 3, as its recipe calls them; nothing where the test has no ReaL labels."""
+    """The columns of Verelst 2023 table 3, as its recipe calls them; nothing where the test has no ReaL
+    labels.
+    """
     real = (result["test"] or {}).get("real")
     if real is None:
         return {}

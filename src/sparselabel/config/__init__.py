@@ -19,7 +19,7 @@ from sparselabel.config.settings import Settings
 from sparselabel.config.toml import from_dict, load, save
 from sparselabel.config.training import (
     WORKERS,
-    FullPhase,
+    FinetunePhase,
     Handling,
     HeadPhase,
     Machine,
@@ -37,7 +37,7 @@ __all__ = [
     "Annotation",
     "Comparison",
     "Cost",
-    "FullPhase",
+    "FinetunePhase",
     "Handling",
     "HeadPhase",
     "Kind",

@@ -8,7 +8,7 @@ from sparselabel.errors import ConfigError
 
 ALL = -1
 PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
-SUBSET_SEED = 999  # of P3 figure 1's smaller training sets
+SUBSET_SEED = 999  # of Cole 2021 figure 1's smaller training sets
 
 Kind = Literal["none", "single-positive", "per-image", "positive-share", "uniform", "per-class", "budget"]
 Preferred = Literal["any", "larger", "frequent"]
@@ -40,7 +40,7 @@ class Sparsify:
         positive-share: keep each positive with probability --share, no negative.
         uniform: keep each label, positive or negative, with probability --share.
         per-class: keep --positives and --negatives of every class.
-        budget: ask random questions, whether a class is on an image, until --budget is spent (P2).
+        budget: ask random questions, whether a class is on an image, until --budget is spent (PatchML).
     positives
         Positives kept by per-image and per-class (-1: all).
     negatives
@@ -64,7 +64,7 @@ class Sparsify:
     answers
         Instead of --budget: how many questions to ask, whatever that costs.
     cost
-        flat: every question costs the same, 1 s, with SP 1.06 s, with SB 1.26 s, as P2 has it for COCO.
+        flat: every question costs the same, 1 s, with SP 1.06 s, with SB 1.26 s, as PatchML has it for COCO.
         flat-objects365: the same for Objects365, 1.02 s and 1.08 s.
         per-positive: 1 s a question, and 1.4 s a point, 6 s a box.
         AP and AB always pay for each point and box.

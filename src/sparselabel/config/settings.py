@@ -34,13 +34,13 @@ class Settings:
         Weight of observed positives (epr*, role).
     threshold
         Score above which an unknown label counts as positive (pseudo*, splc*).
-    positive_focus
+    gamma_pos
         Exponent γ₊ of focal losses for positives (focal*, asl*, hill*, splc*, *+focal*, *+asl*, *+hill*,
         csl-*, patchml*, fixmatch*).
-    negative_focus
+    gamma_neg
         Exponent γ₋ of focal losses for negatives (focal*, asl*, splc, splc+cl, splc+scl, *+focal*, *+asl*,
         csl-*, patchml*, fixmatch*).
-    unknown_focus
+    gamma_unknown
         Exponent γ_u of unknown labels and cells that count as negative (csl-*, patchml*).
     margin
         Taken off the scores of negatives in asl, else off the logits of positives (asl*, hill*, splc,
@@ -117,8 +117,8 @@ class Settings:
     top_maps: int | None = None
     positive_weight: float | None = None
     threshold: float | None = None
-    positive_focus: float | None = None
-    negative_focus: float | None = None
+    gamma_pos: float | None = None
+    gamma_neg: float | None = None
     margin: float | None = None
     scale: float | None = None
     share: float | None = None
@@ -128,7 +128,7 @@ class Settings:
     warm_up: int | None = None
     belief_slope: float | None = None
     belief_offset: float | None = None
-    unknown_focus: float | None = None
+    gamma_unknown: float | None = None
     unknown: Literal["negative", "ignore", "selective"] | None = None
     likeliest: int | None = None
     prior: str | None = None

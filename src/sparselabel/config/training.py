@@ -17,11 +17,11 @@ class Phase:
     ----------
     epochs
         Epochs; 0 leaves the phase out.
-    learning_rate
+    lr
         Learning rate at the start.
-    batch
+    batch_size
         Images in a step, over all processes.
-    accumulate
+    micro_batches
         Parts of a process's batch that go through the model one after the other, which add up to the same
         gradients in less memory; the model sees every image twice. Live batch norm and dropout see a part
         at a time, and a run says so.
@@ -32,9 +32,9 @@ class Phase:
         .85 and back, as torch's does.
     weight_decay
         Weight decay.
-    clip
+    grad_clip
         Largest norm of the gradient; 0: not clipped.
-    weight_average
+    ema_decay
         Decay of a running average of the weights, which is then evaluated and kept; 0: none.
     patience
         Stop after so many epochs without a better validation; 0: never.
@@ -45,31 +45,31 @@ class Phase:
     called: ClassVar[str] = "phase"
 
     epochs: int = 0
-    learning_rate: float = 1e-3
-    batch: int = 16
-    accumulate: int = 1
+    lr: float = 1e-3
+    batch_size: int = 16
+    micro_batches: int = 1
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     schedule: Literal["constant", "cosine", "one-cycle"] = "constant"
     weight_decay: float = 0.0
-    clip: float = 0.0
-    weight_average: float = 0.0
+    grad_clip: float = 0.0
+    ema_decay: float = 0.0
     patience: int = 0
     start: Literal["last", "best"] = "last"
 
     def __post_init__(self) -> None:
         # Written so that not-a-number is refused too.
-        for name in ("epochs", "weight_decay", "clip", "patience"):
+        for name in ("epochs", "weight_decay", "grad_clip", "patience"):
             value = getattr(self, name)
             flag = f"{self.called}.{name.replace('_', '-')}"
             refuse(not value >= 0, f"{flag} must not be negative, but is {value}")
-        rate, average = self.learning_rate, self.weight_average
-        refuse(not 0 < rate < math.inf, f"{self.called}.learning-rate must be above 0, not {rate}")
-        refuse(self.batch < 1, f"{self.called}.batch must be at least 1, not {self.batch}")
-        refuse(not 0 <= average < 1, f"{self.called}.weight-average must be in [0, 1), not {average}")
+        rate, average = self.lr, self.ema_decay
+        refuse(not 0 < rate < math.inf, f"{self.called}.lr must be above 0, not {rate}")
+        refuse(self.batch_size < 1, f"{self.called}.batch-size must be at least 1, not {self.batch_size}")
+        refuse(not 0 <= average < 1, f"{self.called}.ema-decay must be in [0, 1), not {average}")
         refuse(
-            not 1 <= self.accumulate <= self.batch,
-            f"{self.called}.accumulate must be from 1 to the images of a batch, {self.batch}, "
-            f"not {self.accumulate}",
+            not 1 <= self.micro_batches <= self.batch_size,
+            f"{self.called}.micro-batches must be from 1 to the images of a batch, {self.batch_size}, "
+            f"not {self.micro_batches}",
         )
 
 
@@ -83,12 +83,12 @@ class HeadPhase(Phase):
 
 
 @dataclass(frozen=True)
-class FullPhase(Phase):
+class FinetunePhase(Phase):
     """Everything, backbone included. See Phase.
 
     Parameters
     ----------
-    recompute
+    grad_checkpointing
         Compute what is inside the backbone again on the way back instead of keeping it (activation
         checkpointing): the same gradients in much less memory and about a third more time.
     frozen_norm
@@ -100,12 +100,12 @@ class FullPhase(Phase):
         Learning rate of the head as a multiple of the backbone's.
     """
 
-    called: ClassVar[str] = "full"
+    called: ClassVar[str] = "finetune"
 
-    learning_rate: float = 1e-5
+    lr: float = 1e-5
     schedule: Literal["constant", "cosine", "one-cycle"] = "cosine"
-    batch: int = 16
-    recompute: bool = False
+    batch_size: int = 16
+    grad_checkpointing: bool = False
     frozen_norm: bool = False
     frozen_stages: int = 0
     head_rate: float = 1.0
@@ -113,8 +113,8 @@ class FullPhase(Phase):
     def __post_init__(self) -> None:
         super().__post_init__()
         stages, rate = self.frozen_stages, self.head_rate
-        refuse(stages < 0, f"full.frozen-stages must not be negative, but is {stages}")
-        refuse(not 0 < rate < math.inf, f"full.head-rate must be above 0, not {rate}")
+        refuse(stages < 0, f"finetune.frozen-stages must not be negative, but is {stages}")
+        refuse(not 0 < rate < math.inf, f"finetune.head-rate must be above 0, not {rate}")
 
 
 def refuse(wrong: bool, why: str) -> None:
@@ -184,7 +184,7 @@ class Query:
         width, without a projection.
     self_attention
         In which layers of the decoder queries see each other: none, as the authors' program has it by
-        default; all, as in P4 eq. 12; the first, or later ones only.
+        default; all, as in Query2Label eq. 12; the first, or later ones only.
     """
 
     width: int | None = None
@@ -205,7 +205,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods`); auto is pu, with --full.epochs pu+scl.
+        How unknown labels are read (`sparselabel methods`); auto is pu, with --finetune.epochs pu+scl.
     backbone
         Any timm network that makes a grid of cells of an image.
     weights
@@ -222,7 +222,7 @@ class TrainConfig:
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
         Compute the backbone's features once, keep them beside the data, and train the head on them;
-        --full.epochs then trains all.
+        --finetune.epochs then trains all.
     seed
         Of the head's start, the order of images and their crops.
     precision
@@ -243,15 +243,15 @@ class TrainConfig:
     frozen: bool = False
     views: Views = field(default_factory=Views)
     head: HeadPhase = field(default_factory=HeadPhase)
-    full: FullPhase = field(default_factory=FullPhase)
+    finetune: FinetunePhase = field(default_factory=FinetunePhase)
     seed: int = 0
     precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"] = "32-true"
     watch: int = 8
 
     def __post_init__(self) -> None:
         refuse(
-            self.head.epochs + self.full.epochs == 0,
-            "there is nothing to train: --head.epochs and --full.epochs are both 0",
+            self.head.epochs + self.finetune.epochs == 0,
+            "there is nothing to train: --head.epochs and --finetune.epochs are both 0",
         )
         refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
         refuse(
@@ -275,12 +275,14 @@ class TrainConfig:
     @property
     def phases(self) -> dict[str, Phase]:
         """The phases that have epochs, in their order."""
-        return {name: phase for name, phase in (("head", self.head), ("full", self.full)) if phase.epochs}
+        return {
+            name: phase for name, phase in (("head", self.head), ("finetune", self.finetune)) if phase.epochs
+        }
 
     @property
     def epochs(self) -> int:
         """Epochs of all phases together."""
-        return self.head.epochs + self.full.epochs
+        return self.head.epochs + self.finetune.epochs
 
     @property
     def has_attention(self) -> bool:

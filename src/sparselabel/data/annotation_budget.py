@@ -1,6 +1,6 @@
-"""Annotations that a budget buys: random questions, and points or boxes where the answer is yes (P2 §4).
+"""Annotations that a budget buys: random questions, and points or boxes where the answer is yes (PatchML §4).
 
-P2 = PatchML. A question is an image and a class: is it there? All of them, asked at image level, are a
+PatchML. A question is an image and a class: is it there? All of them, asked at image level, are a
 budget of 100 %. What is bought for a yes besides the answer is the kind of annotation:
 
     I   nothing          SP  a point on one thing of the class     AP  a point on each
@@ -18,7 +18,7 @@ from sparselabel.config import Annotation, Cost, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks, runs_of
 from sparselabel.data.readers.source import Split
-from sparselabel.data.spatial_labels import Floats, Marks
+from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 
 Kind = Annotation
@@ -32,9 +32,9 @@ ROUNDING = 1e-9  # shares and sums of prices are not exact, and who pays for all
 class Prices:
     """What annotations cost, in seconds.
 
-    ``answer`` is paid for every question; ``point`` and ``box`` for each that is drawn (P2 §1 has 1 and 1.4;
-    6 for a box is derived, (101 − 80)/3.5). With ``mean_point`` or ``mean_box`` a question of kind SP or SB
-    costs that much, yes or no: P2's tables take the mean over COCO's images, 84.9/80 and 101/80.
+    ``answer`` is paid for every question; ``point`` and ``box`` for each that is drawn (PatchML §1 has 1 and
+    1.4; 6 for a box is derived, (101 − 80)/3.5). With ``mean_point`` or ``mean_box`` a question of kind SP or
+    SB costs that much, yes or no: PatchML's tables take the mean over COCO's images, 84.9/80 and 101/80.
     """
 
     answer: float = 1.0
@@ -52,9 +52,9 @@ class Prices:
 
 
 FLAT = Prices(mean_point=84.9 / 80, mean_box=101 / 80)
-"""P2's prices on COCO."""
+"""PatchML's prices on COCO."""
 FLAT_OBJECTS365 = Prices(mean_point=372 / 365, mean_box=395 / 365)
-"""P2's prices on Objects365."""
+"""PatchML's prices on Objects365."""
 PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, "per-positive": Prices()}
 
 
@@ -63,14 +63,19 @@ class Bought:
     """What a budget bought: the observed labels, the marks by their numbers, and the seconds spent."""
 
     observed: Labels
-    marks: Indices
+    spatial_labels: Indices
     seconds: float
 
 
 def buy(
-    truth: Labels, marks: Marks, kind: Kind, seconds: float, prices: Prices | None = None, seed: Seed = 0
+    truth: Labels,
+    spatial_labels: SpatialLabels,
+    kind: Kind,
+    seconds: float,
+    prices: Prices | None = None,
+    seed: Seed = 0,
 ) -> Bought:
-    """Ask random questions, none twice, until the seconds are spent; P2's "random per annotation".
+    """Ask random questions, none twice, until the seconds are spent; PatchML's "random per annotation".
 
     ``truth`` (N, L) must be complete. ``marks`` are boxes, one for every thing. A yes to a class without a
     box is an answer alone.
@@ -80,25 +85,36 @@ def buy(
     random = np.random.default_rng(seed)
     size = truth.size
     affordable = min(size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
-    return _answered(truth, marks, kind, prices, _questions(size, affordable, random), random, seconds)
+    return _answered(
+        truth, spatial_labels, kind, prices, _questions(size, affordable, random), random, seconds
+    )
 
 
-def cost_of_all(truth: Labels, marks: Marks, kind: Kind, prices: Prices) -> float:
+def cost_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Kind, prices: Prices) -> float:
     """Seconds that it takes to ask every question, with all points or boxes of its kind."""
-    _, counts, _ = _things(marks.only(truth[marks.rows, marks.classes] == POSITIVE), truth.shape)
+    _, counts, _ = _things(
+        spatial_labels.only(truth[spatial_labels.rows, spatial_labels.classes] == POSITIVE), truth.shape
+    )
     yes = float(_costs(kind, prices, counts).sum())
     return yes + (truth.size - len(counts)) * _least(kind, prices)
 
 
 def ask(
-    truth: Labels, marks: Marks, kind: Kind, answers: int, prices: Prices | None = None, seed: Seed = 0
+    truth: Labels,
+    spatial_labels: SpatialLabels,
+    kind: Kind,
+    answers: int,
+    prices: Prices | None = None,
+    seed: Seed = 0,
 ) -> Bought:
     """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
     prices = prices or Prices()
     _refuse(truth, kind, answers)
     refuse_answers(truth, answers)
     random = np.random.default_rng(seed)
-    return _answered(truth, marks, kind, prices, _questions(truth.size, answers, random), random, np.inf)
+    return _answered(
+        truth, spatial_labels, kind, prices, _questions(truth.size, answers, random), random, np.inf
+    )
 
 
 def refuse_answers(truth: Labels, answers: int) -> None:
@@ -120,7 +136,7 @@ def _questions(size: int, count: int, random: np.random.Generator) -> Indices:
 
 def _answered(
     truth: Labels,
-    marks: Marks,
+    spatial_labels: SpatialLabels,
     kind: Kind,
     prices: Prices,
     questions: Indices,
@@ -128,7 +144,7 @@ def _answered(
     seconds: float,
 ) -> Bought:
     """What the first of these questions bring, as many as the seconds allow."""
-    firsts, counts, order = _things(marks, truth.shape)
+    firsts, counts, order = _things(spatial_labels, truth.shape)
     yes = truth.ravel()[questions] == POSITIVE
     found = np.where(yes, _counts_of(questions, firsts, counts), 0)
     costs = _costs(kind, prices, found)
@@ -169,9 +185,9 @@ def _costs(kind: Kind, prices: Prices, found: npt.NDArray[np.int64]) -> npt.NDAr
     return np.asarray(prices.answer + each * drawn, np.float64)
 
 
-def _things(marks: Marks, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
+def _things(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
     """Questions that have things, how many, and the things' numbers in the order of questions."""
-    question = np.asarray(marks.rows) * shape[1] + np.asarray(marks.classes)
+    question = np.asarray(spatial_labels.rows) * shape[1] + np.asarray(spatial_labels.classes)
     order = np.argsort(question, kind="stable")
     firsts, counts = np.unique(question, return_counts=True)
     return firsts, counts, order
@@ -203,7 +219,7 @@ def _chosen(
     return np.asarray(order[np.repeat(start, count) + within], np.int64)
 
 
-SPREAD = 0.02  # of points around the middle of a box, in shares of the image (P2 §4, Objects365)
+SPREAD = 0.02  # of points around the middle of a box, in shares of the image (PatchML §4, Objects365)
 BLOCK = 4096  # masks decoded together
 
 
@@ -212,7 +228,7 @@ class Annotated:
     """What training may see of a split, and what it was: ``bought`` for the data's description."""
 
     observed: Labels
-    seen: Marks
+    seen: SpatialLabels
     bought: dict[str, Any]
 
 
@@ -222,19 +238,19 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     ``prices`` take the place of those that ``how`` names.
     """
     truth = split.labels.values
-    marks, numbers = _instances(split.marks, how.annotate)
+    spatial_labels, numbers = _instances(split.spatial_labels, how.annotate)
     prices = prices or PRICES[how.cost]
     seed = (how.label_seed, draw)
     if how.answers is not None:
-        bought = ask(truth, marks, how.annotate, how.answers, prices, seed)
+        bought = ask(truth, spatial_labels, how.annotate, how.answers, prices, seed)
     else:
         seconds = (how.budget or 0.0) * truth.size * prices.answer
-        bought = buy(truth, marks, how.annotate, seconds, prices, seed)
-    chosen = numbers[bought.marks]
+        bought = buy(truth, spatial_labels, how.annotate, seconds, prices, seed)
+    chosen = numbers[bought.spatial_labels]
     if how.annotate in ("SP", "AP"):
-        seen = points_on(split.marks, split.masks, chosen, np.random.default_rng((*seed, 1)))
+        seen = points_on(split.spatial_labels, split.masks, chosen, np.random.default_rng((*seed, 1)))
     else:
-        seen = Marks(*_columns(split.marks, chosen), check=False)
+        seen = SpatialLabels(*_columns(split.spatial_labels, chosen), check=False)
     points = int(seen.is_point.sum())
     positives, negatives = (int((bought.observed == value).sum()) for value in (POSITIVE, NEGATIVE))
     said = {
@@ -254,7 +270,7 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
 
 def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
-    _instances(split.marks, how.annotate)
+    _instances(split.spatial_labels, how.annotate)
     if how.budget is not None and how.budget * split.labels.values.size < 1:
         raise buys_nothing(name, split, how)
     if how.answers is not None:
@@ -272,7 +288,7 @@ def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
 
 def refuse_more_than_all(split: Split, how: Sparsify) -> None:
     """Raise if a budget is more than it takes to annotate all of a split."""
-    most = share_of_all(split.labels.values, split.marks, how.annotate, PRICES[how.cost])
+    most = share_of_all(split.labels.values, split.spatial_labels, how.annotate, PRICES[how.cost])
     if how.budget is not None and how.budget > most * (1 + 1e-9):
         raise ConfigError(
             f"budget {how.budget:g} is more than everything: annotation {how.annotate} of every class on "
@@ -281,36 +297,45 @@ def refuse_more_than_all(split: Split, how: Sparsify) -> None:
         )
 
 
-def share_of_all(truth: Labels, marks: Marks, kind: Annotation, prices: Prices) -> float:
+def share_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Annotation, prices: Prices) -> float:
     """What it costs to annotate everything, as a share of what answers alone would: 1 for kind I."""
-    return cost_of_all(truth, _instances(marks, kind)[0], kind, prices) / (truth.size * prices.answer)
+    return cost_of_all(truth, _instances(spatial_labels, kind)[0], kind, prices) / (
+        truth.size * prices.answer
+    )
 
 
-def _instances(marks: Marks, kind: Annotation) -> tuple[Marks, Indices]:
+def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[SpatialLabels, Indices]:
     """The marks that can be bought, and their numbers among all."""
     if kind == "I":
-        return Marks.none(), np.empty(0, np.int64)
-    numbers = np.arange(len(marks))
+        return SpatialLabels.none(), np.empty(0, np.int64)
+    numbers = np.arange(len(spatial_labels))
     if kind in ("SB", "AB"):
-        numbers = np.flatnonzero(~marks.is_point)
+        numbers = np.flatnonzero(~spatial_labels.is_point)
     if not len(numbers):
         what = "boxes" if kind in ("SB", "AB") else "points and boxes"
         raise DataError(
             f"annotations of kind {kind} need {what}, and the data has none: prepare data whose "
             "boxes are known (voc, coco, scenes, a table with x, y, w, h), or give --annotate I"
         )
-    return Marks(*_columns(marks, numbers), check=False), numbers
+    return SpatialLabels(*_columns(spatial_labels, numbers), check=False), numbers
 
 
 def _columns(
-    marks: Marks, chosen: Indices
+    spatial_labels: SpatialLabels, chosen: Indices
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats, Floats]:
-    return marks.rows[chosen], marks.classes[chosen], marks.centers[chosen], marks.sizes[chosen]
+    return (
+        spatial_labels.rows[chosen],
+        spatial_labels.classes[chosen],
+        spatial_labels.centers[chosen],
+        spatial_labels.sizes[chosen],
+    )
 
 
-def points_on(marks: Marks, masks: Masks | None, chosen: Indices, random: np.random.Generator) -> Marks:
+def points_on(
+    spatial_labels: SpatialLabels, masks: Masks | None, chosen: Indices, random: np.random.Generator
+) -> SpatialLabels:
     """A random point on each of some things: on its mask, else near the middle of its box but inside it."""
-    rows, classes, centers, sizes = _columns(marks, chosen)
+    rows, classes, centers, sizes = _columns(spatial_labels, chosen)
     noise = random.normal(scale=SPREAD, size=centers.shape)
     places = np.clip(centers + noise, centers - sizes / 2, centers + sizes / 2).astype(np.float32)
     if masks is not None:
@@ -318,7 +343,7 @@ def points_on(marks: Marks, masks: Masks | None, chosen: Indices, random: np.ran
         for start in range(0, len(drawn), BLOCK):
             some = drawn[start : start + BLOCK]
             places[some] = _inside(masks.take(chosen[some]), random)
-    return Marks(rows, classes, np.clip(places, 0, 1), np.zeros_like(sizes), check=False)
+    return SpatialLabels(rows, classes, np.clip(places, 0, 1), np.zeros_like(sizes), check=False)
 
 
 def _inside(masks: Masks, random: np.random.Generator) -> Floats:

@@ -232,9 +232,12 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
     observed = replace(train.observed, values=laid.values, check=False)
     there = laid.values[train.seen.rows, train.seen.classes] == POSITIVE  # what is not there has no mark
-    marks = train.seen if there.all() else train.seen.only(there)
+    spatial_labels = train.seen if there.all() else train.seen.only(there)
     seen = replace(
-        train, observed=observed, seen=marks, digest=digest.hexdigest() if laid.known else train.digest
+        train,
+        observed=observed,
+        seen=spatial_labels,
+        digest=digest.hexdigest() if laid.known else train.digest,
     )
     splits = data.splits | {"train": seen}
     return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)

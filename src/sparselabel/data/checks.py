@@ -42,7 +42,7 @@ def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Probl
     """What the labels alone tell."""
     return [
         *_wrong_labels(prepared, counted),
-        *_stray_marks(prepared),
+        *_stray_spatial_labels(prepared),
         *_rare_classes(prepared, counted),
         *_alike_classes(prepared, counted),
         *_unlabeled_images(prepared, counted),
@@ -77,9 +77,9 @@ def _wrong_labels(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
         )
 
 
-def _stray_marks(prepared: Prepared) -> Iterator[Problem]:
+def _stray_spatial_labels(prepared: Prepared) -> Iterator[Problem]:
     for name, split in prepared.splits.items():
-        rows, classes = np.asarray(split.marks.rows), np.asarray(split.marks.classes)
+        rows, classes = np.asarray(split.spatial_labels.rows), np.asarray(split.spatial_labels.classes)
         inside = (rows >= 0) & (rows < len(split)) & (classes >= 0) & (classes < len(prepared.classes))
         known = np.zeros(len(rows), dtype=bool)
         known[inside] = split.truth.values[rows[inside], classes[inside]] == POSITIVE

@@ -21,14 +21,14 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, nearest, numpy_said
 
 if TYPE_CHECKING:
     from sparselabel.data.answers import Answer
 
 FORMAT = 1
-MARK_COLUMNS = ("rows", "classes", "centers", "sizes")
+SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
 
@@ -52,11 +52,11 @@ class PreparedSplit:
     paths: Texts
     truth: LabelTable
     observed: LabelTable
-    marks: Marks
+    spatial_labels: SpatialLabels
     digests: npt.NDArray[np.uint64]
     digest: str
     real: Labels | None = None
-    seen: Marks = field(default_factory=Marks.none)
+    seen: SpatialLabels = field(default_factory=SpatialLabels.none)
     masks: Masks | None = None
 
     def __len__(self) -> int:
@@ -141,13 +141,15 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
             raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
         return found
 
-    def marks(kind: str) -> Marks:
-        return Marks(**{column: array(f"{kind}_{column}") for column in MARK_COLUMNS}, check=False)
+    def spatial_labels(kind: str) -> SpatialLabels:
+        return SpatialLabels(
+            **{column: array(f"{kind}_{column}") for column in SPATIAL_LABEL_COLUMNS}, check=False
+        )
 
     count = about["images"]
     ids = array("ids", count)
     truth, observed = array("truth", count, len(classes)), array("observed", count, len(classes))
-    everything = marks("mark")
+    everything = spatial_labels("mark")
     which: Seen | None = about.get("seen")
     if which is None:  # data of an older version
         which = "none" if len(everything) and hides_labels(truth, observed) else "all"
@@ -157,11 +159,15 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         paths=array("paths", count),
         truth=LabelTable(ids, classes, truth, check=False),
         observed=LabelTable(ids, classes, observed, check=False),
-        marks=everything,
+        spatial_labels=everything,
         digests=array("digests", count),
         digest=about["digest"],
         real=array("real", count, len(classes)) if about.get("real") else None,
-        seen=everything if which == "all" else marks("seen") if which == "own" else Marks.none(),
+        seen=everything
+        if which == "all"
+        else spatial_labels("seen")
+        if which == "own"
+        else SpatialLabels.none(),
         masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
         if about.get("masks")
         else None,

@@ -116,19 +116,20 @@ def description(prepared: Prepared, counted: dict[str, Counts]) -> dict[str, Any
     return {
         "name": prepared.name,
         "splits": {
-            name: _described(prepared.classes, counts) | {"marks": count_marks(prepared.splits[name])}
+            name: _described(prepared.classes, counts)
+            | {"marks": count_spatial_labels(prepared.splits[name])}
             for name, counts in counted.items()
         },
         **({"bought": prepared.made["bought"]} if "bought" in prepared.made else {}),
     }
 
 
-def count_marks(split: PreparedSplit) -> dict[str, int]:
+def count_spatial_labels(split: PreparedSplit) -> dict[str, int]:
     """How many points, boxes and masks are known, and how many points and boxes training may see."""
-    points, seen = int(split.marks.is_point.sum()), int(split.seen.is_point.sum())
+    points, seen = int(split.spatial_labels.is_point.sum()), int(split.seen.is_point.sum())
     return {
         "points": points,
-        "boxes": len(split.marks) - points,
+        "boxes": len(split.spatial_labels) - points,
         "masks": int(split.masks.there.sum()) if split.masks is not None else 0,
         "seen_points": seen,
         "seen_boxes": len(split.seen) - seen,

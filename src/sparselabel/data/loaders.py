@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.transforms import Changes, View, draw, load, recolored, render
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 
 PADDING = -1
@@ -50,17 +50,17 @@ class Batch(NamedTuple):
 
     rows: Tensor
     inputs: tuple[Tensor, ...]
-    frames: tuple[Frame, ...]
+    geometries: tuple[ViewGeometry, ...]
 
 
-class Feed(Protocol):
+class Loader(Protocol):
     """Anything that turns lists of rows into batches, in order."""
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """The batches of these rows, as seen in this epoch."""
 
 
-class FeatureFeed:
+class FeatureLoader:
     """Features of images seen whole: pooled (N, D), or of cells (N, D, h, w) in half precision."""
 
     def __init__(self, features: Tensor) -> None:
@@ -69,16 +69,16 @@ class FeatureFeed:
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """The features of these rows; the same in every epoch."""
-        frames: dict[int, tuple[Frame, ...]] = {}
+        geometries: dict[int, tuple[ViewGeometry, ...]] = {}
         for array in batches:
             rows = torch.from_numpy(array)
-            if len(rows) not in frames:
-                frames[len(rows)] = (Frame.whole(len(rows)),)
+            if len(rows) not in geometries:
+                geometries[len(rows)] = (ViewGeometry.whole(len(rows)),)
             inputs = self.features.index_select(0, rows if array.min(initial=0) >= 0 else rows.clamp(min=0))
-            yield Batch(rows, (inputs.float() if self.half else inputs,), frames[len(rows)])
+            yield Batch(rows, (inputs.float() if self.half else inputs,), geometries[len(rows)])
 
 
-class ImageFeed:
+class ImageLoader:
     """Views (B, 3, S, S) uint8 of images, rendered by worker processes ahead of the training step.
 
     A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
@@ -113,12 +113,12 @@ class ImageFeed:
         for loaded in self._loader:
             if isinstance(loaded, str):
                 raise DataError(loaded)
-            rows, pixels, frames = loaded
+            rows, pixels, geometries = loaded
             views = range(pixels.shape[1])
             yield Batch(
                 rows,
                 tuple(pixels[:, view] for view in views),
-                tuple(Frame.of(frames[:, view]) for view in views),
+                tuple(ViewGeometry.of(geometries[:, view]) for view in views),
             )
 
 
@@ -168,23 +168,23 @@ class _Images(Dataset[Any]):
         size = self.view.size
         pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
         known = 5 if self.changes is None or not self.changes.hole else 9  # of a frame, with what is hidden
-        frames: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, known), np.float32)
+        geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, known), np.float32)
         for position, row in enumerate(rows.tolist()):
             shown = 0 if row == PADDING else row  # padding shows some image, and counts for nothing
             image = load(self.split.path(shown), self.view.at_least)
             for number in range(self.views):
                 key_of_view = (self.seed, epoch, shown, number)
-                frame = draw(self.view, key_of_view, image.width, image.height)
-                pixels[position, number] = render(image, frame, size)
+                geometry = draw(self.view, key_of_view, image.width, image.height)
+                pixels[position, number] = render(image, geometry, size)
                 strong = number >= self.first_strong
                 if strong:
                     pixels[position, number] = recolored(pixels[position, number], key_of_view)
                 # A weak view says what the strong one should say: it stays as it is.
                 if self.changes is not None and (strong or self.first_strong == self.views):
                     pixels[position, number], hidden = self.changes(pixels[position, number], key_of_view)
-                    frames[position, number, 5:] = hidden[: known - 5]
-                frames[position, number, :5] = frame
-        return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(frames)
+                    geometries[position, number, 5:] = hidden[: known - 5]
+                geometries[position, number, :5] = geometry
+        return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(geometries)
 
 
 def _as_is(batch: Any) -> Any:

@@ -43,33 +43,36 @@ class Masks:
         """(M,) Whether a mark has a mask."""
         return np.asarray(self.offsets[1:] > self.offsets[:-1])
 
-    def rle(self, mark: int) -> dict[str, Any]:
+    def rle(self, spatial_label: int) -> dict[str, Any]:
         """The mask of a mark in the form that pycocotools takes."""
-        text = self.texts[self.offsets[mark] : self.offsets[mark + 1]].tobytes()
-        return {"size": self.sizes[mark].tolist(), "counts": text}
+        text = self.texts[self.offsets[spatial_label] : self.offsets[spatial_label + 1]].tobytes()
+        return {"size": self.sizes[spatial_label].tolist(), "counts": text}
 
-    def decode(self, mark: int) -> npt.NDArray[np.bool_]:
+    def decode(self, spatial_label: int) -> npt.NDArray[np.bool_]:
         """(height, width) The mask of a mark as pixels."""
-        height, width = self.sizes[mark].tolist()
-        runs = runs_of(self.take(np.array([mark])))
+        height, width = self.sizes[spatial_label].tolist()
+        runs = runs_of(self.take(np.array([spatial_label])))
         steps = np.zeros(height * width + 1, np.int8)
         steps[runs.starts] = 1
         steps[runs.ends] -= 1  # runs do not touch
         return np.cumsum(steps[:-1], dtype=np.int8).astype(np.bool_).reshape(width, height).T
 
-    def take(self, marks: Indices) -> "Masks":
+    def take(self, spatial_labels: Indices) -> "Masks":
         """The masks of some marks, in the order given."""
-        starts, counts = self.offsets[marks], self.offsets[marks + 1] - self.offsets[marks]
+        starts, counts = (
+            self.offsets[spatial_labels],
+            self.offsets[spatial_labels + 1] - self.offsets[spatial_labels],
+        )
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         texts = np.empty(offsets[-1], np.uint8)
         first = 0
-        while first < len(marks):  # the index of every byte takes eight: not all at once
+        while first < len(spatial_labels):  # the index of every byte takes eight: not all at once
             last = max(first + 1, int(np.searchsorted(offsets[:-1], offsets[first] + BLOCK)))
             begin, end = offsets[first], offsets[last]
             shift = np.repeat(starts[first:last] - offsets[first:last], counts[first:last])
             texts[begin:end] = self.texts[shift + np.arange(begin, end)]
             first = last
-        return Masks(texts, offsets, np.asarray(self.sizes[marks]))
+        return Masks(texts, offsets, np.asarray(self.sizes[spatial_labels]))
 
 
 class MaskColumns:

@@ -27,7 +27,7 @@ from sparselabel.data.split_writer import (
     refuse_absent,
     refuse_in_the_way,
     refuse_taken,
-    seen_marks,
+    seen_spatial_labels,
     write_parts,
 )
 from sparselabel.data.transforms import load
@@ -58,7 +58,9 @@ def prepare(
     for name, (split, digests) in splits.items():
         # Tests are always judged by all that is known; hidden labels are for training and validation.
         observed = split.labels.values if name == "test" else _observed(split, how, frequency)
-        parts[name] = Part(split, observed, digests, seen_marks(split.labels.values, observed, split.marks))
+        parts[name] = Part(
+            split, observed, digests, seen_spatial_labels(split.labels.values, observed, split.spatial_labels)
+        )
     _refuse_empty(parts)
     if "val" not in parts and how.validation > 0:
         count = len(parts["train"].split.labels)
@@ -74,7 +76,7 @@ def prepare(
     parts |= _subsets(parts, how)
     if "val" in parts and how.validation_labels == "full":
         held_out = parts["val"].split
-        parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.marks)
+        parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.spatial_labels)
     bought: dict[str, dict[str, Any]] = {}
     if how.sparsify == "budget":  # it is one of the images that are trained on
         of_observed = how.validation_labels == "observed" and "val" in parts
@@ -107,7 +109,7 @@ def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) 
         return split.observed
     if how.sparsify == "budget":  # is spent when it is known which images are trained on
         return split.labels.values
-    return sparsify(split.labels.values, how, split.marks, frequency)
+    return sparsify(split.labels.values, how, split.spatial_labels, frequency)
 
 
 def _refuse_to_hide(source: Source, how: Preparation) -> None:

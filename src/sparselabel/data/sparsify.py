@@ -12,14 +12,17 @@ import numpy.typing as npt
 
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 
 Weights = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 
 def sparsify(
-    truth: Labels, how: Sparsify, marks: Marks | None = None, frequency: Weights | None = None
+    truth: Labels,
+    how: Sparsify,
+    spatial_labels: SpatialLabels | None = None,
+    frequency: Weights | None = None,
 ) -> Labels:
     """The observed labels that ``how`` leaves of complete ones.
 
@@ -31,7 +34,7 @@ def sparsify(
     refuse_incomplete(truth)
     match how.sparsify:
         case "single-positive":
-            return _keep_one(truth, how, marks or Marks.none(), frequency)
+            return _keep_one(truth, how, spatial_labels or SpatialLabels.none(), frequency)
         case "per-image":
             return keep_per_image(truth, how.positives, how.negatives, how.label_seed)
         case "positive-share":
@@ -54,22 +57,24 @@ def refuse_incomplete(truth: Labels) -> None:
         )
 
 
-def _keep_one(truth: Labels, how: Sparsify, marks: Marks, frequency: Weights | None) -> Labels:
+def _keep_one(
+    truth: Labels, how: Sparsify, spatial_labels: SpatialLabels, frequency: Weights | None
+) -> Labels:
     """One positive per image: the one that the annotator prefers."""
     match how.prefer:
         case "any":
             return keep_per_image(truth, 1, 0, how.label_seed)
         case "larger":
-            return keep_preferred(truth, largest_boxes(marks, truth.shape), how.label_seed)
+            return keep_preferred(truth, largest_boxes(spatial_labels, truth.shape), how.label_seed)
         case "frequent":
             counts = (truth == POSITIVE).sum(0) if frequency is None else frequency
             return keep_preferred(truth, np.broadcast_to(counts, truth.shape), how.label_seed)
 
 
 def keep_per_image(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every image (P3 §6.1; ALL keeps all).
+    """Keep so many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
 
-    The stream of random numbers is that of P3's program: for each row in turn the positive classes are
+    The stream of random numbers is that of Cole 2021's program: for each row in turn the positive classes are
     shuffled, then the negative ones, even when none of those is kept.
     """
     random = np.random.RandomState(seed)
@@ -101,15 +106,19 @@ def keep_weighted(truth: Labels, weights: Weights, seed: int) -> Labels:
     return observed
 
 
-def largest_boxes(marks: Marks, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def largest_boxes(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """(N, L) The share of the image that a class's largest box takes; 0 where it has none."""
-    if marks.is_point.all():
+    if spatial_labels.is_point.all():
         raise DataError(
             f"to prefer larger objects needs boxes, and these {shape[0]:,} images have none: "
             "choose --prefer frequent or any"
         )
     found = np.zeros(shape, dtype=np.float32)
-    np.maximum.at(found, (np.asarray(marks.rows), np.asarray(marks.classes)), np.prod(marks.sizes, axis=1))
+    np.maximum.at(
+        found,
+        (np.asarray(spatial_labels.rows), np.asarray(spatial_labels.classes)),
+        np.prod(spatial_labels.sizes, axis=1),
+    )
     return found
 
 
@@ -134,9 +143,9 @@ def keep_per_class(truth: Labels, positives: int, negatives: int, seed: int) -> 
 def split_rows(
     count: int, share: float, seed: int = PAPER_SEED
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows of the training and the validation part, both sorted, as P3 splits them.
+    """Rows of the training and the validation part, both sorted, as Cole 2021 splits them.
 
-    Unlike P3's program, a share that rounds to no image at all gives an empty validation part.
+    Unlike Cole 2021's program, a share that rounds to no image at all gives an empty validation part.
     """
     held_out = round(share * count)
     order = np.random.RandomState(seed).permutation(count)
@@ -147,7 +156,8 @@ def split_rows(
 def subset_rows(
     counts: Sequence[int], shares: Sequence[float], seed: int = SUBSET_SEED
 ) -> list[npt.NDArray[np.intp]]:
-    """Sorted rows that are kept of several parts, of each its share, as P3 chooses them for its figure 1.
+    """Sorted rows that are kept of several parts, of each its share, as Cole 2021 chooses them for its figure
+    1.
 
     One stream of random numbers serves all parts in turn; a part that is kept whole takes its numbers too.
     """

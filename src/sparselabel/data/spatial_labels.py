@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Marks:
+class SpatialLabels:
     """M marks, sorted by row: a point has size 0 × 0, a box is given by its center and size.
 
     ``rows`` (M,) int64 image rows, ``classes`` (M,) int32 class indices, ``centers`` (M, 2) and
@@ -72,24 +72,26 @@ class Marks:
         return np.asarray(np.all(self.sizes == 0, axis=1))
 
     @staticmethod
-    def none() -> "Marks":
+    def none() -> "SpatialLabels":
         """No marks at all."""
-        return Marks(
+        return SpatialLabels(
             np.empty(0, np.int64),
             np.empty(0, np.int32),
             np.empty((0, 2), np.float32),
             np.empty((0, 2), np.float32),
         )
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> "Marks":
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "SpatialLabels":
         """Some of the marks (M,), of the same rows as before."""
         rows, classes = self.rows[chosen], self.classes[chosen]
-        return Marks(rows, classes, self.centers[chosen], self.sizes[chosen], check=False)
+        return SpatialLabels(rows, classes, self.centers[chosen], self.sizes[chosen], check=False)
 
-    def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Marks":
+    def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "SpatialLabels":
         """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
         index, position = self.of_rows(rows)
-        return Marks(position, self.classes[index], self.centers[index], self.sizes[index], check=False)
+        return SpatialLabels(
+            position, self.classes[index], self.centers[index], self.sizes[index], check=False
+        )
 
     def of_rows(
         self, rows: Sequence[int] | npt.NDArray[np.integer]

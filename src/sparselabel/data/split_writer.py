@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import FORMAT, MARK_COLUMNS, MASK_COLUMNS, Seen, hides_labels
+from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS, Seen, hides_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.readers.source import Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, RunError, counted, listing
 from sparselabel.files import named, require_folder_to_write
 
@@ -59,39 +59,42 @@ class Part:
     split: Split
     observed: Labels
     digests: npt.NDArray[np.uint64]
-    seen: Marks
+    seen: SpatialLabels
 
     def take(self, rows: Indices) -> "Part":
         """The part of some rows, in the order given."""
         split = self.split.take(rows)
-        seen = split.marks if self.seen is self.split.marks else self.seen.take(rows)
+        seen = split.spatial_labels if self.seen is self.split.spatial_labels else self.seen.take(rows)
         return Part(split, self.observed[rows], self.digests[rows], seen)
 
 
-def seen_marks(truth: Labels, observed: Labels, marks: Marks) -> Marks:
+def seen_spatial_labels(truth: Labels, observed: Labels, spatial_labels: SpatialLabels) -> SpatialLabels:
     """All marks of observed positives where no label is hidden; else none: only whole labels were given."""
     if hides_labels(truth, observed):
-        return Marks.none()
-    there = observed[marks.rows, marks.classes] == POSITIVE
+        return SpatialLabels.none()
+    there = observed[spatial_labels.rows, spatial_labels.classes] == POSITIVE
     if there.all():
-        return marks
-    return Marks(**{column: getattr(marks, column)[there] for column in MARK_COLUMNS}, check=False)
+        return spatial_labels
+    return SpatialLabels(
+        **{column: getattr(spatial_labels, column)[there] for column in SPATIAL_LABEL_COLUMNS}, check=False
+    )
 
 
 def refuse_absent(source: Source) -> None:
     """Raise if a mark is of a class that is marked absent in its image."""
     for name, split in source.splits.items():
-        marks, labels = split.marks, split.labels
-        wrong = labels.values[marks.rows, marks.classes] == NEGATIVE
+        spatial_labels, labels = split.spatial_labels, split.labels
+        wrong = labels.values[spatial_labels.rows, spatial_labels.classes] == NEGATIVE
         if wrong.any():
             first = int(np.argmax(wrong))
-            row, index = int(marks.rows[first]), int(marks.classes[first])
-            kind = "point" if marks.is_point[first] else "box"
-            place = ", ".join(f"{number:.4g}" for number in marks.centers[first])
+            row, index = int(spatial_labels.rows[first]), int(spatial_labels.classes[first])
+            kind = "point" if spatial_labels.is_point[first] else "box"
+            place = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
             raise DataError(
                 f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on image "
                 f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
-                f"{counted(int(wrong.sum()) - 1, 'more such mark')}: remove it, or mark the class present"
+                f"{counted(int(wrong.sum()) - 1, 'more such')}: remove it, or mark the "
+                "class present"
             )
 
 
@@ -162,12 +165,14 @@ def _write_split(folder: Path, part: Part) -> str:
         "observed": table.values,
         "digests": part.digests,
     }
-    arrays |= {f"mark_{column}": getattr(part.split.marks, column) for column in MARK_COLUMNS}
+    arrays |= {
+        f"mark_{column}": getattr(part.split.spatial_labels, column) for column in SPATIAL_LABEL_COLUMNS
+    }
     if part.split.real is not None:
         arrays["real"] = part.split.real
     which = _which(part)
     if which == "own":
-        arrays |= {f"seen_{column}": getattr(part.seen, column) for column in MARK_COLUMNS}
+        arrays |= {f"seen_{column}": getattr(part.seen, column) for column in SPATIAL_LABEL_COLUMNS}
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
     if which not in ("own", _expected(part)):  # data of older versions says nothing of it
         digest.update(f"seen {which}".encode())
@@ -189,13 +194,13 @@ def _save(file: Path, array: npt.NDArray[Any]) -> None:
 
 def _which(part: Part) -> Seen:
     """Which marks training may see; marks of its own are written beside the others."""
-    if part.seen is part.split.marks:
+    if part.seen is part.split.spatial_labels:
         return "all"
     return "own" if len(part.seen) else "none"
 
 
 def _expected(part: Part) -> Seen:
     """What the labels alone would say of it; of no marks at all, all is the same as none."""
-    if not len(part.split.marks):
+    if not len(part.split.spatial_labels):
         return _which(part)
     return "none" if hides_labels(part.split.labels.values, part.observed) else "all"

@@ -4,11 +4,11 @@
     draw(view, key, …) ─▶ frame numbers ─▶ render ─▶ (3, size, size) uint8
                                └─▶ collated: ``Frame.of``
 
-The papers resize to a square (P1: 672²), then crop and resize again (448²). Here a crop is taken straight
-from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160) it
-differs from two by 0.45 gray levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers' proportion
-to the image; bicubic differs from bilinear as much), and takes less than a third of the time (1.9, not
-6.9 ms).
+The papers resize to a square (Verelst 2023: 672²), then crop and resize again (448²). Here a crop is taken
+straight from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160)
+it differs from two by 0.45 gray levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers'
+proportion to the image; bicubic differs from bilinear as much), and takes less than a third of the time (1.9,
+not 6.9 ms).
 """
 
 import math
@@ -83,27 +83,31 @@ class View:
 
 
 def p1_train(size: int = 448) -> View:
-    """P1 (supplement A), training: a square crop of 1/4 to all of the squashed image; half are flipped."""
+    """Verelst 2023 (supplement A), training: a square crop of 1/4 to all of the squashed image; half are
+    flipped.
+    """
     return View(size, area=(0.25, 1.0), flip=0.5)
 
 
 def p3_train(size: int = 448) -> View:
-    """P3, training: the whole image squashed; half are flipped."""
+    """Cole 2021, training: the whole image squashed; half are flipped."""
     return View(size, flip=0.5)
 
 
 def squashed(size: int = 448) -> View:
-    """P1 and P3, test: the whole image squashed."""
+    """Verelst 2023 and Cole 2021, test: the whole image squashed."""
     return View(size)
 
 
 def imagenet_train(size: int = 224) -> View:
-    """P1 on ImageNet, training: torchvision's RandomResizedCrop with its defaults; half are flipped."""
+    """Verelst 2023 on ImageNet, training: torchvision's RandomResizedCrop with its defaults; half are
+    flipped.
+    """
     return View(size, area=(0.08, 1.0), ratio=(3 / 4, 4 / 3), flip=0.5, squash=False)
 
 
 def imagenet_test(size: int = 224) -> View:
-    """P1 on ImageNet, test: the central square of 224/256 of the short side."""
+    """Verelst 2023 on ImageNet, test: the central square of 224/256 of the short side."""
     return View(size, squash=False, center=224 / 256)
 
 
@@ -149,9 +153,9 @@ def _random_crop(
     return (width - wide) / 2, (height - high) / 2, wide, high
 
 
-def render(image: Image.Image, frame: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.uint8]:
+def render(image: Image.Image, geometry: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.uint8]:
     """(3, size, size) What the frame (5,) shows of an RGB image; antialiased bilinear, resampled once."""
-    left, top, wide, high, flip = frame.tolist()
+    left, top, wide, high, flip = geometry.tolist()
     # Pillow refuses a box that leaves the image, be it by a rounding error.
     box = (
         max(left, 0.0) * image.width,

@@ -40,7 +40,7 @@ from sparselabel.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class ViewGeometry:
     """The crop and flip of one view of each of B images.
 
     ``box`` (B, 4) float32 or float64: left, top, width and height of the crop in unit image coordinates;
@@ -81,13 +81,13 @@ class Frame:
     @staticmethod
     def whole(
         batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> "Frame":
+    ) -> "ViewGeometry":
         """The frames of ``batch`` images seen whole and unmirrored."""
         box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
-        return Frame(box, torch.zeros(batch, dtype=torch.bool, device=device))
+        return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool, device=device))
 
     @staticmethod
-    def of(rows: Tensor | npt.NDArray[np.floating]) -> "Frame":
+    def of(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
         """Frames from (B, 5) numbers, rows of ``augment.draw``: left, top, width, height, flip (0 or 1).
 
         Of (B, 9) numbers the last four are what is hidden in the view.
@@ -98,20 +98,22 @@ class Frame:
                 "frames are made of (B, 5) numbers (left, top, width, height, flip) or (B, 9), with what is "
                 f"hidden, not of shape {tuple(rows.shape)}"
             )
-        return Frame(rows[:, :4], rows[:, 4] != 0, rows[:, 5:] if rows.shape[1] == 9 else None)
+        return ViewGeometry(rows[:, :4], rows[:, 4] != 0, rows[:, 5:] if rows.shape[1] == 9 else None)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Frame":
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> "ViewGeometry":
         """The same frames on another device, or with boxes of another precision."""
         hidden = None if self.hidden is None else self.hidden.to(device=device, dtype=dtype)
-        return Frame(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), hidden)
+        return ViewGeometry(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), hidden)
 
     def __len__(self) -> int:
         return len(self.box)
 
-    def __getitem__(self, images: Tensor | slice) -> "Frame":
+    def __getitem__(self, images: Tensor | slice) -> "ViewGeometry":
         """The frames of some images, chosen by a slice, a mask or indices (which may repeat)."""
         hidden = None if self.hidden is None else self.hidden[images]
-        return Frame(self.box[images], self.flip[images], hidden)
+        return ViewGeometry(self.box[images], self.flip[images], hidden)
 
     def to_view(self, points: Tensor) -> Tensor:
         """Where points (B, ..., 2) of the images lie in the views: within 0..1 if the view shows them."""

@@ -73,7 +73,7 @@ def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
     """
     table = _labels(split, which)
     shown = np.zeros(table.values.shape, dtype=np.bool_)
-    shown[split.marks.rows, split.marks.classes] = True
+    shown[split.spatial_labels.rows, split.spatial_labels.classes] = True
     plain = table.complete and not bool(((table.values == POSITIVE) & ~shown).any())
     keys = _image_ids(table)
     stream.write(
@@ -130,9 +130,11 @@ def _size(file: Path) -> tuple[int, int]:
 def _annotations(
     split: PreparedSplit, table: LabelTable, keys: list[int], sizes: Any
 ) -> Iterator[dict[str, Any]]:
-    marks = split.marks
+    spatial_labels = split.spatial_labels
     numbers = count(1)
-    for row, index, center, size in zip(marks.rows, marks.classes, marks.centers, marks.sizes, strict=True):
+    for row, index, center, size in zip(
+        spatial_labels.rows, spatial_labels.classes, spatial_labels.centers, spatial_labels.sizes, strict=True
+    ):
         if table.values[row, index] != POSITIVE:
             continue  # hidden: where it is would give it away
         scale = sizes[row]

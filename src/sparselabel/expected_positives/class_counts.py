@@ -179,10 +179,10 @@ def bounded(expected: Floats, observed: Labels) -> Floats:
 def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:
     """Expected positives from some random images with complete labels.
 
-    K is their mean number of classes. Classes share K·N by their annotated labels (P1 eq. 3); the larger the
-    sample, the more a class's own count in it weighs; what a class cannot take, as no class is in more than
-    all images, the others share. K's spread is a bootstrap over the counted images. A class's is Wilson's
-    interval of its own count, which has a width for a class that was never seen, too.
+    K is their mean number of classes. Classes share K·N by their annotated labels (Verelst 2023 eq. 3); the
+    larger the sample, the more a class's own count in it weighs; what a class cannot take, as no class is in
+    more than all images, the others share. K's spread is a bootstrap over the counted images. A class's is
+    Wilson's interval of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
         raise DataError("the counted images must have the data's classes, in the same order")

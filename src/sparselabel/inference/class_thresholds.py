@@ -23,7 +23,7 @@ from sparselabel.metrics.decisions import precision_recall_f1, wilson
 from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 FORMAT = 1
 SPLIT = "val"
@@ -39,7 +39,7 @@ ORIGINS = {
 
 
 @dataclass(frozen=True)
-class Decision:
+class ClassThreshold:
     """How one class is decided: its threshold for F1, what that should bring, and how far to believe it."""
 
     name: str
@@ -52,10 +52,10 @@ class Decision:
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
+class ClassThresholds:
     """Calibration and thresholds of every class."""
 
-    classes: tuple[Decision, ...]
+    classes: tuple[ClassThreshold, ...]
     calibration: Calibration
     labels: str
     images: int
@@ -96,53 +96,53 @@ class Decisions:
         }
 
 
-def write_decisions(run: RunFolder, data: Prepared, scores: Scores | None) -> Decisions:
+def write_class_thresholds(run: Run, data: Prepared, scores: Scores | None) -> ClassThresholds:
     """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
     part = data.splits.get(SPLIT)
     if part is None or scores is None or not (part.observed.values == POSITIVE).any():
-        chosen = undecided(data.classes, "nothing" if part is None else "no positive")
+        chosen = no_class_thresholds(data.classes, "nothing" if part is None else "no positive")
     else:
         chosen = choose(run, data, part, scores)
     write_json(run.thresholds_file, chosen.as_json())
     return chosen
 
 
-def decisions_of(path: Path, moved: Path | None = None) -> Decisions:
+def load_class_thresholds(path: Path, moved: Path | None = None) -> ClassThresholds:
     """The decisions of a finished run; those of an older version's run are made now, from its scores."""
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     classes = run.about()["classes"]
     if run.thresholds_file.is_file():
         return _read(run.thresholds_file, classes)
     if SPLIT not in run.about()["data_digest"]:
-        return undecided(tuple(classes), "nothing")
-    if not has_decisions(run):
+        return no_class_thresholds(tuple(classes), "nothing")
+    if not has_class_thresholds(run):
         raise RunError(
             f"{path} has no thresholds.json (an older version made it): `sparselabel evaluate {path} --split "
             f"{SPLIT}` chooses them"
         )
     saved = saved_scores(path, SPLIT, moved)
-    return write_decisions(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
+    return write_class_thresholds(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
 
 
-def has_decisions(run: RunFolder) -> bool:
+def has_class_thresholds(run: Run) -> bool:
     """Whether there are decisions, or what they are made of."""
     kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
     return kept or SPLIT not in run.about()["data_digest"]
 
 
-def undecided(classes: tuple[str, ...], why: str) -> Decisions:
+def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
     """Where nothing is known: the model's own scores, and one half as the threshold."""
     reason = {
         "nothing": "the data has no validation split: the model's own scores, from 0.5 on",
         "no positive": "no validation image has a positive label: the model's own scores, from 0.5 on",
     }[why]
     same = (0.5,) * len(PRECISIONS)
-    rows = tuple(Decision(name, 0.5, 0.0, 0.0, "poor", reason, same) for name in classes)
-    return Decisions(rows, no_calibration(len(rows)), why, 0)
+    rows = tuple(ClassThreshold(name, 0.5, 0.0, 0.0, "poor", reason, same) for name in classes)
+    return ClassThresholds(rows, no_calibration(len(rows)), why, 0)
 
 
-def choose(run: RunFolder, data: Prepared, part: PreparedSplit, scores: Scores) -> Decisions:
+def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
     logits, labels = logits_of(scores), np.asarray(part.observed.values)
     expected = expected_by(run.config(), run.expected_file, data.classes)
@@ -162,7 +162,7 @@ def choose(run: RunFolder, data: Prepared, part: PreparedSplit, scores: Scores) 
             known, known.situations[index], int(positive[index]), int(negative[index]), len(labels)
         )
         rows.append(
-            Decision(
+            ClassThreshold(
                 name,
                 round(float(thresholds[index]), 6),
                 round(float(precision[index]), 4),
@@ -173,7 +173,7 @@ def choose(run: RunFolder, data: Prepared, part: PreparedSplit, scores: Scores) 
             )
         )
     complete = all(situation == "full" for situation in known.situations)
-    return Decisions(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
+    return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
 
 
 def _trust(
@@ -201,7 +201,7 @@ def _trust(
     return ("good" if positive >= MANY and situation == "full" else "fair"), chosen
 
 
-def _read(file: Path, classes: list[str]) -> Decisions:
+def _read(file: Path, classes: list[str]) -> ClassThresholds:
     content = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
     again = "remove it, and `sparselabel evaluate RUN --split val` chooses anew"
     try:
@@ -212,16 +212,23 @@ def _read(file: Path, classes: list[str]) -> Decisions:
             np.array([float(row.pop("slope")) for row in rows]),
             np.array([float(row.pop("offset")) for row in rows]),
         )
-        decided = tuple(Decision(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
-        return Decisions(decided, calibration, content["labels"], int(content["images"]))
+        decided = tuple(ClassThreshold(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
+        return ClassThresholds(decided, calibration, content["labels"], int(content["images"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{file} is damaged ({error}): {again}") from error
 
 
-__all__ = ["NEVER", "Decision", "Decisions", "decisions_of", "undecided", "write_decisions"]
+__all__ = [
+    "NEVER",
+    "ClassThreshold",
+    "ClassThresholds",
+    "load_class_thresholds",
+    "no_class_thresholds",
+    "write_class_thresholds",
+]
 
 
-def threshold_metrics(scores: Scores, labels: LabelTable, decisions: Decisions) -> dict[str, Any]:
+def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresholds) -> dict[str, Any]:
     """Calibration of scores (N, L), and precision, recall and F1 at the thresholds; plain values for JSON.
 
     ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.

@@ -13,11 +13,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
-from sparselabel.data.loaders import ImageFeed, in_order
+from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import imagenet_test, squashed, views_of
 from sparselabel.errors import ConfigError, DataError, RunError, is_out_of_memory
 from sparselabel.files import write_json
-from sparselabel.inference.class_thresholds import decisions_of, has_decisions, threshold_metrics
+from sparselabel.inference.class_thresholds import (
+    has_class_thresholds,
+    load_class_thresholds,
+    threshold_metrics,
+)
 from sparselabel.inference.saved_scores import keep_scores, split_of
 from sparselabel.inference.scores import score
 from sparselabel.metrics.evaluation import measures
@@ -37,7 +41,7 @@ from sparselabel.models.query2label import head_like
 from sparselabel.models.tscam import coupled
 from sparselabel.models.weights import is_released, read_tensors
 from sparselabel.resources import keep_freed_memory
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 
 def evaluate_run(
@@ -58,21 +62,21 @@ def evaluate_run(
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
     keep_freed_memory()
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     part = split_of(run, split, data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
+    loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
     located = Located(part, places)
     seeing = partial(model, maps=True) if located.pairs else model
     look = located.see if located.pairs else None
-    scores = score(seeing, feed, len(part), device, report=report, look=look).float().numpy()
+    scores = score(seeing, loader, len(part), device, report=report, look=look).float().numpy()
     return keep_evaluation(run, part, scores, located, threshold, data)
 
 
 def keep_evaluation(
-    run: RunFolder,
+    run: Run,
     part: PreparedSplit,
     scores: Scores,
     located: Located,
@@ -87,13 +91,13 @@ def keep_evaluation(
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
-    decisions = decisions_of(run.path, data) if has_decisions(run) else None
+    decisions = load_class_thresholds(run.path, data) if has_class_thresholds(run) else None
     measured["decided"] = decisions and threshold_metrics(scores, evaluation_labels(part), decisions)
     write_json(run.evaluation_file(split), measured)
     return measured
 
 
-def load_classifier(run: RunFolder) -> Classifier:
+def load_classifier(run: Run) -> Classifier:
     """The trained classifier of a finished run."""
     config = run.config()
     backbone = make_backbone(
@@ -121,7 +125,7 @@ def load_classifier(run: RunFolder) -> Classifier:
 
 def images_in(path: Path, split: str, data: Path | None = None) -> int:
     """How many images a split of a run's data has."""
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     return len(split_of(run, split, data))
 
@@ -142,8 +146,8 @@ def evaluate_published(
     Where ``weights`` is a file of a whole Query2Label model, as its authors released them, it is that model
     on images squashed to ``size``, and the scores are its own.
 
-    P1 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's measures by the
-    logits themselves, whose top-1 is the same.
+    Verelst 2023 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's
+    measures by the logits themselves, whose top-1 is the same.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
@@ -153,8 +157,8 @@ def evaluate_published(
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
-        feed = ImageFeed(part, squashed(side), workers=workers)
-        scores = score(released.to(device), feed, len(part), device, report=report).float().numpy()
+        loader = ImageLoader(part, squashed(side), workers=workers)
+        scores = score(released.to(device), loader, len(part), device, report=report).float().numpy()
         about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
         return about | measures(scores, evaluation_labels(part), threshold)
     if size is not None:
@@ -163,9 +167,9 @@ def evaluate_published(
         )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
-    feed = ImageFeed(part, replace(imagenet_test(model.size), center=model.center), workers=workers)
+    loader = ImageLoader(part, replace(imagenet_test(model.size), center=model.center), workers=workers)
     # Doubles: probabilities next to 1 must not become ties.
-    logits = score(model.to(device), feed, len(part), device, report=report, scores_of=Tensor.double)
+    logits = score(model.to(device), loader, len(part), device, report=report, scores_of=Tensor.double)
     scores = logits.softmax(dim=1).numpy()
     measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
     measured |= measures(scores, evaluation_labels(part), threshold)
@@ -209,7 +213,7 @@ def evaluate_together(
     All must have been trained on the same images, seen in the same way, and have the same backbone.
     """
     keep_freed_memory()
-    runs = [RunFolder(path) for path in paths]
+    runs = [Run(path) for path in paths]
     part = split_of(runs[0], split)
     views = runs[0].config().views
     for run in runs[1:]:
@@ -224,8 +228,8 @@ def evaluate_together(
     judged = [located.another() for _ in runs]
     scores = [np.zeros(part.truth.values.shape, np.float32) for _ in runs]
     needs_token = any(head.reads_token for head in heads)
-    feed = ImageFeed(part, views_of(views)[1], workers=workers)
-    for rows, inputs, frames in feed(in_order(np.arange(len(part)), BATCH), 0):
+    loader = ImageLoader(part, views_of(views)[1], workers=workers)
+    for rows, inputs, geometries in loader(in_order(np.arange(len(part)), BATCH), 0):
         seen = inputs[0].to(device)
         features, token = backbone.with_token(seen) if needs_token else (backbone(seen), None)
         outputs = []
@@ -234,14 +238,14 @@ def evaluate_together(
             own[rows.numpy()] = torch.sigmoid(output.logits.float()).cpu().numpy()
             outputs.append(output)
         if located.pairs:
-            located.see_all(rows, frames[0], list(zip(judged, outputs, strict=True)))
+            located.see_all(rows, geometries[0], list(zip(judged, outputs, strict=True)))
         if report is not None:
             report(len(rows))
     for run, own, places in zip(runs, scores, judged, strict=True):
         keep_evaluation(run, part, own, places)
 
 
-def _loaded(runs: Sequence[RunFolder]) -> tuple[Backbone, list[Head]]:
+def _loaded(runs: Sequence[Run]) -> tuple[Backbone, list[Head]]:
     """The backbone of all, and the head of each."""
     first = load_classifier(runs[0]).eval()
     weights = first.backbone.state_dict()
@@ -251,8 +255,8 @@ def _loaded(runs: Sequence[RunFolder]) -> tuple[Backbone, list[Head]]:
         other = classifier.backbone.state_dict()
         if weights.keys() != other.keys() or not all(torch.equal(weights[k], other[k]) for k in weights):
             raise RunError(
-                f"{run.path} and {runs[0].path} have different backbones, as after --full.epochs: evaluate "
-                "them apart"
+                f"{run.path} and {runs[0].path} have different backbones, as after --finetune.epochs: "
+                "evaluate them apart"
             )
         heads.append(classifier.head)
     return first.backbone, heads
@@ -268,7 +272,7 @@ def evaluate_coupled(
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """How well a TS-CAM's coupled maps show where things are; raises for other classifiers and data."""
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     config = run.config()
     if config.classifier != "tscam":
@@ -286,14 +290,14 @@ def evaluate_coupled(
         )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = ImageFeed(part, views_of(config.views)[1], workers=workers)
+    loader = ImageLoader(part, views_of(config.views)[1], workers=workers)
     seeing = partial(coupled, model)
-    scores = score(seeing, feed, len(part), device, report=report, look=located.see).float().numpy()
+    scores = score(seeing, loader, len(part), device, report=report, look=located.see).float().numpy()
     return located.measures(scores) or {}
 
 
 def keep_coupled(path: Path, measured: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Write a run's evaluation again, with this beside ``location``."""
     measured = measured | {"location_coupled": found}
-    write_json(RunFolder(path).evaluation_file(measured["split"]), measured)
+    write_json(Run(path).evaluation_file(measured["split"]), measured)
     return measured

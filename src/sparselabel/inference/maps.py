@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import ImageFeed, in_order
+from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import View, draw, load, render, views_of
 from sparselabel.errors import ModelError, RunError, SparselabelError
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.saved_scores import read_arrays, split_of
 from sparselabel.models.classifier import Classifier, Output
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 BATCH = 16
 
@@ -37,7 +37,7 @@ def write_maps(
     Beside them ``rows`` (n,) and ``classes`` (n,). A file of the same pairs is left as it is; its name may
     be given.
     """
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     part = split_of(run, split, data)
     wanted, indices = np.asarray(rows, np.int64), np.asarray(classes, np.int64)
@@ -45,10 +45,10 @@ def write_maps(
     if not len(wanted) or _there(file, wanted, indices):
         return
     model = load_classifier(run).eval()
-    feed = ImageFeed(part, views_of(run.config().views)[1])
+    loader = ImageLoader(part, views_of(run.config().views)[1])
     cells, scores = [], []
     for batch, chosen in zip(
-        feed(in_order(wanted, BATCH), 0), in_order(indices, BATCH), strict=True
+        loader(in_order(wanted, BATCH), 0), in_order(indices, BATCH), strict=True
     ):  # an image with two classes is seen twice: these are few
         output = model(batch.inputs[0], maps=True)
         places = np.arange(len(chosen))
@@ -92,7 +92,7 @@ KEPT = 32  # images whose maps are remembered
 class Looking:
     """Maps (L, h, w) of images' logits, made when they are asked for; threads take turns."""
 
-    def __init__(self, run: RunFolder, part: PreparedSplit) -> None:
+    def __init__(self, run: Run, part: PreparedSplit) -> None:
         self._run, self._part = run, part
         self._lock = threading.Lock()
         self._model: Classifier | None = None
@@ -117,8 +117,8 @@ class Looking:
             if self._model is None:
                 self._model = load_classifier(self._run).eval()
             image = load(self._part.path(row), self.view.at_least)
-            frame = draw(self.view, (0, 0, row, 0), image.width, image.height)
-            pixels = torch.from_numpy(render(image, frame, self.view.size))[None]
+            geometry = draw(self.view, (0, 0, row, 0), image.width, image.height)
+            pixels = torch.from_numpy(render(image, geometry, self.view.size))[None]
             shown = cells_of(self._model(pixels, maps=True))
             self._kept[row] = shown[0].float().numpy().astype(np.float16)
             while len(self._kept) > KEPT:

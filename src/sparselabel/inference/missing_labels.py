@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.data.loaders import ImageFeed, in_order
+from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import views_of
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.saved_scores import split_of
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 MOST = 20  # of each class
 BATCH = 32
@@ -55,14 +55,14 @@ def write_missing(
 
     At most 20 of a class, the highest first.
     """
-    run = RunFolder(path)
+    run = Run(path)
     run.result()  # refuses a run that is not finished
     part = split_of(run, "train", data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_classifier(run).to(device).eval()
-    feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
+    loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
     highest = Highest(len(part.truth.classes), MOST)
-    for batch in feed(in_order(np.arange(len(part)), BATCH), 0):
+    for batch in loader(in_order(np.arange(len(part)), BATCH), 0):
         scores = torch.sigmoid(model(batch.inputs[0].to(device)).logits).float().cpu()
         unknown = torch.from_numpy(part.observed.values[batch.rows.numpy()] == UNKNOWN)
         highest.add(scores, batch.rows, unknown)

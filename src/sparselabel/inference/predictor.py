@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.transforms import View, views_of
-from sparselabel.inference.class_thresholds import Decisions, decisions_of
+from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
 from sparselabel.inference.evaluate import load_classifier
 from sparselabel.inference.maps import cells_of
 from sparselabel.inference.sources import Read, Seen, stream
 from sparselabel.metrics.calibration import Floats
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.models.classifier import Output
@@ -46,7 +46,7 @@ class Predictor:
         self,
         model: "Callable[..., Output]",
         view: View,
-        decisions: Decisions,
+        decisions: ClassThresholds,
         thresholds: Floats | None = None,
         device: torch.device | str = "cpu",
         read: Read | None = None,
@@ -97,8 +97,8 @@ def load_predictor(
     device: str | None = None,
 ) -> Predictor:
     """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes."""
-    folder = RunFolder(Path(run))
-    decisions = decisions_of(folder.path)
+    folder = Run(Path(run))
+    decisions = load_class_thresholds(folder.path)
     thresholds = decisions.thresholds(precision, threshold)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = load_classifier(folder).to(where).eval()

@@ -14,14 +14,14 @@ from sparselabel.data.dataset import Prepared, PreparedSplit, evaluation_labels,
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import RunError, numpy_said
 from sparselabel.metrics.ranking import Scores
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 
 @dataclass(frozen=True, eq=False)
 class Saved:
     """Scores (N, L) of a split's images, as training (of the test split) or evaluation kept them."""
 
-    run: RunFolder
+    run: Run
     split: PreparedSplit
     scores: Scores
 
@@ -36,14 +36,14 @@ class Saved:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def keep_scores(run: RunFolder, part: PreparedSplit, scores: Scores) -> None:
+def keep_scores(run: Run, part: PreparedSplit, scores: Scores) -> None:
     """Write RUN/scores-SPLIT.npz."""
     np.savez(run.scores_file(part.name), ids=np.asarray(part.truth.ids), scores=scores)
 
 
 def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
     """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
-    run = RunFolder(path)
+    run = Run(path)
     part = split_of(run, split, moved)
     file = run.scores_file(split)
     write_it = f"`sparselabel evaluate {path} --split {split}` writes it"
@@ -91,13 +91,13 @@ def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt
         raise RunError(f"{file} cannot be read ({numpy_said(error)}): {way_out}") from error
 
 
-def data_of(run: RunFolder, folder: Path) -> Prepared:
+def data_of(run: Run, folder: Path) -> Prepared:
     """Prepared data as a run saw it: with the reviewers' answers that it was trained with, if any."""
     data, given = open_prepared(folder), run.given_answers_file
     return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
 
-def split_of(run: RunFolder, split: str, moved: Path | None = None) -> PreparedSplit:
+def split_of(run: Run, split: str, moved: Path | None = None) -> PreparedSplit:
     """A split of the data that a run was trained on, which may have been moved."""
     about = run.about()
     folder = moved or Path(about["data"])

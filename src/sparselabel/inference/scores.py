@@ -5,15 +5,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sparselabel.data.loaders import Feed, in_order, rows_of
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.loaders import Loader, in_order, rows_of
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.models.classifier import Output
 
 
 @torch.no_grad()
 def score(
     model: Callable[[Tensor], Output],
-    feed: Feed,
+    loader: Loader,
     count: int,
     device: torch.device,
     *,
@@ -22,7 +22,7 @@ def score(
     shards: int = 1,
     report: Callable[[int], None] | None = None,
     scores_of: Callable[[Tensor], Tensor] = torch.sigmoid,
-    look: Callable[[Tensor, Output, Frame], None] | None = None,
+    look: Callable[[Tensor, Output, ViewGeometry], None] | None = None,
 ) -> Tensor:
     """(count, L) scores on the CPU, in 0..1 as they are made of logits by default.
 
@@ -30,10 +30,10 @@ def score(
     told the number of images after each batch, and ``look`` sees each batch's rows, output and frames.
     """
     scores: Tensor | None = None
-    for rows, inputs, frames in feed(in_order(rows_of(count, shard, shards), batch), 0):
+    for rows, inputs, geometries in loader(in_order(rows_of(count, shard, shards), batch), 0):
         output = model(inputs[0].to(device))
         if look is not None:
-            look(rows, output, frames[0])
+            look(rows, output, geometries[0])
         logits = output.logits
         values = scores_of(logits.double() if logits.dtype == torch.float64 else logits.float()).cpu()
         if scores is None:

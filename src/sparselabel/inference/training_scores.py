@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import Batch, Feed, ImageFeed, in_order
+from sparselabel.data.loaders import Batch, ImageLoader, Loader, in_order
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.evaluate import load_classifier
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 BATCH = 32
 
 TrainingScores = npt.NDArray[np.float16]
 
 
-def training_scores(run: RunFolder, part: PreparedSplit) -> TrainingScores | None:
+def training_scores(run: Run, part: PreparedSplit) -> TrainingScores | None:
     """What was kept, in the file; None if there is nothing, or it is of another model or other images."""
     file, about = run.review_scores_file, _about_file(run)
     if not file.is_file() or not about.is_file():
@@ -43,7 +43,7 @@ def training_scores(run: RunFolder, part: PreparedSplit) -> TrainingScores | Non
 
 @torch.no_grad()
 def write_training_scores(
-    run: RunFolder,
+    run: Run,
     part: PreparedSplit,
     *,
     features: npt.NDArray[np.float32] | None = None,
@@ -63,9 +63,9 @@ def write_training_scores(
             if report is not None:
                 report(len(rows))
     else:
-        feed = ImageFeed(part, views_of(run.config().views)[1], workers=workers)
+        loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
         broken: list[str] = []
-        for batch in _readable(feed, np.arange(len(part)), broken):
+        for batch in _readable(loader, np.arange(len(part)), broken):
             numbers = batch.rows.numpy()
             kept[numbers] = _scores(model(batch.inputs[0].to(device)).logits) if batch.inputs else np.nan
             if report is not None:
@@ -86,13 +86,13 @@ def write_training_scores(
     return found
 
 
-def _readable(feed: Feed, rows: npt.NDArray[np.int64], broken: list[str]) -> Iterator[Batch]:
+def _readable(loader: Loader, rows: npt.NDArray[np.int64], broken: list[str]) -> Iterator[Batch]:
     """Batches of these rows; an image that cannot be read comes alone and without inputs."""
     waiting = in_order(rows, BATCH)
     while waiting:
         done = 0
         try:
-            for batch in feed(waiting, 0):
+            for batch in loader(waiting, 0):
                 done += 1
                 yield batch
             return
@@ -110,11 +110,11 @@ def _scores(logits: Tensor) -> TrainingScores:
     return torch.sigmoid(logits.float()).cpu().numpy().astype(np.float16)
 
 
-def _about_file(run: RunFolder) -> Path:
+def _about_file(run: Run) -> Path:
     return run.review_scores_file.with_suffix(".json")
 
 
-def _identity(run: RunFolder, part: PreparedSplit) -> dict[str, Any]:
+def _identity(run: Run, part: PreparedSplit) -> dict[str, Any]:
     """What the scores depend on: the model, the images and their order."""
     images = hashlib.blake2b(np.ascontiguousarray(part.digests).tobytes(), digest_size=16)
     with run.model_file.open("rb") as stream:

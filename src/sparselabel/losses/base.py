@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.data.labels import NEGATIVE
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.models.classifier import Output
@@ -127,10 +127,10 @@ class Progress:
     epoch: int
     epochs: int
     warm_up: int
-    learning_rate: float
+    lr: float
 
     @property
-    def settled(self) -> bool:
+    def warmed_up(self) -> bool:
         """Whether memories can be relied on: after the warm-up or, where there is none, the first epoch."""
         return self.epoch >= max(self.warm_up, 1)
 
@@ -150,15 +150,17 @@ class Step:
     rows: Tensor
     observed: Tensor
     outputs: tuple[Output, ...]
-    frames: tuple[Frame, ...]
+    geometries: tuple[ViewGeometry, ...]
     progress: Progress
-    marks: Marks | None = None
+    spatial_labels: SpatialLabels | None = None
     truth: Tensor | None = None
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if check and self.marks is not None:  # prepared data has been checked, and a GPU would have to wait
-            refuse_marks(self.marks, self.observed)
+        if (
+            check and self.spatial_labels is not None
+        ):  # prepared data has been checked, and a GPU would have to wait
+            refuse_spatial_labels(self.spatial_labels, self.observed)
 
     @cached_property
     def valid(self) -> Tensor:
@@ -166,9 +168,9 @@ class Step:
         return (self.rows >= 0).to(self.outputs[0].logits.device)
 
 
-def refuse_marks(marks: Marks, observed: Tensor) -> None:
+def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:
     """Raise if a mark is of no row of a batch's labels (B, L), or of a class that is marked absent there."""
-    rows, classes = torch.from_numpy(marks.rows), torch.from_numpy(marks.classes).long()
+    rows, classes = torch.from_numpy(spatial_labels.rows), torch.from_numpy(spatial_labels.classes).long()
     beyond = (rows >= observed.shape[0]) | (classes >= observed.shape[1])
     if beyond.any():
         first = int(beyond.int().argmax())
@@ -179,8 +181,8 @@ def refuse_marks(marks: Marks, observed: Tensor) -> None:
     absent = observed[rows.to(observed.device), classes.to(observed.device)] == NEGATIVE
     if bool(absent.any()):
         first = int(absent.int().argmax())
-        kind = "point" if marks.is_point[first] else "box"
-        place = ", ".join(f"{number:.4g}" for number in marks.centers[first])
+        kind = "point" if spatial_labels.is_point[first] else "box"
+        place = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
         raise DataError(
             f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
             " it is marked absent (0): remove the mark, or mark the class present (1)"
@@ -202,9 +204,9 @@ class Needs:
     strong_views: int = 0  # so many of the views, the last ones, have their colors changed too
     maps: bool = False
     features: bool = False
-    marks: bool = False
+    spatial_labels: bool = False
     truth: bool = False
-    survey: bool = False
+    scan: bool = False
     negatives: bool = False  # observed negatives in the training labels
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -212,14 +214,14 @@ class Needs:
         return Needs(**merged)
 
 
-Element = Callable[[Tensor, Tensor, Tensor], Tensor]
+EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, target, observed), each (B, L) -> losses (B, L)."""
 
 Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(losses (B, L), valid (B,) bool, weight (B, L)) -> scalar over all processes; 0 where not valid."""
 
 
-class Part(nn.Module):
+class LossPart(nn.Module):
     """A reading (Step -> Targets), a term (Step -> scalar) or a memory that others read."""
 
     needs = Needs()
@@ -230,10 +232,10 @@ class Part(nn.Module):
     def begin_epoch(self, progress: Progress) -> None:
         """Before the first step of every epoch."""
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """After the optimizer's step, without gradients: remember."""
 
-    def survey(self, steps: "Survey") -> None:
+    def scan(self, steps: "Scan") -> None:
         """Look at training images in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
 
         ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. Who does not want to
@@ -243,10 +245,10 @@ class Part(nn.Module):
     def begin_phase(self) -> None:
         """Before every phase but the first: the optimizer is new, and so is a part's own, if it has one."""
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """These rows (B,) come in a step soon: a memory on the disk may fetch them meanwhile."""
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """Large per-row arrays of this part, which go into checkpoints beside ``state_dict``."""
         return {}
 
@@ -254,12 +256,12 @@ class Part(nn.Module):
         """(n, L) This part's own belief about the labels of the layout's rows, if it has one."""
         return None
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """What is remembered about some rows (B,), by name, for figures."""
         return {}
 
 
-Survey = Callable[[Tensor | None], Iterable[Step]]
+Scan = Callable[[Tensor | None], Iterable[Step]]
 """Rows (n,) of this process, or None for all -> steps that show each of them once, in any batches."""
 
 
@@ -303,7 +305,7 @@ class ScaledMean:
 
 
 @final
-class Method(nn.Module):
+class SparseLoss(nn.Module):
     """Reading × element + terms. Call it on a ``Step`` for the losses, then ``observe`` after the optimizer.
 
     ``forward`` returns the losses by name, to be added up, and the targets that were used. A loss's value
@@ -313,20 +315,20 @@ class Method(nn.Module):
 
     def __init__(
         self,
-        reading: Part,
-        element: Element,
-        terms: Mapping[str, Part] | None = None,
+        target_rule: LossPart,
+        entry_loss: EntryLoss,
+        terms: Mapping[str, LossPart] | None = None,
         reduction: Reduction = batch_mean,
     ) -> None:
         super().__init__()
-        self.reading = reading
-        self.element = element
+        self.target_rule = target_rule
+        self.entry_loss = entry_loss
         self.terms = nn.ModuleDict(dict(terms or {}))
         self.reduction = reduction
-        self._parts = [module for module in self.modules() if isinstance(module, Part)]
-        self._expecting = [part for part in self._parts if type(part).expect is not Part.expect]
+        self._parts = [module for module in self.modules() if isinstance(module, LossPart)]
+        self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LossPart]:
         """Every part once, those inside other parts included, in a fixed order."""
         return self._parts
 
@@ -357,46 +359,46 @@ class Method(nn.Module):
         """The losses of a step by name, and the targets they used."""
         logits = at_least_float32(step.outputs[0].logits)
         valid = step.valid
-        targets = self.reading(step)
-        losses = self.element(logits, targets.value, step.observed) * targets.weight * valid[:, None]
+        targets = self.target_rule(step)
+        losses = self.entry_loss(logits, targets.value, step.observed) * targets.weight * valid[:, None]
         named = {"labels": self.reduction(losses, valid, targets.weight)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named, targets
 
     @torch.no_grad()
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """Let every part remember the step; after the optimizer has moved."""
         for part in self.parts():
-            part.observe(step, targets)
+            part.update(step, targets)
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Tell the parts that want to know which rows come soon."""
-        for part in self._expecting:
-            part.expect(rows)
+        for part in self._prefetching:
+            part.prefetch(rows)
 
-    def survey(self, steps: Survey) -> None:
+    def scan(self, steps: Scan) -> None:
         """Show the training set to the parts that asked for it; ``steps`` starts a pass over rows."""
         for part in self.parts():
-            if part.needs.survey:
-                part.survey(steps)
+            if part.needs.scan:
+                part.scan(steps)
 
-    def memories(self) -> dict[str, Memory]:
+    def row_stores(self) -> dict[str, Memory]:
         """The large memories of all parts by a name that is stable over runs."""
         return {
             f"{name}.{key}": memory
             for name, part in self.named_modules()
-            if isinstance(part, Part)
-            for key, memory in part.memories().items()
+            if isinstance(part, LossPart)
+            for key, memory in part.row_stores().items()
         }
 
     def estimates(self) -> Tensor | None:
         """(n, L) The method's own belief about the training labels, if it keeps one."""
         return next((e for part in self.parts() if (e := part.estimates()) is not None), None)
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """What all parts remember about some rows, by name."""
-        return {name: value for part in self.parts() for name, value in part.remembered(rows).items()}
+        return {name: value for part in self.parts() for name, value in part.logged_state(rows).items()}
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Consistency with what the model said of an image before (P1 §3.4 and §3.5).
+"""Consistency with what the model said of an image before (Verelst 2023 §3.4 and §3.5).
 
-P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale
 of its other losses (ours). The target carries no gradient.
 """
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, nearest
-from sparselabel.losses.base import Needs, Part, Step, at_least_float32, batch_mean
+from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import not_negative
@@ -53,8 +53,8 @@ DISTANCES: dict[str, Distance] = {
 }
 
 
-class Consistency(Part):
-    """γ times the distance between the scores and the image's running scores (P1 eq. 6)."""
+class Consistency(LossPart):
+    """γ times the distance between the scores and the image's running scores (Verelst 2023 eq. 6)."""
 
     def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
         super().__init__()
@@ -65,18 +65,19 @@ class Consistency(Part):
     def forward(self, step: Step) -> Tensor:
         """The mean over the batch's entries; 0 before the term joins."""
         logits = at_least_float32(step.outputs[0].logits)
-        if not step.progress.settled:
+        if not step.progress.warmed_up:
             return logits.new_zeros(())
         target = self.scores(step.rows).to(logits.device, logits.dtype)
         losses = self.distance(logits, torch.sigmoid(logits), target)
         return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
 
 
-class SpatialConsistency(Part):
+class SpatialConsistency(LossPart):
     """γ times the distance between the cells' scores and the image's heat maps seen through this view.
 
-    P1 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which are
-    resized to the model's cells. Cells whose centers are hidden in the view (cutout) are not asked (ours).
+    Verelst 2023 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which
+    are resized to the model's cells. Cells whose centers are hidden in the view (cutout) are not asked
+    (ours).
     """
 
     needs = Needs(maps=True)
@@ -93,19 +94,19 @@ class SpatialConsistency(Part):
         if maps is None:
             raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")
         maps = at_least_float32(maps)
-        if not step.progress.settled:
+        if not step.progress.warmed_up:
             return maps.new_zeros(())
         scores = torch.sigmoid(maps)
         losses = self.distance(maps, scores, self.heat_maps(step, scores))
-        means = _over_visible(losses, step.frames[0])
+        means = _over_visible(losses, step.geometries[0])
         return self.weight * batch_mean(means * step.valid[:, None], step.valid)
 
 
-def _over_visible(losses: Tensor, frame: Frame) -> Tensor:
+def _over_visible(losses: Tensor, geometry: ViewGeometry) -> Tensor:
     """(B, L) The means of losses (B, L, h, w) over the cells that are not hidden; 0 where all are."""
-    if frame.hidden is None:
+    if geometry.hidden is None:
         return losses.mean(dim=(2, 3))
-    visible = ~frame.hides_cells((losses.shape[2], losses.shape[3]))[:, None].to(losses.device)
+    visible = ~geometry.hides_cells((losses.shape[2], losses.shape[3]))[:, None].to(losses.device)
     return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)
 
 

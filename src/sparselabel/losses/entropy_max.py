@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.distributed import Piece, best_rows, total
+from sparselabel.distributed import Piece, topk_per_class, total
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
     Layout,
+    LossPart,
     Memory,
     Needs,
-    Part,
     Progress,
+    Scan,
     Step,
-    Survey,
     Targets,
     at_least_float32,
     rows_at_once,
 )
-from sparselabel.losses.memory.row_file import make_memory
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets
 
 
-class Acknowledged(Part):
+class Acknowledged(LossPart):
     """An unknown label costs −α times the entropy of its score: the model shall not be sure.
 
     The cross-entropy of a score with itself is its entropy. So the target of an unknown label is its own
@@ -49,7 +49,7 @@ class Acknowledged(Part):
         return Targets(value, torch.where(unknown, -self.entropy_weight, torch.ones_like(scores)))
 
 
-class SoftLabels(Part):
+class SoftLabels(LossPart):
     """Soft labels for the unknown entries with the lowest scores, more of them in every epoch.
 
     At the start of every epoch from ``warm_up`` on, the ⌊.9·n_i/(epochs − warm_up)⌋ lowest-scored rows of
@@ -60,8 +60,8 @@ class SoftLabels(Part):
     positive one: the sign bit tells which, also of 0.
     """
 
-    needs = Needs(survey=True)
-    rows: RowMemory
+    needs = Needs(scan=True)
+    rows: RowStore
     share = Fraction(9, 10)
 
     def __init__(self, warm_up: int) -> None:
@@ -80,7 +80,7 @@ class SoftLabels(Part):
         def start(slots: Tensor) -> Tensor:
             return torch.full((len(slots), classes), -1.0)
 
-        self.rows = make_memory("soft-labels", layout, classes, start)
+        self.rows = make_row_store("soft-labels", layout, classes, start)
 
     def begin_epoch(self, progress: Progress) -> None:
         """Note how many rows shall get a soft label in this epoch."""
@@ -95,7 +95,7 @@ class SoftLabels(Part):
             share = self.share / rounds
             self.wanted = self.unknown * share.numerator // share.denominator
 
-    def survey(self, steps: Survey) -> None:
+    def scan(self, steps: Scan) -> None:
         """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
         if self._asked == self._surveyed:
             return
@@ -105,7 +105,7 @@ class SoftLabels(Part):
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach())).float().cpu()[real]
             kept = self.rows.read(slots)
             self.rows.write(slots, torch.where(kept.signbit(), -scores, kept))
-        threshold = best_rows(self._pieces, self.wanted, self.layout.total)
+        threshold = topk_per_class(self._pieces, self.wanted, self.layout.total)
         for slots in self._chunks():
             piece, kept = self._piece(slots), self.rows.read(slots)
             chosen = piece.candidate & threshold.chooses(piece.scores, piece.rows)
@@ -122,11 +122,11 @@ class SoftLabels(Part):
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.expect(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.slots(rows))
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """Scores and soft labels."""
         return {"soft": self.rows}
 
@@ -142,7 +142,7 @@ class SoftLabels(Part):
         return Piece(self.layout.rows[slots], _upside_down(kept.abs()), candidate)
 
 
-class PseudoLabeled(Part):
+class PseudoLabeled(LossPart):
     """As Acknowledged, but entries with a soft label cost β times the cross-entropy with it."""
 
     def __init__(self, unknown: Acknowledged, soft: SoftLabels, soft_weight: float) -> None:

@@ -20,7 +20,7 @@ from sparselabel.losses.setting_checks import not_negative
 
 
 def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
-    """−y·log f − (1−y)·log(1−f), for f = σ(logit) and a target y in 0..1 (P3 eq. 5)."""
+    """−y·log f − (1−y)·log(1−f), for f = σ(logit) and a target y in 0..1 (Cole 2021 eq. 5)."""
     return F.softplus(logits) - target * logits
 
 
@@ -37,20 +37,20 @@ class Focal:
     ``plain_negatives`` an observed negative is −log(1−f) instead.
     """
 
-    positive_focus: float = 2.0
-    negative_focus: float = 2.0
+    gamma_pos: float = 2.0
+    gamma_neg: float = 2.0
     margin: float = 0.0
     plain_negatives: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("positive_focus", "negative_focus", "margin"):
+        for name in ("gamma_pos", "gamma_neg", "margin"):
             not_negative(name, getattr(self, name))
 
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
         if self.margin:
             logits = torch.where(observed == POSITIVE, logits - self.margin, logits)
-        positive, negative = focused(logits, self.positive_focus), focused(-logits, self.negative_focus)
+        positive, negative = focused(logits, self.gamma_pos), focused(-logits, self.gamma_neg)
         losses = target * positive + (1 - target) * negative
         return _plain_where_negative(losses, logits, observed) if self.plain_negatives else losses
 
@@ -63,14 +63,14 @@ class Asymmetric:
     through the powers if ``detached``. With ``plain_negatives`` an observed negative is −log(1−f) instead.
     """
 
-    positive_focus: float = 0.0
-    negative_focus: float = 4.0
+    gamma_pos: float = 0.0
+    gamma_neg: float = 4.0
     margin: float = 0.05
     detached: bool = True
     plain_negatives: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("positive_focus", "negative_focus"):
+        for name in ("gamma_pos", "gamma_neg"):
             not_negative(name, getattr(self, name))
         if not 0 <= self.margin < 1:
             raise ConfigError(f"margin of asl is taken off a score: it must be in [0, 1), not {self.margin}")
@@ -78,14 +78,14 @@ class Asymmetric:
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
         positive, negative = F.softplus(-logits), F.softplus(logits)
-        hard = (self.positive_focus * F.logsigmoid(-logits)).exp()  # (1−f)^γ₊
+        hard = (self.gamma_pos * F.logsigmoid(-logits)).exp()  # (1−f)^γ₊
         if self.margin:
             # −log(1−f+m) from log(1−f): in float32 1−f is 0 from a logit of 17 on.
             lifted = torch.logaddexp(-negative, logits.new_full((), math.log(self.margin)))
             negative = -lifted.clamp(max=0)
-            easy = (torch.sigmoid(logits) - self.margin).clamp(min=0) ** self.negative_focus
+            easy = (torch.sigmoid(logits) - self.margin).clamp(min=0) ** self.gamma_neg
         else:
-            easy = (self.negative_focus * F.logsigmoid(logits)).exp()  # f^γ₋
+            easy = (self.gamma_neg * F.logsigmoid(logits)).exp()  # f^γ₋
         if self.detached:
             hard, easy = hard.detach(), easy.detach()
         losses = target * hard * positive + (1 - target) * easy * negative
@@ -101,19 +101,19 @@ class Hill:
     negative is −log(1−f) instead (ours).
     """
 
-    positive_focus: float = 2.0
+    gamma_pos: float = 2.0
     margin: float = 1.0
     height: float = 1.5
     plain_negatives: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("positive_focus", "margin"):
+        for name in ("gamma_pos", "margin"):
             not_negative(name, getattr(self, name))
 
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L) losses."""
         scores = torch.sigmoid(logits)
-        positive = focused(logits - self.margin, self.positive_focus)
+        positive = focused(logits - self.margin, self.gamma_pos)
         losses = target * positive + (1 - target) * (self.height - scores) * scores**2
         return _plain_where_negative(losses, logits, observed) if self.plain_negatives else losses
 

@@ -1,6 +1,7 @@
-"""Expected positives: the images of every class that most likely show it though nobody said so (P1 §3.3).
+"""Expected positives: the images of every class that most likely show it though nobody said so (Verelst 2023
+§3.3).
 
-P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations.
 """
 
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import Piece, Threshold, best_rows, nobody, total
+from sparselabel.distributed import Piece, Threshold, nobody, topk_per_class, total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Part, Progress, Step, not_begun, rows_at_once
+from sparselabel.losses.base import Layout, LossPart, Progress, Step, not_begun, rows_at_once
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import within_label_bounds
 from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
@@ -24,9 +25,9 @@ def positives_of_classes(
     """(L,) int64 How many of the rows shall count as positive for every class, annotated ones included.
 
     ``expected`` is K, the mean number of classes in an image: p_i = round(K·N·count_i / Σ_j count_j), which
-    is P1 eq. 3 where every row has one positive, and stays right where rows have none or several. Or it is
-    the number of images of every class, estimated elsewhere. At least the ``annotated`` (L,) ones, at most
-    all but the observed ``negatives`` (L,); a class that was never annotated has none.
+    is Verelst 2023 eq. 3 where every row has one positive, and stays right where rows have none or several.
+    Or it is the number of images of every class, estimated elsewhere. At least the ``annotated`` (L,) ones,
+    at most all but the observed ``negatives`` (L,); a class that was never annotated has none.
     """
     counts = annotated.double()
     if isinstance(expected, int | float):
@@ -43,8 +44,8 @@ def positives_of_classes(
     return torch.from_numpy(kept).to(torch.int64)
 
 
-class ExpectedLabels(Part):
-    """Which unknown labels count as expected positives, ẑ = 1, in this epoch (P1 §3.3).
+class ExpectedLabels(LossPart):
+    """Which unknown labels count as expected positives, ẑ = 1, in this epoch (Verelst 2023 §3.3).
 
     At the start of every epoch but the first, the best p_i − count_i unknown rows of class i by their running
     scores; in the first, none. Annotated positives have their places for sure, observed negatives never do.
@@ -73,7 +74,7 @@ class ExpectedLabels(Part):
         """Choose the expected positives of this epoch."""
         self._begun = progress.epoch
         if progress.epoch > 0:
-            self._take(best_rows(self._pieces, self.wanted, self.layout.total))
+            self._take(topk_per_class(self._pieces, self.wanted, self.layout.total))
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) bool: unknown, but expected to be positive."""

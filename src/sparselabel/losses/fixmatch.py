@@ -1,6 +1,6 @@
 """FixMatch for many labels: what the model is sure of in one view is the target of another, harder one.
 
-Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). P2 =
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). PatchML =
 PatchML, which compares with a form for many labels and prints neither thresholds nor weights.
 """
 
@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Step, at_least_float32
+from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32
 from sparselabel.losses.setting_checks import not_negative
 
 
-class ConfidentViews(Part):
+class ConfidentViews(LossPart):
     """λ times the cross-entropy of the strong view with what the weak one is sure of, of unknown labels.
 
     A score above ``sure_positive`` (τ₊) is a target 1, one below ``sure_negative`` (τ₋) a target 0, without

@@ -1,9 +1,10 @@
-"""Heat maps: for every image and class, where in the image the model has seen the class (P1 §3.5, P1s G).
+"""Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5,
+Verelst 2023 supplement G).
 
     heat maps of an image  ── cut by the view's frame ──▶ what the cells should say     (before the step)
     heat maps of an image  ◀── pasted by the same frame ── what the cells did say        (after the step)
 
-P1 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
 """
 
@@ -18,9 +19,9 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
     Layout,
+    LossPart,
     Memory,
     Needs,
-    Part,
     Progress,
     Step,
     Targets,
@@ -29,8 +30,8 @@ from sparselabel.losses.base import (
     rows_at_once,
 )
 from sparselabel.losses.memory.rounding import Dither
-from sparselabel.losses.memory.row_file import make_memory
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.losses.running_scores import RunningScores, checked_momentum
 
 FULL = 255
@@ -55,7 +56,7 @@ class Current:
     scores: Tensor | None = None
 
 
-class HeatMaps(Part):
+class HeatMaps(LossPart):
     """Running averages of every image's cell scores, at ``scale`` times the model's resolution.
 
     They start at 1 for an annotated class and at 0 elsewhere. After the optimizer's step, the cells whose
@@ -69,8 +70,8 @@ class HeatMaps(Part):
 
     needs = Needs(maps=True)
     chosen: Tensor
-    maps: RowMemory
-    classes: RowMemory
+    maps: RowStore
+    classes: RowStore
 
     def __init__(
         self, momentum: float, scale: int = 2, top: int | None = None, scores: RunningScores | None = None
@@ -114,7 +115,7 @@ class HeatMaps(Part):
     def begin_epoch(self, progress: Progress) -> None:
         """Choose the classes that have maps, once, when their scores can be relied on."""
         self._current = None
-        if progress.settled and not self.chosen:
+        if progress.warmed_up and not self.chosen:
             self.chosen.fill_(True)
             if self.size is not None:
                 self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
@@ -127,23 +128,23 @@ class HeatMaps(Part):
         current = self._of(step)
         current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
-        seen = step.frames[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
+        seen = step.geometries[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
         if current.classes is None:
             return seen
         whole = seen.new_zeros(len(seen), step.observed.shape[1], *grid)
         return whole.scatter_(1, current.classes[:, :, None, None].expand_as(seen), seen)
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
         if self.size is not None and self.chosen:
             slots = self.layout.slots(rows)
-            self.maps.expect(slots)
+            self.maps.prefetch(slots)
             if self.top is not None:
-                self.classes.expect(slots)
+                self.classes.prefetch(slots)
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
-        if not self.chosen and not step.progress.settled:
+        if not self.chosen and not step.progress.warmed_up:
             return
         current, self._current = self._of(step), None
         scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
@@ -153,7 +154,7 @@ class HeatMaps(Part):
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
             scores = scores.gather(1, places)
         size = current.maps.shape[1:3]
-        pasted, visible = step.frames[0].paste(scores, (size[0], size[1]), FULL)
+        pasted, visible = step.geometries[0].paste(scores, (size[0], size[1]), FULL)
         moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
         blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
         # The classes of a cell share their number: each map by itself is right in the mean all the same.
@@ -166,13 +167,13 @@ class HeatMaps(Part):
             slots, rounded = slots[real], rounded[real]
         self.maps.write(slots, rounded)
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """The maps and, where not all classes have one, the classes they are of."""
         if self.size is None or not self.chosen:
             return {}
         return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """(B, L, H, W) uint8 The maps of some rows; if not all classes have one, (B, k) those that have."""
         if self.size is None or not self.chosen:
             return {}
@@ -205,11 +206,11 @@ class HeatMaps(Part):
     def _make_room(self, grid: tuple[int, int]) -> None:
         self.size = grid[0] * self.scale, grid[1] * self.scale
         width = self.size[0] * self.size[1] * self.depth
-        self.maps = make_memory(
+        self.maps = make_row_store(
             "heat-maps", self.layout, width, self._start, dtype=torch.uint8, ways_out=WAYS_OUT
         )
         if self.top is not None:
-            self.classes = make_memory(
+            self.classes = make_row_store(
                 "heat-map-classes", self.layout, self.depth, self._best_classes, dtype=torch.int32
             )
         self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])

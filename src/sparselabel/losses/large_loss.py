@@ -17,9 +17,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.distributed import gathered, total
-from sparselabel.losses.base import Layout, Memory, Part, Step, Targets, at_least_float32
-from sparselabel.losses.memory.row_file import make_memory
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.base import Layout, LossPart, Memory, Step, Targets, at_least_float32
+from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.losses.setting_checks import checked_share
 from sparselabel.losses.target_rules import positive_targets
 
@@ -37,7 +37,7 @@ def largest(values: Tensor, candidate: Tensor, count: int) -> Tensor:
     return candidate & (values >= gathered(padded).topk(count).values[-1])
 
 
-class LargeLoss(Part):
+class LargeLoss(LossPart):
     """Unknown is negative, but the largest losses of the batch are left out, or count as positive.
 
     From the second epoch on. Epoch t, counted from 1, takes k = ⌈B·L·Δ·(t−1)⌉ where ``growing``, else
@@ -81,7 +81,7 @@ class LargeLossForGood(LargeLoss):
     The data's own labels are never written to. A corrected label counts as an observed positive from then on.
     """
 
-    rows: RowMemory
+    rows: RowStore
 
     def __init__(self, share: float) -> None:
         super().__init__(share, "turn", growing=False)
@@ -95,23 +95,23 @@ class LargeLossForGood(LargeLoss):
         def start(slots: Tensor) -> Tensor:
             return torch.zeros(len(slots), width, dtype=torch.uint8)
 
-        self.rows = make_memory("corrected-labels", layout, width, start, dtype=torch.uint8)
+        self.rows = make_row_store("corrected-labels", layout, width, start, dtype=torch.uint8)
 
     def corrected(self, rows: Tensor) -> Tensor:
         """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
         packed = self.rows.read(self.layout.slots(rows)).numpy()
         return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool()
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.expect(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.slots(rows))
 
     def forward(self, step: Step) -> Targets:
         """Targets with corrected labels as positives, and this step's corrections too."""
         corrected = self.corrected(step.rows).to(step.observed.device)
         return self.read(step, step.observed.masked_fill(corrected, POSITIVE))
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """Remember what counted as positive though nobody has said so."""
         if step.progress.epoch == 0:
             return
@@ -120,10 +120,10 @@ class LargeLossForGood(LargeLoss):
         packed = torch.from_numpy(np.packbits(turned.numpy(), axis=1))
         self.rows.write(self.layout.slots(step.rows)[real], packed)
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """The bits."""
         return {"corrected": self.rows}
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """The corrected labels of some rows."""
         return {"corrected_labels": self.corrected(rows)}

@@ -1,6 +1,6 @@
-"""Patch loss: supervision of single cells by points and boxes (P2 §3.2, eq. 2).
+"""Patch loss: supervision of single cells by points and boxes (PatchML §3.2, eq. 2).
 
-P2 = PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
+PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
 and 0, 1 and 4, with sums divided by the number of labeled cells.
 """
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.data.view_geometry import Frame, cell_centers
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.view_geometry import ViewGeometry, cell_centers
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Part, Step, at_least_float32
+from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32
 from sparselabel.losses.selective import MODES, SelectiveFocal, Unknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
@@ -28,7 +28,11 @@ ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet 
 
 
 def cell_labels(
-    observed: Tensor, marks: Marks, frame: Frame, grid: tuple[int, int], box_rule: BoxRule = "half"
+    observed: Tensor,
+    spatial_labels: SpatialLabels,
+    geometry: ViewGeometry,
+    grid: tuple[int, int],
+    box_rule: BoxRule = "half",
 ) -> Tensor:
     """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
 
@@ -38,21 +42,25 @@ def cell_labels(
     batch, classes = observed.shape
     labels = observed.new_full((batch, classes, *grid), UNKNOWN)
     labels[observed == NEGATIVE] = NEGATIVE
-    where = _positive_cells(marks, frame, grid, _LEAST[box_rule]).to(observed.device)
+    where = _positive_cells(spatial_labels, geometry, grid, _LEAST[box_rule]).to(observed.device)
     labels[tuple(where)] = POSITIVE
     return labels
 
 
-def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: float) -> Tensor:
+def _positive_cells(
+    spatial_labels: SpatialLabels, geometry: ViewGeometry, grid: tuple[int, int], least: float
+) -> Tensor:
     """(4, n) Image, class, row and column of the cells that marks make positive."""
-    images = torch.from_numpy(marks.rows)
-    seen = frame.to("cpu")[images]
-    centers, sizes = seen.boxes_to_view(torch.from_numpy(marks.centers), torch.from_numpy(marks.sizes))
+    images = torch.from_numpy(spatial_labels.rows)
+    seen = geometry.to("cpu")[images]
+    centers, sizes = seen.boxes_to_view(
+        torch.from_numpy(spatial_labels.centers), torch.from_numpy(spatial_labels.sizes)
+    )
     covered = _covered(centers[:, 1], sizes[:, 1], grid[0])[:, :, None]
     covered = covered * _covered(centers[:, 0], sizes[:, 0], grid[1])[:, None, :]
     enough = (covered >= least - ROUNDING) & (covered > ROUNDING)
-    center = _covered(centers[:, 1], torch.zeros(len(marks)), grid[0])[:, :, None]
-    center = center * _covered(centers[:, 0], torch.zeros(len(marks)), grid[1])[:, None, :]
+    center = _covered(centers[:, 1], torch.zeros(len(spatial_labels)), grid[0])[:, :, None]
+    center = center * _covered(centers[:, 0], torch.zeros(len(spatial_labels)), grid[1])[:, None, :]
     covers = enough.flatten(1).any(dim=1)[:, None, None]
     chosen = torch.where(covers, enough, center > 0)
     if seen.hidden is not None:  # nobody sees there what the mark is on
@@ -60,7 +68,9 @@ def _positive_cells(marks: Marks, frame: Frame, grid: tuple[int, int], least: fl
         places = torch.where(by_cell[..., None], cell_centers(grid).to(centers), centers[:, None, None])
         chosen &= ~seen.hides(places)
     number, down, across = chosen.nonzero(as_tuple=True)
-    return torch.stack([images[number], torch.from_numpy(marks.classes).long()[number], down, across])
+    return torch.stack(
+        [images[number], torch.from_numpy(spatial_labels.classes).long()[number], down, across]
+    )
 
 
 def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
@@ -76,7 +86,7 @@ def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
 LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
 
 
-class PatchLoss(Part):
+class PatchLoss(LossPart):
     """w_patch times the focal loss of labeled cells, divided by their number over all processes.
 
     A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
@@ -86,13 +96,13 @@ class PatchLoss(Part):
     from the view that a marked thing goes on there (ours).
     """
 
-    needs = Needs(maps=True, marks=True)
+    needs = Needs(maps=True, spatial_labels=True)
 
     def __init__(
         self,
         weight: float = 1.0,
         unknown: Unknown = "ignore",
-        element: SelectiveFocal | None = None,
+        entry_loss: SelectiveFocal | None = None,
         box_rule: BoxRule = "half",
     ) -> None:
         super().__init__()
@@ -102,34 +112,36 @@ class PatchLoss(Part):
             raise ConfigError(f"box_rule must be {' or '.join(BOX_RULES)}, not {box_rule!r}")
         self.weight = not_negative("patch_weight", weight)
         self.unknown = unknown
-        self.element = element or SelectiveFocal()
+        self.entry_loss = entry_loss or SelectiveFocal()
         self.box_rule = box_rule
 
     def forward(self, step: Step) -> Tensor:
         """A scalar; 0 for a batch without a labeled cell."""
         maps = step.outputs[0].maps
-        if maps is None or step.marks is None:
+        if maps is None or step.spatial_labels is None:
             raise ConfigError("the patch loss needs Output(maps=...) and Step(marks=...)")
         logits = at_least_float32(maps)
         grid = (logits.shape[2], logits.shape[3])
-        labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
+        labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
         counted = (labels != UNKNOWN) & step.valid[:, None, None, None]
         if self.unknown == "selective":
             counted = counted | _unlikely(logits.detach(), labels, self._unknown(step, labels))
         elif self.unknown == "negative":
             rows = step.valid & annotated(step.observed)
             counted = counted | (self._unknown(step, labels) & rows[:, None, None, None])
-        losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
+        losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
         return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
 
     def _unknown(self, step: Step, labels: Tensor) -> Tensor:
         """(B, L, h, w) The unknown cells that the view shows, and no mark whose place it hides is on."""
-        unknown, frame = labels == UNKNOWN, step.frames[0]
-        if frame.hidden is None or step.marks is None:
+        unknown, geometry = labels == UNKNOWN, step.geometries[0]
+        if geometry.hidden is None or step.spatial_labels is None:
             return unknown
         grid = (labels.shape[2], labels.shape[3])
-        hidden = frame.hides_cells(grid)[:, None].to(labels.device)
-        bare = cell_labels(step.observed, step.marks, replace(frame, hidden=None), grid, self.box_rule)
+        hidden = geometry.hides_cells(grid)[:, None].to(labels.device)
+        bare = cell_labels(
+            step.observed, step.spatial_labels, replace(geometry, hidden=None), grid, self.box_rule
+        )
         return unknown & ~hidden & (bare != POSITIVE)
 
 

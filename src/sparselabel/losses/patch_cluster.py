@@ -1,8 +1,8 @@
-"""PatchCluster: pseudo labels for images that nobody has annotated (P2 §3.3, eq. 4–5).
+"""PatchCluster: pseudo labels for images that nobody has annotated (PatchML §3.3, eq. 4–5).
 
-P2 = PatchML. The prototype of a class is the mean feature of its annotated cells. An image without any label
+PatchML. The prototype of a class is the mean feature of its annotated cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
-distance is the cosine distance. Or, as P2's "I+PC", images' mean features take the place of cells.
+distance is the cosine distance. Or, as PatchML's "I+PC", images' mean features take the place of cells.
 
     rows with a positive ──▶ prototypes (L, D), summed over processes
     rows without a label ──▶ nearest cell to each prototype ──▶ pseudo labels (n, L), for the whole epoch
@@ -19,39 +19,39 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import gathered, total
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import (
-    Element,
+    EntryLoss,
     Layout,
+    LossPart,
     Memory,
     Needs,
-    Part,
     Progress,
     Reduction,
+    Scan,
     Step,
-    Survey,
     Targets,
     at_least_float32,
     not_begun,
 )
-from sparselabel.losses.memory.row_file import make_memory
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.losses.patch import BoxRule, cell_labels
 from sparselabel.losses.selective import SelectiveUnknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
 Source = Literal["cells", "images"]
 """What prototypes are means of: annotated cells, or whole images with the class."""
-NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: P2 has .30 to .35 for cells
+NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: PatchML has .30 to .35 for cells
 FAR = 0.7  # d⁻ (ours)
 
 
-class PseudoLabels(Part):
+class PseudoLabels(LossPart):
     """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
     From when training has settled (after the warm-up or, without one, the first epoch). A class of which
     nothing is annotated has no prototype and no pseudo labels.
     """
 
-    rows: RowMemory
+    rows: RowStore
 
     def __init__(
         self, source: Source, near: float | None = None, far: float = FAR, box_rule: BoxRule = "half"
@@ -69,7 +69,7 @@ class PseudoLabels(Part):
             )
         self.box_rule: BoxRule = box_rule
         cells = source == "cells"
-        self.needs = Needs(survey=True, features=True, maps=cells, marks=cells)
+        self.needs = Needs(scan=True, features=True, maps=cells, spatial_labels=cells)
         self._asked = self._surveyed = -1
 
     def prepare(self, layout: Layout) -> None:
@@ -91,14 +91,14 @@ class PseudoLabels(Part):
         def start(slots: Tensor) -> Tensor:
             return torch.full((len(slots), classes), UNKNOWN, dtype=torch.int8)
 
-        self.rows = make_memory("pseudo-labels", layout, classes, start, dtype=torch.int8)
+        self.rows = make_row_store("pseudo-labels", layout, classes, start, dtype=torch.int8)
 
     def begin_epoch(self, progress: Progress) -> None:
         """Note whether this epoch has pseudo labels."""
-        if progress.settled:
+        if progress.warmed_up:
             self._asked = progress.epoch
 
-    def survey(self, steps: Survey) -> None:
+    def scan(self, steps: Scan) -> None:
         """Make prototypes of annotated images, and labels of the others by them."""
         if self._asked == self._surveyed:
             return
@@ -111,7 +111,7 @@ class PseudoLabels(Part):
             slots = self.layout.slots(step.rows)[real]
             self.rows.write(slots, self.labels_by(prototypes, self._features(step)).cpu()[real])
 
-    def prototypes(self, steps: Survey) -> Tensor:
+    def prototypes(self, steps: Scan) -> Tensor:
         """(L, D) Means of annotated features over all processes; not a number for a class without any."""
         classes = self.layout.observed.shape[1]
         sums: Tensor | None = None
@@ -153,32 +153,32 @@ class PseudoLabels(Part):
             image, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
             return which, features[image, :, 0]
         cells = step.outputs[0].features
-        if step.marks is None or cells is None:
+        if step.spatial_labels is None or cells is None:
             raise ConfigError("prototypes of cells need Step(marks=...)")
         grid = (cells.shape[2], cells.shape[3])
-        labels = cell_labels(step.observed, step.marks, step.frames[0], grid, self.box_rule)
+        labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
         positive = (labels == POSITIVE) & step.valid[:, None, None, None]
         image, which, cell = positive.flatten(2).nonzero(as_tuple=True)
         return which, features[image, :, cell]
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) The pseudo labels of the step's rows; UNKNOWN for images that have labels."""
-        if step.progress.settled and self._surveyed != step.progress.epoch:
+        if step.progress.warmed_up and self._surveyed != step.progress.epoch:
             raise not_begun(step.progress)
-        if not step.progress.settled:
+        if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return kept.masked_fill(annotated(step.observed)[:, None], UNKNOWN)
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.expect(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.slots(rows))
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """The labels."""
         return {"labels": self.rows}
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """The pseudo labels of some rows."""
         return {"pseudo_labels": self.rows.read(self.layout.slots(rows))}
 
@@ -194,30 +194,30 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
     return cosines.amax(dim=2)
 
 
-class AnnotatedOnly(Part):
-    """Another reading, of images that have a label; the others are left out (P2 eq. 5)."""
+class AnnotatedOnly(LossPart):
+    """Another reading, of images that have a label; the others are left out (PatchML eq. 5)."""
 
-    def __init__(self, reading: Part) -> None:
+    def __init__(self, target_rule: LossPart) -> None:
         super().__init__()
-        self.reading = reading
-        if isinstance(reading, SelectiveUnknown):  # it chooses in the whole batch: only among these
-            reading.annotated_only = True
+        self.target_rule = target_rule
+        if isinstance(target_rule, SelectiveUnknown):  # it chooses in the whole batch: only among these
+            target_rule.annotated_only = True
 
     def forward(self, step: Step) -> Targets:
         """The other's targets, with weight 0 for all entries of an image without labels."""
-        value, weight = self.reading(step)
+        value, weight = self.target_rule(step)
         return Targets(value, weight * annotated(step.observed)[:, None])
 
 
-class PseudoLoss(Part):
-    """The loss of pseudo labels, taken for observed ones, at image level (P2 eq. 4 with w_patch 0)."""
+class PseudoLoss(LossPart):
+    """The loss of pseudo labels, taken for observed ones, at image level (PatchML eq. 4 with w_patch 0)."""
 
     def __init__(
-        self, labels: PseudoLabels, element: Element, reduction: Reduction, weight: float = 1.0
+        self, labels: PseudoLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
     ) -> None:
         super().__init__()
         self.labels = labels
-        self.element = element
+        self.entry_loss = entry_loss
         self.reduction = reduction
         self.weight = not_negative("pseudo_weight", weight)
 
@@ -226,6 +226,6 @@ class PseudoLoss(Part):
         labels = self.labels(step)
         logits = at_least_float32(step.outputs[0].logits)
         counted = (labels != UNKNOWN).to(logits.dtype)
-        losses = self.element(logits, (labels == POSITIVE).to(logits.dtype), labels)
+        losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels)
         losses = losses * counted * step.valid[:, None]
         return self.weight * self.reduction(losses, step.valid, counted)

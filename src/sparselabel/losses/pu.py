@@ -13,13 +13,13 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Part
+from sparselabel.losses.base import Layout, LossPart
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
 
 
-class AnnotationLikelihood(Part):
+class AnnotationLikelihood(LossPart):
     """The costs of entries with score f = σ(x), for a class with count annotated of p expected images.
 
     - annotated: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present

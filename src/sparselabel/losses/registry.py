@@ -6,9 +6,9 @@ Whatever is combined is on the scale of the mean over entries (asl, hill, splc a
 that the weights of terms mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
-only) and the methods of P2 are the exceptions: they have an exponent for negatives too. As an element, as in
-an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no unknown labels:
-there an element is the loss of all negatives, and bce+asl is asl with all labels.
+only) and the methods of PatchML are the exceptions: they have an exponent for negatives too. As an element,
+as in an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no unknown
+labels: there an element is the loss of all negatives, and bce+asl is asl with all labels.
 """
 
 import inspect
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.losses import refusing
-from sparselabel.losses.base import Method, Part
+from sparselabel.losses.base import LossPart, SparseLoss
 from sparselabel.losses.catalog import annotated, expected, patches, reweighted, single_positive
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill
 
-METHODS: dict[str, Callable[..., Method]] = {
+METHODS: dict[str, Callable[..., SparseLoss]] = {
     "bce": single_positive.bce,
     "bce-ls": single_positive.bce_ls,
     "iu": single_positive.iu,
@@ -53,12 +53,12 @@ METHODS: dict[str, Callable[..., Method]] = {
     "fixmatch": patches.fixmatch,
 }
 
-ELEMENTS = ("focal", "asl", "hill")
-UNLABELED: dict[str, Callable[..., Method]] = {
+ENTRY_LOSSES = ("focal", "asl", "hill")
+UNLABELED: dict[str, Callable[..., SparseLoss]] = {
     "cluster": patches.cluster,
     "fixmatch": patches.with_fixmatch,
 }
-CONSISTENCY: dict[str, Callable[..., Method]] = {"cl": expected.cl, "scl": expected.scl}
+CONSISTENCY: dict[str, Callable[..., SparseLoss]] = {"cl": expected.cl, "scl": expected.scl}
 
 LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
 """Methods that can leave unknown labels out: others have a use of their own for images without labels."""
@@ -68,7 +68,7 @@ NO_UNKNOWN = ("bce", "bce-ls", "iun", "iu")
 
 OWN_LOSS = {
     "epr": "it has no loss on unknown labels, which are what an element weighs",
-    "role": "its estimates are those of cross-entropy (P3 eq. 11)",
+    "role": "its estimates are those of cross-entropy (Cole 2021 eq. 11)",
     "focal": "it brings an element of its own",
     "asl": "it brings an element of its own",
     "hill": "it brings an element of its own",
@@ -81,7 +81,7 @@ OWN_LOSS = {
     "csl-p": "it brings an element of its own",
     "fixmatch": "it brings an element of its own",
 }
-OWN_ELEMENT = {"splc": ("positive_focus", "negative_focus", "margin")}
+OWN_ENTRY_LOSS = {"splc": ("gamma_pos", "gamma_neg", "margin")}
 """Settings of a method that are its element's, and go with it where another takes its place."""
 OWN_PAST = {"role": "its label estimates already follow what the model said before"}
 
@@ -93,7 +93,7 @@ class Combination(NamedTuple):
     """A method's name, taken apart."""
 
     base: str
-    element: str | None = None
+    entry_loss: str | None = None
     unlabeled: str | None = None
     consistency: str | None = None
 
@@ -105,7 +105,7 @@ class Combination(NamedTuple):
 
 def parsed(name: str) -> Combination:
     """The parts of a name; one that cannot be is refused with the reason."""
-    base, element, unlabeled, consistency = name, None, None, None
+    base, entry_loss, unlabeled, consistency = name, None, None, None
     rest, _, last = base.rpartition("+")
     if rest and last in CONSISTENCY:
         base, consistency = rest, last
@@ -113,13 +113,13 @@ def parsed(name: str) -> Combination:
     if rest and last in UNLABELED:
         base, unlabeled = rest, last
     rest, _, last = base.rpartition("+")
-    if rest and last in ELEMENTS:
-        base, element = rest, last
+    if rest and last in ENTRY_LOSSES:
+        base, entry_loss = rest, last
     if base not in METHODS:
         if name.lower() == "auto":
             raise ConfigError(
                 "auto is a word of training alone (--method auto), for pu, or for pu+scl where everything is "
-                "trained (--full.epochs) and cells have logits: name one of these"
+                "trained (--finetune.epochs) and cells have logits: name one of these"
             )
         if reason := refusing.why_not(name, _kinds(), parsed):
             raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
@@ -128,10 +128,10 @@ def parsed(name: str) -> Combination:
             "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELED, as "
             "patchml+cluster (`sparselabel methods`)"
         )
-    if element is not None and base in OWN_LOSS:
+    if entry_loss is not None and base in OWN_LOSS:
         raise ConfigError(
-            f"{name}: {base} does not combine with the element {element}, as {OWN_LOSS[base]}; these do: "
-            + ", ".join(with_elements())
+            f"{name}: {base} does not combine with the element {entry_loss}, as {OWN_LOSS[base]}; these do: "
+            + ", ".join(with_entry_losses())
         )
     if unlabeled is not None and base not in LEAVES_OUT:
         raise ConfigError(
@@ -140,20 +140,20 @@ def parsed(name: str) -> Combination:
         )
     if consistency is not None and base in OWN_PAST:
         raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
-    return Combination(base, element, unlabeled, consistency)
+    return Combination(base, entry_loss, unlabeled, consistency)
 
 
 def _kinds() -> dict[str, str]:
     """What each part of a name is; focal, asl, hill and fixmatch are methods on their own too."""
     return (
         dict.fromkeys(METHODS, refusing.READING)
-        | dict.fromkeys(ELEMENTS, refusing.ELEMENT)
+        | dict.fromkeys(ENTRY_LOSSES, refusing.ELEMENT)
         | dict.fromkeys(UNLABELED, refusing.UNLABELED)
         | dict.fromkeys(CONSISTENCY, refusing.CONSISTENCY)
     )
 
 
-def with_elements() -> list[str]:
+def with_entry_losses() -> list[str]:
     """The methods whose element can be exchanged."""
     return [name for name in METHODS if name not in OWN_LOSS]
 
@@ -171,20 +171,20 @@ def with_consistency() -> list[str]:
 def combinations() -> Iterator[str]:
     """The names of all combinations."""
     for base in METHODS:
-        elements = (None, *(ELEMENTS if base not in OWN_LOSS else ()))
+        entry_losses = (None, *(ENTRY_LOSSES if base not in OWN_LOSS else ()))
         unlabeled = (None, *(UNLABELED if base in LEAVES_OUT else ()))
         consistency = (None, *(CONSISTENCY if base not in OWN_PAST else ()))
-        for added in itertools.product(elements, unlabeled, consistency):
+        for added in itertools.product(entry_losses, unlabeled, consistency):
             if any(added):
                 yield Combination(base, *added).name
 
 
-def factories(name: str) -> list[Callable[..., Method]]:
+def factories(name: str) -> list[Callable[..., SparseLoss]]:
     """What makes the parts of a method; their signatures are its settings, their docstrings explain it."""
-    base, element, unlabeled, consistency = parsed(name)
+    base, entry_loss, unlabeled, consistency = parsed(name)
     found = [METHODS[base]]
-    if element is not None:
-        found.append(METHODS[element])
+    if entry_loss is not None:
+        found.append(METHODS[entry_loss])
     if unlabeled is not None:
         found.append(UNLABELED[unlabeled])
     if consistency is not None:
@@ -194,8 +194,8 @@ def factories(name: str) -> list[Callable[..., Method]]:
 
 def settings_of(name: str) -> dict[str, Any]:
     """A method's settings and their defaults."""
-    base, element, *_ = parsed(name)
-    gone = OWN_ELEMENT.get(base, ()) if element is not None else ()
+    base, entry_loss, *_ = parsed(name)
+    gone = OWN_ENTRY_LOSS.get(base, ()) if entry_loss is not None else ()
     settings: dict[str, Any] = {}
     for factory in factories(name):
         parameters = inspect.signature(factory).parameters
@@ -219,9 +219,9 @@ def presets_of(name: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def make_method(name: str, **settings: Any) -> Method:
+def make_method(name: str, **settings: Any) -> SparseLoss:
     """A method by its name, not yet told about any labels."""
-    base, element, unlabeled, consistency = parsed(name)
+    base, entry_loss, unlabeled, consistency = parsed(name)
     known = settings_of(name)
     for key in settings:
         if key not in known:
@@ -233,12 +233,12 @@ def make_method(name: str, **settings: Any) -> Method:
     settings = _preset(name, settings.pop("preset", None)) | settings
     own = _dealt_out(factories(name), settings)
     method = METHODS[base](**own.pop(0))
-    if element is not None:
-        exchanged = METHODS[element](**own.pop(0)).element
+    if entry_loss is not None:
+        exchanged = METHODS[entry_loss](**own.pop(0)).entry_loss
         if isinstance(exchanged, Focal | Asymmetric | Hill):
             exchanged = replace(exchanged, plain_negatives=base not in NO_UNKNOWN)
-        terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
-        method = Method(method.reading, exchanged, terms)
+        terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
+        method = SparseLoss(method.target_rule, exchanged, terms)
     if unlabeled is not None:
         method = UNLABELED[unlabeled](method, **own.pop(0))
     if consistency is not None:
@@ -255,7 +255,7 @@ def _preset(name: str, preset: str | None) -> dict[str, Any]:
     return presets[preset]
 
 
-def _dealt_out(parts: list[Callable[..., Method]], settings: dict[str, Any]) -> list[dict[str, Any]]:
+def _dealt_out(parts: list[Callable[..., SparseLoss]], settings: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of each part: of a name that several have, the last one takes it, unless they share it.
 
     So ``weight`` of epr+cl is that of consistency, and epr's own keeps its default.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Part, Progress, Step, Targets, not_begun
+from sparselabel.losses.base import LossPart, Progress, Step, Targets, not_begun
 from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.setting_checks import finite
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 CENTER, WIDTH = Line(0.5, 0.8), Line(2.0, 0.5)
 
 
-class GeneralizedRobust(Part):
+class GeneralizedRobust(LossPart):
     """An unknown entry costs V·[k·(1−f^q₂)/q₂ + (1−k)·(1−(1−f)^q₃)/q₃]; a known one its cross-entropy.
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
@@ -64,7 +64,7 @@ class GeneralizedRobust(Part):
         slope, offset, center, width = self.lines
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """Refuse a step of an epoch that nobody began: w, b, m and s would silently stay where they were."""
         if step.progress.epoch != self._begun:
             raise not_begun(step.progress)

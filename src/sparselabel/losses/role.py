@@ -24,8 +24,8 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.distributed import total
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Layout, Memory, Part, Step, Targets
-from sparselabel.losses.memory.row_file import make_memory
+from sparselabel.losses.base import Layout, LossPart, Memory, Step, Targets
+from sparselabel.losses.memory.row_file import make_row_store
 from sparselabel.losses.setting_checks import not_negative
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
@@ -45,7 +45,9 @@ def logit(probability: float) -> float:
 
 
 def initial_logits(observed: Tensor, uniform: Tensor) -> Tensor:
-    """φ before training (P3 §6.1): .995 for a positive, .005 for a negative, else ``uniform`` in .4 to .6."""
+    """φ before training (Cole 2021 §6.1): .995 for a positive, .005 for a negative, else ``uniform`` in .4 to
+    .6.
+    """
     logits = logit(0.6) * (2 * uniform - 1)
     logits = torch.where(observed == POSITIVE, logit(0.995), logits)
     return torch.where(observed == NEGATIVE, logit(0.005), logits)
@@ -140,7 +142,7 @@ class Current(NamedTuple):
     positives: Tensor  # their mean Σỹ, the paper's k̂
 
 
-class LabelEstimates(Part):
+class LabelEstimates(LossPart):
     """The memory that ``RoleReading`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
 
     ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
@@ -173,9 +175,9 @@ class LabelEstimates(Part):
             return F.pad(logits, (0, 2 * self.classes))
 
         width = 3 * self.classes
-        self.lines = make_memory("label-estimates", layout, width, initial, dtype=self.dtype)
+        self.lines = make_row_store("label-estimates", layout, width, initial, dtype=self.dtype)
 
-    def memories(self) -> dict[str, Memory]:
+    def row_stores(self) -> dict[str, Memory]:
         """φ and its moments, and their clock."""
         return {"lines": self.lines, "clock": self.clock}
 
@@ -196,10 +198,10 @@ class LabelEstimates(Part):
             self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
         return self._current
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
         current, self._current = self.current(step), None
-        rate = self.rate_factor * step.progress.learning_rate
+        rate = self.rate_factor * step.progress.lr
         first, second = self.clock.tick(rate)
         kept, lines = current.kept, current.lines
         logits, mean, square = lines.unbind(1)
@@ -263,11 +265,11 @@ def _steps_to_come(steps: int) -> Tensor:
     return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, steps)
 
 
-class RoleReading(Part):
+class RoleTargets(LossPart):
     """The classifier's side of ROLE: the beliefs as targets, pulled up for the observed positives.
 
-    weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)], which is P3 eq. 11 without its R_k. An observed
-    negative is −log(1−f) at full weight (ours; the paper has none).
+    weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)], which is Cole 2021 eq. 11 without its R_k. An
+    observed negative is −log(1−f) at full weight (ours; the paper has none).
     """
 
     def __init__(self, beliefs: LabelEstimates) -> None:
@@ -283,7 +285,7 @@ class RoleReading(Part):
         return Targets(value.masked_fill_(negative, 0.0), (whole / 2).masked_fill_(negative, 1.0))
 
 
-class EstimatesLoss(Part):
+class EstimatesLoss(LossPart):
     """The estimates' side of ROLE, without gradient: ½[BCE(ỹ, f) + w₊·[z=1]·(−log ỹ)] + ½R_k(ỹ)."""
 
     def __init__(self, beliefs: LabelEstimates) -> None:

@@ -7,23 +7,23 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Memory, Part, Step, Targets
-from sparselabel.losses.memory.row_file import make_memory
-from sparselabel.losses.memory.row_store import RowMemory
+from sparselabel.losses.base import Layout, LossPart, Memory, Step, Targets
+from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import RowStore
 
 
-class RunningScores(Part):
-    """Exponential moving average of every image's scores over its visits (P1 eq. 4).
+class RunningScores(LossPart):
+    """Exponential moving average of every image's scores over its visits (Verelst 2023 eq. 4).
 
     s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
     annotated positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
-    (ours; P1 has none). float32, or float16 where the rows are so many that they live in a file: there a
-    score stops short of where it is going by a few steps of float16. From 0 towards .9 it comes to .899 with
-    μ .8, .898 with μ .9 and .876 with μ .99.
+    (ours; Verelst 2023 has none). float32, or float16 where the rows are so many that they live in a file:
+    there a score stops short of where it is going by a few steps of float16. From 0 towards .9 it comes to
+    .899 with μ .8, .898 with μ .9 and .876 with μ .99.
     """
 
     dtype = torch.float32
-    rows: RowMemory
+    rows: RowStore
 
     def __init__(self, momentum: float = 0.8) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class RunningScores(Part):
             return (layout.observed[slots] == POSITIVE).to(self.dtype)
 
         classes = layout.observed.shape[1]
-        self.rows = make_memory(
+        self.rows = make_row_store(
             "running-scores", layout, classes, start, dtype=self.dtype, dtype_in_file=torch.float16
         )
 
@@ -45,11 +45,11 @@ class RunningScores(Part):
         """(B, L) float32 The running scores of some rows, on the CPU; padding gives those of any row."""
         return self.rows.read(self.layout.slots(rows)).to(torch.float32)
 
-    def expect(self, rows: Tensor) -> None:
+    def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.expect(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.slots(rows))
 
-    def observe(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step, targets: Targets) -> None:
         """Move the scores of the step's rows towards what the model said."""
         rows = step.rows.cpu()
         real = rows >= 0
@@ -59,7 +59,7 @@ class RunningScores(Part):
             scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
         self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
 
-    def memories(self) -> Mapping[str, Memory]:
+    def row_stores(self) -> Mapping[str, Memory]:
         """The scores themselves."""
         return {"scores": self.rows}
 
@@ -67,7 +67,7 @@ class RunningScores(Part):
         """(n, L) The running scores of all rows of this process."""
         return torch.cat([self.rows.read(slots).float() for slots in self.rows.chunks()])
 
-    def remembered(self, rows: Tensor) -> dict[str, Tensor]:
+    def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """The running scores of some rows."""
         return {"running_scores": self(rows)}
 

@@ -1,7 +1,7 @@
 """Class-aware selective loss: which unknown labels are taken for negative, and how much each kind counts.
 
 CSL = Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss
-(2022); P2 = PatchML, which trains with it (its eq. 1).
+(2022); PatchML, which trains with it (its eq. 1).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.base import Layout, LossPart, Needs, Step, Targets, at_least_float32
 from sparselabel.losses.large_loss import largest
 from sparselabel.losses.setting_checks import checked_share, not_negative
 from sparselabel.losses.target_rules import no_negatives, positive_targets
@@ -27,15 +27,15 @@ MODES: tuple[Unknown, ...] = ("negative", "ignore", "selective")
 
 @dataclass(frozen=True)
 class SelectiveFocal:
-    """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; P2 eq. 1 and 2).
+    """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; PatchML eq. 1 and 2).
 
     No gradient flows through the powers, as in the authors' program; its clamp of scores at 1e-8 and its
     ``clip`` of those of negatives (0 by default) are not ours.
     """
 
-    positive_focus: float = 0.0
-    negative_focus: float = 1.0
-    unknown_focus: float = 4.0
+    gamma_pos: float = 0.0
+    gamma_neg: float = 1.0
+    gamma_unknown: float = 4.0
     positive_weight: float = 1.0
     negative_weight: float = 1.0
     unknown_weight: float = 1.0
@@ -48,20 +48,20 @@ class SelectiveFocal:
         """(B, L, ...) losses; ``observed`` says which labels are unknown."""
         unknown = observed == UNKNOWN
         # Of two plain numbers, where would make a tensor in float32, whatever the logits are.
-        focus = torch.where(unknown, logits.new_full((), self.unknown_focus), self.negative_focus)
+        focus = torch.where(unknown, logits.new_full((), self.gamma_unknown), self.gamma_neg)
         weight = torch.where(unknown, logits.new_full((), self.unknown_weight), self.negative_weight)
         negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
-        positive = torch.exp(self.positive_focus * F.logsigmoid(-logits.detach())) * F.softplus(-logits)
+        positive = torch.exp(self.gamma_pos * F.logsigmoid(-logits.detach())) * F.softplus(-logits)
         return target * self.positive_weight * positive + (1 - target) * weight * negative
 
 
-class SelectiveUnknown(Part):
+class SelectiveUnknown(LossPart):
     """Unknown is negative, or left out, or (``selective``) left out where it is likely positive.
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
     processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
     As in the authors' program, the first count entries of such classes too. With ``annotated_only`` images
-    without any label are left out (D^u of P2 eq. 5), and do not count in B.
+    without any label are left out (D^u of PatchML eq. 5), and do not count in B.
     """
 
     def __init__(
@@ -126,5 +126,5 @@ class SelectiveUnknown(Part):
 
 
 def annotated(observed: Tensor) -> Tensor:
-    """(B,) bool Which images have a label at all; the others are D^u of P2 §3.2."""
+    """(B,) bool Which images have a label at all; the others are D^u of PatchML §3.2."""
     return (observed != UNKNOWN).any(dim=1)

@@ -1,8 +1,10 @@
-"""Readings of the unknown label: which target and weight every entry gets (P3 §4–5, P1 §3.3).
+"""Readings of the unknown label: which target and weight every entry gets (Cole 2021 §4–5, Verelst 2023
+§3.3).
 
-P3 = Cole et al., Multi-Label Learning from Single Positive Labels; P1 = Verelst et al., Spatial Consistency
-Loss for Training Multi-Label Classifiers from Single-Label Annotations. In all of them an observed positive
-has target 1 and an observed negative target 0, both at full weight; they differ in what they do with UNKNOWN.
+Cole 2021 = Cole et al., Multi-Label Learning from Single Positive Labels; Verelst 2023 = Verelst et al.,
+Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations. In all of them an
+observed positive has target 1 and an observed negative target 0, both at full weight; they differ in what
+they do with UNKNOWN.
 """
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Needs, Part, Step, Targets, at_least_float32
+from sparselabel.losses.base import Layout, LossPart, Needs, Step, Targets, at_least_float32
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import checked_share, not_negative
@@ -26,8 +28,8 @@ def no_negatives(method: str) -> ConfigError:
     )
 
 
-class Truth(Part):
-    """Oracle: every label is known (P3 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
+class Truth(LossPart):
+    """Oracle: every label is known (Cole 2021 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
 
     needs = Needs(truth=True)
 
@@ -41,8 +43,8 @@ class Truth(Part):
         return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
 
 
-class TrueNegatives(Part):
-    """Oracle: observed positives and all true negatives; the other positives are left out (P3 eq. 7)."""
+class TrueNegatives(LossPart):
+    """Oracle: observed positives and all true negatives; other positives are left out (Cole 2021 eq. 7)."""
 
     needs = Needs(truth=True)
 
@@ -52,8 +54,10 @@ class TrueNegatives(Part):
         return Targets(value, torch.clamp(value + (_truth(step) == NEGATIVE), max=1))
 
 
-class Ignored(Part):
-    """Unknown labels are left out (P3 eq. 6): needs observed negatives, or everything becomes positive."""
+class Ignored(LossPart):
+    """Unknown labels are left out (Cole 2021 eq. 6): needs observed negatives, or everything becomes
+    positive.
+    """
 
     needs = Needs(negatives=True)
 
@@ -68,8 +72,10 @@ class Ignored(Part):
         return Targets(value, (step.observed != UNKNOWN).to(value.dtype))
 
 
-class AssumedNegative(Part):
-    """Unknown is negative (P3 eq. 8); ``smoothing`` ε smooths assumed and positive targets (P3 eq. 9)."""
+class AssumedNegative(LossPart):
+    """Unknown is negative (Cole 2021 eq. 8); ``smoothing`` ε smooths assumed and positive targets (Cole 2021
+    eq. 9).
+    """
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
@@ -84,8 +90,8 @@ class AssumedNegative(Part):
         return Targets(value, torch.ones_like(value))
 
 
-class WeakNegative(Part):
-    """Unknown is negative at a small weight γ, 1/(L−1) by default (P3 §5.1).
+class WeakNegative(LossPart):
+    """Unknown is negative at a small weight γ, 1/(L−1) by default (Cole 2021 §5.1).
 
     ``sampled``: instead one random unknown label of every image is a negative in this step, at full weight;
     in expectation this is γ = 1/(number of unknown labels).
@@ -111,8 +117,8 @@ class WeakNegative(Part):
         return Targets(value, torch.where(unknown, weight, torch.ones_like(value)))
 
 
-class PositivesOnly(Part):
-    """Unknown labels are left out, whatever else is known: the first half of EPR (P3 §5.3)."""
+class PositivesOnly(LossPart):
+    """Unknown labels are left out, whatever else is known: the first half of EPR (Cole 2021 §5.3)."""
 
     def __init__(self, positive_weight: float = 1.0) -> None:
         super().__init__()
@@ -124,10 +130,10 @@ class PositivesOnly(Part):
         return Targets(value, value * self.positive_weight + (step.observed == NEGATIVE))
 
 
-class ConfidentPositive(Part):
+class ConfidentPositive(LossPart):
     """Unknown is negative, unless the image's running score is above a threshold: then positive.
 
-    P1s table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
+    Verelst 2023 supplement table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
     """
 
     def __init__(self, scores: RunningScores, threshold: float = 0.6) -> None:
@@ -144,7 +150,7 @@ class ConfidentPositive(Part):
         return Targets(value, torch.ones_like(value))
 
 
-class ConfidentNow(Part):
+class ConfidentNow(LossPart):
     """Unknown is negative, unless the model's score in this very step is above a threshold: then positive.
 
     From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
@@ -164,8 +170,8 @@ class ConfidentNow(Part):
         return Targets(value, torch.ones_like(value))
 
 
-class ExpectedNegative(Part):
-    """Unknown is negative, but expected positives are left out (P1 eq. 5)."""
+class ExpectedNegative(LossPart):
+    """Unknown is negative, but expected positives are left out (Verelst 2023 eq. 5)."""
 
     def __init__(self, expected: ExpectedLabels) -> None:
         super().__init__()
@@ -177,8 +183,8 @@ class ExpectedNegative(Part):
         return Targets(value, (~self.expected(step)).to(value.dtype))
 
 
-class ExpectedPositive(Part):
-    """Unknown is negative, but expected positives are positive (P1 §4.2, L_EP)."""
+class ExpectedPositive(LossPart):
+    """Unknown is negative, but expected positives are positive (Verelst 2023 §4.2, L_EP)."""
 
     def __init__(self, expected: ExpectedLabels) -> None:
         super().__init__()

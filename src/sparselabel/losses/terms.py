@@ -11,18 +11,20 @@ from torch import Tensor
 
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Part, Step, at_least_float32
+from sparselabel.losses.base import Layout, LossPart, Step, at_least_float32
 from sparselabel.losses.setting_checks import not_negative
 
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
-    """((k̂ − k)/L)² of P3 eq. 10, with k̂ the mean of a row's sum of ``scores`` (B, L), over all processes."""
+    """((k̂ − k)/L)² of Cole 2021 eq. 10, with k̂ the mean of a row's sum of ``scores`` (B, L), over all
+    processes.
+    """
     found = total((scores * valid[:, None]).sum()) / total(valid.sum())
     return ((found - expected) / scores.shape[1]) ** 2
 
 
-class ExpectedPositives(Part):
-    """Pulls the batch's number of predicted positives to the expected one, K (P3 §5.3)."""
+class ExpectedPositives(LossPart):
+    """Pulls the batch's number of predicted positives to the expected one, K (Cole 2021 §5.3)."""
 
     def __init__(self, expected: float | None, weight: float = 1.0) -> None:
         super().__init__()

@@ -34,15 +34,15 @@ class Rectangles:
 
 
 def covered_by_masks(
-    masks: Masks, groups: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]
+    masks: Masks, groups: Indices, geometries: npt.NDArray[np.floating], grid: tuple[int, int]
 ) -> Floats:
     """(P, h, w) The share of every cell that any mask of a group covers, in 0..1.
 
     ``groups`` (M,) is the group of each mask, 0 to P − 1 and never falling; masks of a group are of one
     image. ``frames`` (P, 5) is the view of each group's image: left, top, width, height, flip.
     """
-    covered = np.zeros((len(frames), *grid))
-    sizes = np.ones((len(frames), 2), np.int64)
+    covered = np.zeros((len(geometries), *grid))
+    sizes = np.ones((len(geometries), 2), np.int64)
     sizes[groups[masks.there]] = masks.sizes[masks.there]
     begins = np.flatnonzero(np.diff(groups, prepend=-1))
     firsts = begins[np.diff(masks.offsets[begins] // TEXT, prepend=-1) > 0]
@@ -50,8 +50,8 @@ def covered_by_masks(
         part = Masks(masks.texts, masks.offsets[first : last + 1], masks.sizes[first:last])
         some = slice(groups[first], groups[last - 1] + 1)
         runs = union(runs_of(part), groups[first:last] - groups[first])
-        covered[some] = _covered(runs, sizes[some], frames[some], grid)
-    flipped = frames[:, 4] != 0
+        covered[some] = _covered(runs, sizes[some], geometries[some], grid)
+    flipped = geometries[:, 4] != 0
     covered[flipped] = covered[flipped, :, ::-1]
     return np.clip(covered, 0, 1).astype(np.float32)
 
@@ -60,7 +60,7 @@ def covered_by_boxes(
     centers: Floats,
     sizes: Floats,
     groups: Indices,
-    frames: npt.NDArray[np.floating],
+    geometries: npt.NDArray[np.floating],
     grid: tuple[int, int],
 ) -> Floats:
     """(P, h, w) The share of every cell that any box of a group covers.
@@ -68,18 +68,18 @@ def covered_by_boxes(
     Boxes are centers and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
     """
     centers, half, cells = centers.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
-    low, high = (_to_view(place, frames[groups]) * cells for place in (centers - half, centers + half))
+    low, high = (_to_view(place, geometries[groups]) * cells for place in (centers - half, centers + half))
     shown = (high > low).all(axis=1)
     boxes = Rectangles(groups[shown], low[shown, 0], high[shown, 0], low[shown, 1], high[shown, 1])
-    covered = np.clip(_shares(_apart(boxes), len(frames), grid), 0, 1).astype(np.float32)
-    flipped = frames[:, 4] != 0
+    covered = np.clip(_shares(_apart(boxes), len(geometries), grid), 0, 1).astype(np.float32)
+    flipped = geometries[:, 4] != 0
     covered[flipped] = covered[flipped, :, ::-1]
     return covered
 
 
-def _to_view(places: npt.NDArray[np.floating], frames: npt.NDArray[np.floating]) -> Numbers:
+def _to_view(places: npt.NDArray[np.floating], geometries: npt.NDArray[np.floating]) -> Numbers:
     """Where places (M, 2) are in the views, not mirrored; what lies outside is moved to the rim."""
-    return np.asarray(np.clip((places - frames[:, :2]) / frames[:, 2:4], 0, 1))
+    return np.asarray(np.clip((places - geometries[:, :2]) / geometries[:, 2:4], 0, 1))
 
 
 def _apart(boxes: Rectangles) -> Rectangles:
@@ -103,12 +103,17 @@ def _apart(boxes: Rectangles) -> Rectangles:
     return Rectangles(owners[found], sides[found], sides[found + 1], heights[begin], heights[end])
 
 
-def _covered(runs: Runs, sizes: Indices, frames: npt.NDArray[np.floating], grid: tuple[int, int]) -> Numbers:
+def _covered(
+    runs: Runs, sizes: Indices, geometries: npt.NDArray[np.floating], grid: tuple[int, int]
+) -> Numbers:
     owners, columns, tops, bottoms = _rectangles(runs, sizes[:, 0])
-    tall, wide = (frames[:, 1], frames[:, 3], sizes[:, 0]), (frames[:, 0], frames[:, 2], sizes[:, 1])
+    tall, wide = (
+        (geometries[:, 1], geometries[:, 3], sizes[:, 0]),
+        (geometries[:, 0], geometries[:, 2], sizes[:, 1]),
+    )
     left, right = (_in_cells(edge, owners, *wide, grid[1]) for edge in (columns, columns + 1))
     top, bottom = (_in_cells(edge, owners, *tall, grid[0]) for edge in (tops, bottoms))
-    return _shares(Rectangles(owners, left, right, top, bottom), len(frames), grid)
+    return _shares(Rectangles(owners, left, right, top, bottom), len(geometries), grid)
 
 
 def _shares(rectangles: Rectangles, count: int, grid: tuple[int, int]) -> Numbers:

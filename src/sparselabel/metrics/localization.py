@@ -1,12 +1,12 @@
-"""How well maps show where things are: mAP-loc (P2 §4, eq. 6).
+"""How well maps show where things are: mAP-loc (PatchML §4, eq. 6).
 
-P2 = PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
+PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
 right if at least half of it lies on things of the class (IoA-P, intersection over the area of the
 prediction). A class that is there but badly shown is a false positive and still counts in the recall.
 
 Everything is counted in cells: the truth says which share of every cell things of the class cover, so that
 an intersection is exact for a map that is as coarse as the model made it. Maps are not made finer first
-(ours; P2 does not say), so a class that covers no cell by half cannot be shown well.
+(ours; PatchML does not say), so a class that covers no cell by half cannot be shown well.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
 from sparselabel.metrics.ranking import Scores, precision_of_classes
@@ -113,13 +113,13 @@ class Located:
 
     def __init__(self, part: PreparedSplit, places: Places = "any") -> None:
         self.part = part
-        self.masks = part.masks if part.masks is not None else Masks.none(len(part.marks))
+        self.masks = part.masks if part.masks is not None else Masks.none(len(part.spatial_labels))
         self._labels = evaluation_labels(part)
         self._find_pairs(places)
         could_be_right = self._labels.per_image(POSITIVE) == 0
-        could_be_right[part.marks.rows[self.masks.there]] = True
+        could_be_right[part.spatial_labels.rows[self.masks.there]] = True
         self.ranked = np.flatnonzero(could_be_right) if places == "masks" else np.arange(len(part))
-        if places != "any" and len(part.marks) and not self.pairs:
+        if places != "any" and len(part.spatial_labels) and not self.pairs:
             raise DataError(
                 f"split {part.name!r} has no {places} of classes that are there: leave --places {places} out"
             )
@@ -127,10 +127,10 @@ class Located:
         self.areas = np.zeros(self.pairs, np.float32)
 
     def _find_pairs(self, places: Places) -> None:
-        marks, classes = self.part.marks, len(self._labels.classes)
-        key = np.asarray(marks.rows) * classes + np.asarray(marks.classes)
-        good = ~marks.is_point
-        good[good] = self._labels.values[marks.rows[good], marks.classes[good]] == POSITIVE
+        spatial_labels, classes = self.part.spatial_labels, len(self._labels.classes)
+        key = np.asarray(spatial_labels.rows) * classes + np.asarray(spatial_labels.classes)
+        good = ~spatial_labels.is_point
+        good[good] = self._labels.values[spatial_labels.rows[good], spatial_labels.classes[good]] == POSITIVE
         self._order = np.flatnonzero(good)[np.argsort(key[good], kind="stable")]
         pairs, first = np.unique(key[self._order], return_index=True)
         counts = np.diff(np.append(first, len(self._order)))
@@ -151,18 +151,20 @@ class Located:
         other.shares, other.areas = np.zeros_like(self.shares), np.zeros_like(self.areas)
         return other
 
-    def see(self, rows: Tensor, output: Output, frame: Frame) -> None:
+    def see(self, rows: Tensor, output: Output, geometry: ViewGeometry) -> None:
         """Judge the maps of a batch of images; a model that has attention instead is judged by that."""
-        self.see_all(rows, frame, [(self, output)])
+        self.see_all(rows, geometry, [(self, output)])
 
-    def see_all(self, rows: Tensor, frame: Frame, outputs: "Sequence[tuple[Located, Output]]") -> None:
+    def see_all(
+        self, rows: Tensor, geometry: ViewGeometry, outputs: "Sequence[tuple[Located, Output]]"
+    ) -> None:
         """Judge what several models see in the same images; where things are is found out once for all."""
         wanted = rows.numpy()
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
         chosen = spans(first, counts)
         position = np.repeat(np.arange(len(wanted)), counts)
-        boxes = np.concatenate([frame.box.numpy(), frame.flip.numpy()[:, None]], axis=1)
+        boxes = np.concatenate([geometry.box.numpy(), geometry.flip.numpy()[:, None]], axis=1)
         covered: dict[tuple[int, ...], Floats] = {}
         for judged, output in outputs:
             maps = output.maps if output.maps is not None else output.attention
@@ -176,7 +178,7 @@ class Located:
             judged.areas[chosen] = covered[grid].mean(axis=(1, 2))
 
     def covered(
-        self, pairs: npt.NDArray[np.int64], frames: npt.NDArray[np.floating], grid: tuple[int, ...]
+        self, pairs: npt.NDArray[np.int64], geometries: npt.NDArray[np.floating], grid: tuple[int, ...]
     ) -> Floats:
         """(P, h, w) The share of each cell that things of some pairs cover, in views of their images."""
         cells = (grid[0], grid[1])
@@ -184,13 +186,18 @@ class Located:
         for masked in (True, False):
             some = np.flatnonzero(self.masked[pairs] == masked)
             counts = self._counts[pairs[some]]
-            marks = self._order[spans(self._first[pairs[some]], counts)]
+            spatial_labels = self._order[spans(self._first[pairs[some]], counts)]
             groups = np.repeat(np.arange(len(some)), counts)
             if masked:
-                found[some] = covered_by_masks(self.masks.take(marks), groups, frames[some], cells)
+                found[some] = covered_by_masks(
+                    self.masks.take(spatial_labels), groups, geometries[some], cells
+                )
             else:
-                centers, sizes = self.part.marks.centers[marks], self.part.marks.sizes[marks]
-                found[some] = covered_by_boxes(centers, sizes, groups, frames[some], cells)
+                centers, sizes = (
+                    self.part.spatial_labels.centers[spatial_labels],
+                    self.part.spatial_labels.sizes[spatial_labels],
+                )
+                found[some] = covered_by_boxes(centers, sizes, groups, geometries[some], cells)
         return found
 
     def measures(self, scores: Scores) -> dict[str, Any] | None:

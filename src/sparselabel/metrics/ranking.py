@@ -111,9 +111,9 @@ def by_number_of_labels(
 ) -> dict[str, Subset]:
     """The mean average precision on the images with "1" to "6", "7+" and "4+" positive labels.
 
-    P1 fig. 5d has one to seven, its table 3 ends at four or more; so "4+" has images of other subsets.
-    Unknown labels are refused: the number of labels would not be known. Images without a positive are in
-    no subset. In a subset many classes have no positives, so that is no reason for a warning.
+    Verelst 2023 fig. 5d has one to seven, its table 3 ends at four or more; so "4+" has images of other
+    subsets. Unknown labels are refused: the number of labels would not be known. Images without a positive
+    are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
     score_array, label_array = scores_and_labels(scores, labels)

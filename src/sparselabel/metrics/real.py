@@ -1,4 +1,4 @@
-"""ReaL: ImageNet's validation images judged by several labels each (P1 §4.3, table 3)."""
+"""ReaL: ImageNet's validation images judged by several labels each (Verelst 2023 §4.3, table 3)."""
 
 import warnings
 from dataclasses import asdict
@@ -55,6 +55,6 @@ def real_measures_of(scores: Scores, part: PreparedSplit) -> dict[str, Any] | No
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:
-    """The share of images whose best class, of equals the first, is one of their labels (P1 eq. 9)."""
+    """The share of images whose best class, of equals the first, is one of theirs (Verelst 2023 eq. 9)."""
     best = np.argmax(np.asarray(scores), axis=1)
     return float((labels[np.arange(len(labels)), best] == POSITIVE).mean())

@@ -246,7 +246,7 @@ def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Modu
         found += norms(backbone)
         if not found:
             raise ConfigError(
-                "--full.frozen-norm keeps batch norm as it is, and this backbone has none: leave it out"
+                "--finetune.frozen-norm keeps batch norm as it is, and this backbone has none: leave it out"
             )
     return found + (_first_stages(backbone.network, stages) if stages else [])
 
@@ -262,7 +262,7 @@ def _first_stages(network: Any, count: int) -> list[nn.Module]:
     stages = [names for number, names in sorted(groups.items()) if number < float("inf")]
     if count >= len(stages):
         raise ConfigError(
-            f"--full.frozen-stages {count} would leave nothing of this backbone to train: it has "
+            f"--finetune.frozen-stages {count} would leave nothing of this backbone to train: it has "
             f"{len(stages)} stages, the stem included. Give fewer, or train the head alone (--head.epochs)"
         )
     frozen = {name for stage in stages[:count] for name in stage}
@@ -283,7 +283,7 @@ def _parts(network: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, part) for name, part in network.named_modules() if name]
 
 
-def recompute(backbone: Backbone, on: bool) -> None:
+def grad_checkpointing(backbone: Backbone, on: bool) -> None:
     """Compute what is inside the backbone again on the way back, instead of keeping it, or no longer."""
     network: Any = backbone.network
     try:
@@ -291,6 +291,6 @@ def recompute(backbone: Backbone, on: bool) -> None:
     except (AssertionError, AttributeError) as error:  # how timm says that a network cannot
         if on:
             raise ConfigError(
-                f"--full.recompute: {type(network).__name__} cannot compute its inside again; take "
-                "--full.accumulate, a smaller --full.batch or another backbone"
+                f"--finetune.grad-checkpointing: {type(network).__name__} cannot compute its inside again; "
+                "take --finetune.micro-batches, a smaller --finetune.batch-size or another backbone"
             ) from error

@@ -1,8 +1,8 @@
 """The classifier: a backbone's cell features, and a linear layer on every cell.
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
-same image logits with less work (P1s J); so maps are made only when somebody asks for them. A boosted head is
-not linear any more: it always goes through the cells.
+same image logits with less work (Verelst 2023 supplement J); so maps are made only when somebody asks for
+them. A boosted head is not linear any more: it always goes through the cells.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,8 @@ class Head(nn.Module):
 
 
 class LinearHead(Head):
-    """A linear layer from D features to L logits, on pooled features or on every cell (P1 §3, P1s J).
+    """A linear layer from D features to L logits, on pooled features or on every cell (Verelst 2023 §3,
+    Verelst 2023 supplement J).
 
     With ``boost``, cell logits above 0 are multiplied by it before the mean, in training and in evaluation:
     BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label

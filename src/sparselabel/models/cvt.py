@@ -1,4 +1,4 @@
-"""CvT-w24 as a backbone, which timm does not have (Wu et al. 2021, P4): through transformers."""
+"""CvT-w24 as a backbone, which timm does not have (Wu et al. 2021, Query2Label): through transformers."""
 
 import re
 from functools import partial

@@ -1,9 +1,9 @@
-"""Query2Label: a query for each class looks for it in the cells (P4 §III-C; Liu et al. 2021).
+"""Query2Label: a query for each class looks for it in the cells (Query2Label §III-C; Liu et al. 2021).
 
     cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder, with one learned query a class ─▶ a logit a class
 
-P4 = the reproduction of Query2Label and of single-positive learning. Its eq. 12 has self-attention between
-the queries of the decoder; the authors' program removes it by default, and so do we.
+Query2Label = the reproduction of Query2Label and of single-positive learning. Its eq. 12 has self-attention
+between the queries of the decoder; the authors' program removes it by default, and so do we.
 """
 
 import math

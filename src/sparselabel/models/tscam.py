@@ -1,7 +1,7 @@
 """TS-CAM, its class-token sibling, and where a transformer looks.
 
-P2 = PatchML. TS-CAM = Gao et al., Token Semantic Coupled Attention Map for Weakly Supervised Object
-Localization (2021), which P2 builds on.
+PatchML. TS-CAM = Gao et al., Token Semantic Coupled Attention Map for Weakly Supervised Object
+Localization (2021), which PatchML builds on.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from sparselabel.models.classifier import Classifier, Head, Output, boosted
 
 
 class PatchHead(Head):
-    """A 3×3 convolution on the cells, and the mean over them (TS-CAM eq. 3; P2 §3.1).
+    """A 3×3 convolution on the cells, and the mean over them (TS-CAM eq. 3; PatchML §3.1).
 
     On a ViT or DeiT the cells are the patch tokens after the last norm. The class token has no part in the
     logits. ``boost`` as for the linear head.
@@ -38,7 +38,7 @@ class PatchHead(Head):
 
 
 class TokenHead(Head):
-    """A linear layer on the class token: the plain ViT or DeiT (P2 table 4).
+    """A linear layer on the class token: the plain ViT or DeiT (PatchML table 4).
 
     Its maps are the same layer on the patch tokens, which nothing ties to the logits (ours: with them every
     method runs on this model too).

@@ -14,13 +14,13 @@ from sparselabel.compare.planned_runs import Planned, Watcher, settings_known, w
 from sparselabel.compare.runner import keep_error, outcome_of
 from sparselabel.config import Handling, Machine, Settings, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
-from sparselabel.data.dataset import MARK_COLUMNS, Prepared
+from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.source import Split
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing
 from sparselabel.files import read_json, require_folder_to_write
 from sparselabel.plan.hours import Budget
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.resolve import needs_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def candidates_of(
     if draws < 1:
         raise ConfigError(f"--draws must be 1 or more, not {draws}")
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
-    if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).marks:
+    if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).spatial_labels:
         raise ConfigError(
             f"--mark-method {methods[1]} does not look at points or boxes, so that the plan would compare "
             "methods and not annotations: give patchml, csl-p, or one of these with +cluster"
@@ -87,7 +87,7 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
             raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
-        if method == "csl-i":  # what P2 compares points with, and what patchml does with whole images
+        if method == "csl-i":  # what PatchML compares points with, and what patchml does with whole images
             own = {"unknown": "ignore"} | own
         yield replace(base, method=method, settings=Settings(**own))
 
@@ -107,10 +107,10 @@ def simulate(
         label_seed=draw,
         cost="per-positive",
     )
-    split = Split(train.truth, train.paths, train.marks, masks=train.masks)
+    split = Split(train.truth, train.paths, train.spatial_labels, masks=train.masks)
     found = annotate(split, how, prices=budget.prices)
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
-    for array in (found.observed, *(getattr(found.seen, column) for column in MARK_COLUMNS)):
+    for array in (found.observed, *(getattr(found.seen, column) for column in SPATIAL_LABEL_COLUMNS)):
         digest.update(np.ascontiguousarray(array).tobytes())
     observed = LabelTable(train.truth.ids, train.truth.classes, found.observed, check=False)
     bought = replace(train, observed=observed, seen=found.seen, digest=digest.hexdigest())
@@ -137,8 +137,8 @@ def check_candidates(
 
 def _refuse_nothing(one: Candidate) -> None:
     """Raise if there is nothing to learn from: no yes, or no point or box of one."""
-    marks = one.bought["points"] + one.bought["boxes"]
-    if one.bought["positive"] and (one.kind == "I" or marks):
+    spatial_labels = one.bought["points"] + one.bought["boxes"]
+    if one.bought["positive"] and (one.kind == "I" or spatial_labels):
         return
     lacking = "a yes" if not one.bought["positive"] else "a yes to something whose place is known"
     raise ConfigError(
@@ -158,7 +158,7 @@ def train_candidates(
     """Train what is not finished; the errors of those that failed."""
     from sparselabel.training.train import train_run
 
-    left = [one for one in candidates if not RunFolder(one.run.path).finished]
+    left = [one for one in candidates if not Run(one.run.path).finished]
     watcher.skips(len(candidates) - len(left))
     failed = []
     for one in left:
@@ -184,7 +184,7 @@ def judge_maps(
     left = unjudged(candidates, split)
     if not left:
         return
-    if left[0].run.config.full.epochs:
+    if left[0].run.config.finetune.epochs:
         for one in left:
             evaluate_run(one.run.path, split, workers=workers, report=report)
     else:
@@ -196,19 +196,19 @@ def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
     return [
         one
         for one in candidates
-        if RunFolder(one.run.path).finished and not RunFolder(one.run.path).evaluation_file(split).is_file()
+        if Run(one.run.path).finished and not Run(one.run.path).evaluation_file(split).is_file()
     ]
 
 
 def passes(candidates: Sequence[Candidate], split: str) -> int:
     """How often the images must be looked at to judge the maps."""
     left = unjudged(candidates, split)
-    return len(left) if left and left[0].run.config.full.epochs else min(1, len(left))
+    return len(left) if left and left[0].run.config.finetune.epochs else min(1, len(left))
 
 
 def reached(one: Candidate, split: str) -> tuple[float | None, float | None]:
     """MAP and mAP-loc of a candidate, 0..1; None where it failed or there is nothing to judge by."""
-    run = RunFolder(one.run.path)
+    run = Run(one.run.path)
     if not run.finished:
         return None, None
     judged = run.result()["test" if split == "test" else "validation"]

@@ -77,7 +77,7 @@ def budget_of(
         )
     _refuse_fractions(fractions)
     train = data.train
-    complete = {kind: share_of_all(train.truth.values, train.marks, kind, prices) for kind in kinds}
+    complete = {kind: share_of_all(train.truth.values, train.spatial_labels, kind, prices) for kind in kinds}
     budget = Budget(hours, images or sample, sample, classes, prices, tuple(sorted(fractions)), complete)
     dearest = max(kinds, key=lambda kind: complete[kind])
     most = budget.hours_of_all(dearest)
@@ -138,12 +138,14 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
                 "unknown. Annotation is simulated on a sample in which every class of every image is "
                 "known: take one that is fully labeled (a small one will do)"
             )
-    marks = data.train.marks
-    boxes = int((~marks.is_point).sum())
+    spatial_labels = data.train.spatial_labels
+    boxes = int((~spatial_labels.is_point).sum())
     for kind in kinds:
-        wanted = boxes if kind in BOXED else len(marks)
+        wanted = boxes if kind in BOXED else len(spatial_labels)
         if kind != "I" and not wanted:
-            others = [other for other in kinds if other == "I" or (other not in BOXED and len(marks))]
+            others = [
+                other for other in kinds if other == "I" or (other not in BOXED and len(spatial_labels))
+            ]
             way_out = f", or give --kinds {' '.join(others)}" if len(others) > 1 else ""
             raise DataError(
                 f"kind {kind} needs {'boxes' if kind in BOXED else 'points or boxes'}, and {data.folder} has "

@@ -1,6 +1,6 @@
 """Recipes: the settings, commands and numbers of published tables, one TOML file each (docs/recipes.md).
 
-A file is a training configuration with one table more, ``[recipe]``. Its name is its path: ``p1/voc``.
+A file is a training configuration with one table more, ``[recipe]``. Its name is its path: ``scl/voc``.
 """
 
 import tomllib

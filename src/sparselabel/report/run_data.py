@@ -11,7 +11,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError, listing
 from sparselabel.inference.saved_scores import data_of, split_of
 from sparselabel.report.figures.style import names_of
-from sparselabel.run import RunFolder, saw_hidden_labels
+from sparselabel.run import Run, saw_hidden_labels
 
 SPLITS = {"test": "test", "val": "validation"}
 """Splits that a report can be about, and what result.json calls them."""
@@ -22,7 +22,7 @@ class ShownRun:
     """A finished run: its name in the report, its files, and the numbers of every epoch."""
 
     name: str
-    folder: RunFolder
+    folder: Run
     config: TrainConfig
     about: dict[str, Any]
     result: dict[str, Any]
@@ -99,12 +99,12 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 
 def _read(path: Path, name: str) -> ShownRun:
-    folder = RunFolder(path)
+    folder = Run(path)
     result = folder.result()  # refuses what is no run, or not finished
     return ShownRun(name, folder, folder.config(), folder.about(), result, _epochs(folder))
 
 
-def _epochs(folder: RunFolder) -> list[dict[str, Any]]:
+def _epochs(folder: Run) -> list[dict[str, Any]]:
     if not folder.metrics_file.is_file():
         return []
     try:

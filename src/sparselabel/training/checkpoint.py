@@ -27,13 +27,13 @@ from torch import Tensor
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import MAKE_ROOM, ConfigError, ResourceError, RunError, is_out_of_memory, listing
 from sparselabel.files import read_json, write_json
-from sparselabel.losses.base import Method
+from sparselabel.losses.base import SparseLoss
 from sparselabel.losses.memory.reshard import Share, restore_dealt
-from sparselabel.losses.memory.row_file import RowsInFile, file_name, files_of_others, is_in_file
-from sparselabel.losses.memory.row_store import RowsInRam
+from sparselabel.losses.memory.row_file import FileRowStore, file_name, files_of_others, is_in_file
+from sparselabel.losses.memory.row_store import RamRowStore
 from sparselabel.models.backbone import frozen_parts
 from sparselabel.resources import free_disk, in_words
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Learner
 from sparselabel.training.run_cost import CHECKPOINTS
@@ -69,7 +69,7 @@ def save_checkpoint(
     model: dict[str, Tensor],
     average: dict[str, Tensor] | None,
     optimizer: dict[str, Any],
-    method: Method,
+    method: SparseLoss,
 ) -> None:
     """Write the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
     final = folder / f"{state.epochs:04d}"
@@ -79,7 +79,7 @@ def save_checkpoint(
         shutil.rmtree(final, ignore_errors=True)
         work.mkdir(parents=True)
     fabric.barrier()
-    memories = method.memories()
+    memories = method.row_stores()
     tensors = {
         f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
     }
@@ -116,7 +116,7 @@ def remove_old_files(folder: Path, processes: int) -> None:
 
 
 def _memory_folder(folder: Path) -> Path:
-    return RunFolder(folder.parent).memory
+    return Run(folder.parent).memory
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -153,11 +153,11 @@ class Checkpoint:
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
-    def restore_method(self, method: Method, fabric: "Fabric") -> None:
+    def restore_method(self, method: SparseLoss, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
         method.load_state_dict(load_tensors(self.path / "method.safetensors"))
         share = Share(fabric.global_rank, fabric.world_size)
-        for name, memory in method.memories().items():
+        for name, memory in method.row_stores().items():
             if share.processes == self.processes:
                 memory.restore(self._memory_state(name, share.process))
             else:
@@ -254,28 +254,28 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def files_of(method: Method) -> list[RowsInFile]:
+def files_of(method: SparseLoss) -> list[FileRowStore]:
     """The memories that are kept in files, also those that are not written before the warm-up is over."""
     return [
         memory
         for part in method.modules()
         for memory in vars(part).values()
-        if isinstance(memory, RowsInFile)
+        if isinstance(memory, FileRowStore)
     ]
 
 
-def in_ram(method: Method) -> int:
+def in_ram(method: SparseLoss) -> int:
     """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
     kept = {
         id(memory): memory.rows * memory.row_bytes
         for part in method.modules()
         for memory in vars(part).values()
-        if isinstance(memory, RowsInRam)
+        if isinstance(memory, RamRowStore)
     }
     return sum(kept.values())
 
 
-def say_where(method: Method, machine: Machine, log: Log) -> None:
+def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
     """Name the files and their sizes; and that RAM was asked for in vain, if the run was begun with files."""
     files = files_of(method)
     if not files:
@@ -285,21 +285,21 @@ def say_where(method: Method, machine: Machine, log: Log) -> None:
         log.say("they stay there, where the run was begun with them: --memories ram is for new runs")
 
 
-def refuse_best_start(method: Method) -> None:
+def refuse_best_start(method: SparseLoss) -> None:
     """Raise if a phase is to start from the best epoch, which files do not have."""
     files = files_of(method)
     if files:
         raise ConfigError(
             f"{_name(files[0])} are kept in a file (too large for RAM, or --memories file), which has the "
-            "last epoch only: the full phase can start from there (--full.start last), not from the best"
+            "last epoch only: the full phase can start from there (--finetune.start last), not from the best"
         )
 
 
-def _in_words(memory: RowsInFile) -> str:
+def _in_words(memory: FileRowStore) -> str:
     return f"{_name(memory)} ({in_words(memory.bytes)})"
 
 
-def _name(memory: RowsInFile) -> str:
+def _name(memory: FileRowStore) -> str:
     """Running scores, heat maps, ...: its file is called so, with the process that it is of after it."""
     return memory.path.stem.rsplit("-", 3)[0].replace("-", " ")
 
@@ -309,14 +309,14 @@ MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1}
 
 
 def refuse_full_disk(
-    config: TrainConfig, method: Method, run: RunFolder, learner: Learner, fabric: "Fabric", validated: bool
+    config: TrainConfig, method: SparseLoss, run: Run, learner: Learner, fabric: "Fabric", validated: bool
 ) -> None:
     """Raise if checkpoints and files of the method cannot fit where the run is.
 
     Counted is what will be there for sure: without a validation the newest is the best, and of the weights of
     a head alone, which are few, nothing is known yet.
     """
-    at_once = min(CHECKPOINTS if validated else CHECKPOINTS - 1, config.full.epochs or config.head.epochs)
+    at_once = min(CHECKPOINTS if validated else CHECKPOINTS - 1, config.finetune.epochs or config.head.epochs)
     model, trained = _weights(config, learner)
     model, trained = model // fabric.world_size, trained // fabric.world_size  # one process writes them
     memories = in_ram(method)
@@ -329,18 +329,18 @@ def refuse_full_disk(
     if needed <= there:
         return
     beside = f", and {in_words(files)} of files" if files else ""
-    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
+    kept_rows = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
     instead = f", --memories file (once {in_words(2 * memories)} instead)" if memories > trained else ""
     raise ResourceError(
         f"the run needs {in_words(needed)} of disk: {at_once} × {in_words(one)} for checkpoints"
-        f"{remembered if memories else ''}{beside}; {in_words(there)} are free in {run.path}: make room, or "
+        f"{kept_rows if memories else ''}{beside}; {in_words(there)} are free in {run.path}: make room, or "
         f"take an --out on a larger disk{instead}"
     )
 
 
 def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
     """Bytes of the backbone, and of what a checkpoint of the full phase has of it."""
-    full = config.full
+    full = config.finetune
     if not full.epochs:
         return 0, 0
     backbone = learner.backbone
@@ -348,14 +348,14 @@ def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
     frozen = {id(parameter) for part in parts for parameter in part.parameters()}
     moved = _bytes(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)
     model = _bytes(backbone.state_dict().values())
-    return model, model * (2 if full.weight_average else 1) + MOMENTS[full.optimizer] * moved
+    return model, model * (2 if full.ema_decay else 1) + MOMENTS[full.optimizer] * moved
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def _size(run: RunFolder) -> int:
+def _size(run: Run) -> int:
     """Bytes of checkpoints and the model of a run that goes on, or is replaced."""
     return _size_of([*run.checkpoints.rglob("*"), run.model_file])
 

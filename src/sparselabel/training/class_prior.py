@@ -24,7 +24,7 @@ from sparselabel.files import write_json
 from sparselabel.losses.base import in_pieces
 from sparselabel.losses.catalog import parsed, settings_of
 from sparselabel.losses.target_rules import no_negatives
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.network import Learner
 from sparselabel.training.validate import scores_of
@@ -109,7 +109,7 @@ def _of_table(file: Path) -> dict[str, Any]:
     return found
 
 
-def kept_prior(config: TrainConfig, inputs: Inputs, run: RunFolder, train: Train) -> tuple[float, ...] | None:
+def kept_prior(config: TrainConfig, inputs: Inputs, run: Run, train: Train) -> tuple[float, ...] | None:
     """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
     given = config.settings.prior
     if given is None or "prior" not in settings_of(config.method):
@@ -145,7 +145,7 @@ def run_before(config: TrainConfig) -> TrainConfig:
         method=base,
         settings=Settings(**(settings | {"unknown": "ignore", "prior": None})),
         head=replace(config.head, epochs=-(-config.head.epochs // SHORTER)),
-        full=replace(config.full, epochs=-(-config.full.epochs // SHORTER)),
+        finetune=replace(config.finetune, epochs=-(-config.finetune.epochs // SHORTER)),
         watch=0,
     )
 
@@ -155,7 +155,7 @@ def _mean_scores(config: TrainConfig, inputs: Inputs, folder: Path, train: Train
     train(before, folder)
     learner = Learner(before, len(inputs.data.classes))
     own = Inputs(inputs.data, before, learner, inputs.fabric, inputs.workers, inputs.log)
-    learner.load(load_file(RunFolder(folder).model_file))
+    learner.load(load_file(Run(folder).model_file))
     phase = [*before.phases][-1]
     module = learner.head if own.stored(phase) else learner.classifier
     return _means(scores_of(module.to(inputs.fabric.device), own, phase, "train"))

@@ -23,14 +23,14 @@ from torch import Tensor
 
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.loaders import Batch, Feed, ImageFeed, Rows, epoch_batches, in_order, rows_of
-from sparselabel.data.view_geometry import Frame
+from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_batches, in_order, rows_of
+from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
-from sparselabel.losses.base import Layout, Method, Progress, Step
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, free_disk
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
 from sparselabel.training.class_prior import run_before, trains_for_prior
 from sparselabel.training.inputs import Inputs
@@ -40,7 +40,7 @@ from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import chosen, method_of
 from sparselabel.training.resolve_expected import is_estimated, seconds_to_estimate
 from sparselabel.training.run_cost import PhaseCost, RunCost, forget_peak, peak_memory
-from sparselabel.training.train import about, checked, started, tell_method
+from sparselabel.training.train import resolve, run_metadata, started, tell_method
 from sparselabel.training.trainer import Session, train_step
 from sparselabel.training.watch import Watch
 
@@ -69,8 +69,8 @@ class FirstInputs(Inputs):
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
             part, backbone = self.data.split(split), self.learner.backbone.to(self.fabric.device).eval()
-            feed = ImageFeed(part, self.test_view)
-            seconds, found = timed(feed, len(part), self.fabric, self.workers, backbone)
+            loader = ImageLoader(part, self.test_view)
+            seconds, found = timed(loader, len(part), self.fabric, self.workers, backbone)
             one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
             self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
             self._count(seconds, found)
@@ -90,7 +90,7 @@ class FirstInputs(Inputs):
 
 @torch.no_grad()
 def timed(
-    feed: Feed, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
+    loader: Loader, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
 ) -> tuple[float, Any]:
     """Seconds an image, of a batch loaded and seen by the model, and what it said of it.
 
@@ -98,7 +98,7 @@ def timed(
     """
     rows = rows_of(count, fabric.global_rank, fabric.world_size)[:SCORED]
     began = time.monotonic()
-    batch = next(iter(feed(in_order(rows, SCORED), 0)))
+    batch = next(iter(loader(in_order(rows, SCORED), 0)))
     loaded = time.monotonic()
     said = model(batch.inputs[0].to(fabric.device))
     wait(fabric.device)
@@ -128,15 +128,15 @@ def dry_run(
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
     asked = config
-    config, trial = checked(data, config)
-    there = RunFolder(out)
-    there.goes_on(config, about(data, command, config), resume=handling.resume, force=handling.force)
+    config, trial = resolve(data, config)
+    there = Run(out)
+    there.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
     prior = None
     if trains_for_prior(config):
         prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
     fabric = started(data, config, machine)
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
-        run = RunFolder(Path(folder))
+        run = Run(Path(folder))
         log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet)
         for words in chosen(asked, config):
             log.say(words)
@@ -161,7 +161,7 @@ def dry_run(
         for name in config.phases:
             if phases:
                 method.begin_phase()
-            first = config.head.epochs if name == "full" else 0
+            first = config.head.epochs if name == "finetune" else 0
             forget_peak()
             _forget_gpu_peak(fabric.device)
             with log.bar(STEPS, f"measuring the {name} phase") as bar:
@@ -174,7 +174,7 @@ def dry_run(
                     name,
                     stage.phase.epochs,
                     stage.steps_per_epoch,
-                    stage.phase.batch,
+                    stage.phase.batch_size,
                     seconds,
                     _scored_in_epoch(session),
                     scoring,
@@ -207,16 +207,16 @@ def _to_find(prior: RunCost, images: int) -> float:
 
 
 @torch.no_grad()
-def _survey(session: Session, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
+def _scan(session: Session, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
     """What a method looks over before an epoch: the first batch is real, and the others look like it."""
-    model = in_evaluation(stage.judged, session.fabric, maps=session.needs.maps)
+    model = in_evaluation(stage.eval_module, session.fabric, maps=session.needs.maps)
     first: Output | None = None
-    for some in in_order(rows, stage.phase.batch):
+    for some in in_order(rows, stage.phase.batch_size):
         if first is None:
             batch = next(iter(session.inputs.evaluation(stage.name, "train")([some], progress.epoch)))
             first = model(session.on_device(batch.inputs[0]))
         output = Output(*(None if value is None else value[: len(some)] for value in first))  # type: ignore[arg-type]
-        seen = Batch(torch.from_numpy(some), (), (Frame.whole(len(some)),))
+        seen = Batch(torch.from_numpy(some), (), (ViewGeometry.whole(len(some)),))
         yield session.step(seen, (output,), progress)
 
 
@@ -226,13 +226,13 @@ def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Row
     for phase in config.phases.values():
         epoch += phase.epochs
         batches = epoch_batches(
-            len(data.train), phase.batch, config.seed, epoch - 1, fabric.global_rank, fabric.world_size
+            len(data.train), phase.batch_size, config.seed, epoch - 1, fabric.global_rank, fabric.world_size
         )
         rows |= {int(row) for some in batches[: 2 * STEPS] for row in some if row >= 0}
     return np.array(sorted(rows))
 
 
-def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) -> Method:
+def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) -> SparseLoss:
     """The method prepared for a few rows: its files for all would be gigabytes."""
     method = method_of(config)
     layout = Layout(
@@ -255,13 +255,13 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
     session.method.begin_epoch(progress)
 
     def looked_over(some: Tensor | None) -> Iterator[Step]:
-        return _survey(session, stage, rows if some is None else some.numpy(), progress)
+        return _scan(session, stage, rows if some is None else some.numpy(), progress)
 
-    session.method.survey(looked_over)
+    session.method.scan(looked_over)
     stage.wrapped.train()
     times = [time.monotonic()]
-    for rate, batch in islice(stage.batches(epoch, expect=session.method.expect), STEPS):
-        train_step(session, stage, batch, replace(progress, learning_rate=rate))
+    for rate, batch in islice(stage.batches(epoch, prefetch=session.method.prefetch), STEPS):
+        train_step(session, stage, batch, replace(progress, lr=rate))
         wait(session.fabric.device)
         times.append(time.monotonic())
         report()
@@ -275,13 +275,13 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
 def _scoring(session: Session, stage: Stage, workers: int) -> float:
     """Seconds to score per image."""
     train, stored = session.data.train, session.inputs.stored(stage.name)
-    feed: Feed = (
+    loader: Loader = (
         session.inputs.evaluation(stage.name, "train")
         if stored
-        else ImageFeed(train, session.inputs.test_view)
+        else ImageLoader(train, session.inputs.test_view)
     )
-    model = in_evaluation(stage.judged, session.fabric)
-    return timed(feed, len(train), session.fabric, 0 if stored else workers, model)[0]
+    model = in_evaluation(stage.eval_module, session.fabric)
+    return timed(loader, len(train), session.fabric, 0 if stored else workers, model)[0]
 
 
 def _write_and_load(session: Session, stage: Stage) -> int:
@@ -289,7 +289,7 @@ def _write_and_load(session: Session, stage: Stage) -> int:
 
     That is none, but where the temporary folder has no room: then a copy to write, and the file read back.
     """
-    weights = weights_of(stage.judged, stage.name == "head")
+    weights = weights_of(stage.eval_module, stage.name == "head")
     size = _bytes(weights)
     if free_disk(session.run.path) < 2 * size:
         return 2 * size
@@ -302,7 +302,7 @@ def _write_and_load(session: Session, stage: Stage) -> int:
 
 def _scored_in_epoch(session: Session) -> int:
     """Images that a process scores around every epoch: validation, and what a method wants to look over."""
-    looked_over = len(session.data.train) * session.needs.survey
+    looked_over = len(session.data.train) * session.needs.scan
     return (_size(session, "val") + looked_over) // session.fabric.world_size
 
 

@@ -1,4 +1,4 @@
-"""Features of a frozen backbone, computed once and kept beside the data (P3's linear protocol).
+"""Features of a frozen backbone, computed once and kept beside the data (Cole 2021's linear protocol).
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
@@ -19,7 +19,7 @@ import torch
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import ImageFeed, in_order, rows_of
+from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
@@ -63,8 +63,8 @@ def compute_features(
     fabric.barrier()
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
-    feed = ImageFeed(split, view, workers=workers)
-    for numbers, inputs, _ in feed(in_order(rows, 32), epoch=0):
+    loader = ImageLoader(split, view, workers=workers)
+    for numbers, inputs, _ in loader(in_order(rows, 32), epoch=0):
         found = network(inputs[0].to(fabric.device)).float()
         kept = found.half() if cells else found.mean(dim=(2, 3))
         if not bool(kept.isfinite().all()):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.loaders import FeatureFeed, Feed, ImageFeed
+from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
 from sparselabel.data.transforms import Changes, View, views_of
 from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
@@ -35,7 +35,7 @@ class Inputs:
     workers: int
     log: Log
     _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
-    _evaluation: dict[tuple[str, str], Feed] = field(default_factory=dict)
+    _evaluation: dict[tuple[str, str], Loader] = field(default_factory=dict)
     _said_colors: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Inputs:
     def check(self) -> None:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
         missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
-        if self.config.full.epochs or not self.config.frozen:
+        if self.config.finetune.epochs or not self.config.frozen:
             for phase in self.config.phases:
                 if not self.stored(phase):
                     self.learner.classifier_of(phase)
@@ -129,14 +129,14 @@ class Inputs:
             self._features[split, cells] = torch.from_numpy(read_features(file, cells))
         return self._features[split, cells]
 
-    def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Feed:
+    def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Loader:
         """Inputs to train on: drawn anew in every epoch, unless they are stored.
 
         With ``places`` it must be known where in the image everything in a view was.
         """
         if self.stored(phase):
-            return FeatureFeed(self._stored("train"))
-        return ImageFeed(
+            return FeatureLoader(self._stored("train"))
+        return ImageLoader(
             self.data.train,
             self.train_view,
             self.config.seed,
@@ -157,13 +157,13 @@ class Inputs:
             )
         return Changes(views.rand_augment, views.magnitude, not places, views.cutout)
 
-    def evaluation(self, phase: str, split: str) -> Feed:
+    def evaluation(self, phase: str, split: str) -> Loader:
         """Inputs to evaluate on: images seen whole."""
         key = ("stored" if self.stored(phase) else "images", split)
         if key not in self._evaluation:
             self._evaluation[key] = (
-                FeatureFeed(self._stored(split))
+                FeatureLoader(self._stored(split))
                 if self.stored(phase)
-                else ImageFeed(self.data.split(split), self.test_view, workers=self.workers)
+                else ImageLoader(self.data.split(split), self.test_view, workers=self.workers)
             )
         return self._evaluation[key]

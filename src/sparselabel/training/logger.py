@@ -15,7 +15,7 @@ from sparselabel.distributed import total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import whole
 from sparselabel.progress import Bar, progress_bar
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.run_cost import Cost
 
 BINS = 20  # of the histogram of scores
@@ -28,7 +28,7 @@ class Log:
     """
 
     def __init__(
-        self, run: RunFolder, *, speaks: bool, quiet: bool = False, tensorboard: bool = False, title: str = ""
+        self, run: Run, *, speaks: bool, quiet: bool = False, tensorboard: bool = False, title: str = ""
     ) -> None:
         self.run = run
         self.speaks = speaks
@@ -109,7 +109,7 @@ def _tensorboard() -> Any:
 
 
 class ScoreHistogram:
-    """The scores that training views of unobserved positives got during an epoch (P3 figure 2)."""
+    """The scores that training views of unobserved positives got during an epoch (Cole 2021 figure 2)."""
 
     PENDING = 64  # steps that are counted together: a histogram a step would cost more than the step
 

@@ -28,7 +28,7 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 Backward = Callable[[Tensor], None]
 
 
-class InParts:
+class MicroBatches:
     """The output of a step's views, made part by part, and the way back through the same parts."""
 
     def __init__(

@@ -16,8 +16,8 @@ from sparselabel.models.backbone import (
     PRETRAINED,
     Backbone,
     frozen_parts,
+    grad_checkpointing,
     make_backbone,
-    recompute,
     refuse_without_cells,
 )
 from sparselabel.models.classifier import HEAD, Classifier, Head, Output
@@ -96,13 +96,13 @@ class Learner:
 
     def classifier_of(self, phase: str) -> Classifier:
         """The classifier made ready for a phase: what is frozen, and what is kept for the way back."""
-        classifier, full = self.classifier, self.config.full
+        classifier, full = self.classifier, self.config.finetune
         if phase == "head":
             classifier.freeze(True)
         else:
             parts = frozen_parts(self.backbone, norm=full.frozen_norm, stages=full.frozen_stages)
             classifier.freeze(False, parts)
-        recompute(self.backbone, phase == "full" and full.recompute)
+        grad_checkpointing(self.backbone, phase == "finetune" and full.grad_checkpointing)
         return classifier
 
     def load(self, weights: dict[str, Tensor]) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import FullPhase, Phase
-from sparselabel.data.loaders import Batch, Feed, epoch_batches
+from sparselabel.config import FinetunePhase, Phase
+from sparselabel.data.loaders import Batch, Loader, epoch_batches
 from sparselabel.models.classifier import HEAD, Output
-from sparselabel.training.micro_batches import InParts, norms_at_rest
-from sparselabel.training.schedule import learning_rate, momentum
+from sparselabel.training.micro_batches import MicroBatches, norms_at_rest
+from sparselabel.training.schedule import lr_at, momentum
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -33,33 +33,38 @@ class Stage:
     wrapped: Any
     optimizer: Any
     average: nn.Module | None
-    feed: Feed
+    loader: Loader
     rows: int
     fabric: "Fabric"
     seed: int
-    _in_parts: InParts | None = None
+    _in_parts: MicroBatches | None = None
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps of an epoch, the same in all processes."""
-        return -(-self.rows // self.phase.batch)
+        return -(-self.rows // self.phase.batch_size)
 
-    def batches(self, epoch: int, expect: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
+    def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
         """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
 
         ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
         """
         rows = epoch_batches(
-            self.rows, self.phase.batch, self.seed, epoch, self.fabric.global_rank, self.fabric.world_size
+            self.rows,
+            self.phase.batch_size,
+            self.seed,
+            epoch,
+            self.fabric.global_rank,
+            self.fabric.world_size,
         )
         steps = self.steps_per_epoch * self.phase.epochs
         first = (epoch - self.first_epoch) * self.steps_per_epoch
         for soon in rows[:AHEAD]:
-            expect(torch.from_numpy(soon))
-        for number, batch in enumerate(self.feed(rows, epoch)):
+            prefetch(torch.from_numpy(soon))
+        for number, batch in enumerate(self.loader(rows, epoch)):
             if number + AHEAD < len(rows):
-                expect(torch.from_numpy(rows[number + AHEAD]))
-            rate = learning_rate(self.phase, first + number, steps)
+                prefetch(torch.from_numpy(rows[number + AHEAD]))
+            rate = lr_at(self.phase, first + number, steps)
             self._set(rate, momentum(self.phase, first + number, steps))
             yield rate, batch
 
@@ -73,16 +78,16 @@ class Stage:
 
     def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
         """What the model says of a step's views, all at once or in parts."""
-        if self.phase.accumulate == 1:
+        if self.phase.micro_batches == 1:
             output: Output = self.wrapped(views, maps=maps)
             return output
-        parts = self.phase.accumulate
-        self._in_parts = InParts(
+        parts = self.phase.micro_batches
+        self._in_parts = MicroBatches(
             self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
         )
         return self._in_parts.output
 
-    def move(self, losses: Iterable[Tensor]) -> None:
+    def optimizer_step(self, losses: Iterable[Tensor]) -> None:
         """One step of the optimizer down the sum of the losses, and of the running average."""
         loss = functools.reduce(torch.add, losses)
         if self._in_parts is None:
@@ -90,15 +95,15 @@ class Stage:
         else:
             self._in_parts.backward(loss, self._backward)
             self._in_parts = None
-        if self.phase.clip:
-            self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.phase.clip)
+        if self.phase.grad_clip:
+            self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
             self.average.update(self.module)  # type: ignore[operator]
 
     def _backward(self, loss: Tensor) -> None:
-        again = isinstance(self.phase, FullPhase) and self.phase.recompute
+        again = isinstance(self.phase, FinetunePhase) and self.phase.grad_checkpointing
         with norms_at_rest(self.module) if again else nullcontext():
             if self.wrapped is self.module:
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -106,7 +111,7 @@ class Stage:
                 self.fabric.backward(loss)
 
     @property
-    def judged(self) -> nn.Module:
+    def eval_module(self) -> nn.Module:
         """What is evaluated and kept: the running average of the weights, if there is one."""
         return self.module if self.average is None else self.average.module  # type: ignore[return-value]
 
@@ -116,7 +121,7 @@ def make_stage(
     phase: Phase,
     first_epoch: int,
     module: nn.Module,
-    feed: Feed,
+    loader: Loader,
     rows: int,
     fabric: "Fabric",
     seed: int,
@@ -127,16 +132,16 @@ def make_stage(
     if fabric.world_size == 1 and precision == "32-true":
         wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
     average = None
-    if phase.weight_average:
+    if phase.ema_decay:
         from timm.utils.model_ema import ModelEmaV3
 
-        average = ModelEmaV3(module, decay=phase.weight_average)
-    return Stage(name, phase, first_epoch, module, wrapped, optimizer, average, feed, rows, fabric, seed)
+        average = ModelEmaV3(module, decay=phase.ema_decay)
+    return Stage(name, phase, first_epoch, module, wrapped, optimizer, average, loader, rows, fabric, seed)
 
 
 def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
     """What is trained: all at one rate, or the head at a multiple of it."""
-    multiple = phase.head_rate if isinstance(phase, FullPhase) else 1.0
+    multiple = phase.head_rate if isinstance(phase, FinetunePhase) else 1.0
     named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if multiple == 1:
         return [parameter for _, parameter in named]
@@ -151,9 +156,9 @@ def make_optimizer(
     """The phase's optimizer; the learning rate is set step by step."""
     # A fused optimizer undoes loss scaling by itself, after gradients could have been clipped.
     common: dict[str, Any] = {
-        "lr": phase.learning_rate,
+        "lr": phase.lr,
         "weight_decay": phase.weight_decay,
-        "fused": not phase.clip,
+        "fused": not phase.grad_clip,
     }
     match phase.optimizer:
         case "adam":

@@ -10,7 +10,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
-from sparselabel.losses.base import Method, Needs
+from sparselabel.losses.base import Needs, SparseLoss
 from sparselabel.losses.catalog import make_method, parsed, presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
@@ -28,7 +28,7 @@ BOOSTED: Literal["boostlu"] = (
 
 def method_of(
     config: TrainConfig, counts: ClassCounts | None = None, prior: Sequence[float] | None = None
-) -> Method:
+) -> SparseLoss:
     """The configuration's method; without counts and prior that it will have, with something like them."""
     settings = config.settings.given()
     has = settings_of(config.method)
@@ -53,7 +53,7 @@ def with_chosen_method(config: TrainConfig) -> TrainConfig:
     if config.method != AUTO:
         return config
     middle_alone = config.frozen and config.views.geometry == "imagenet"  # all that stored features show
-    maps = config.full.epochs > 0 and config.classifier in ("linear", "tscam") and not middle_alone
+    maps = config.finetune.epochs > 0 and config.classifier in ("linear", "tscam") and not middle_alone
     return replace(config, method=DEFAULT_WITH_MAPS if maps else DEFAULT)
 
 
@@ -105,8 +105,8 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise no_negatives(name)
     if config.weights not in (PRETRAINED, NONE):
         require_weights_file(Path(config.weights))
-    if needs.marks and not len(data.train.seen):
-        raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_marks(data)}")
+    if needs.spatial_labels and not len(data.train.seen):
+        raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_spatial_labels(data)}")
     _refuse_frozen(config, needs)
     _refuse_classifier(config, needs)
     for phase_name, phase in config.phases.items():
@@ -120,12 +120,12 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _why_no_marks(data: Prepared) -> str:
+def _why_no_spatial_labels(data: Prepared) -> str:
     """Where they are, or could come from."""
-    if len(data.train.marks):
+    if len(data.train.spatial_labels):
         return (
-            f" that training may see: its {len(data.train.marks):,} are for judging, as labels were hidden. "
-            "Buy some (`sparselabel prepare ... --sparsify budget`), or hide none"
+            f" that training may see: its {len(data.train.spatial_labels):,} are for judging, as "
+            "labels were hidden. Buy some (`sparselabel prepare ... --sparsify budget`), or hide none"
         )
     return (
         ": prepare data whose annotations have them (VOC, COCO, a table with columns x and y), or take a "
@@ -147,10 +147,10 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
         for name, value in (("rand-augment", views.rand_augment), ("cutout", views.cutout))
         if value
     ]
-    if asked and not config.full.epochs:
+    if asked and not config.finetune.epochs:
         raise ConfigError(
             f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
-            "which never change: take 0, or train on images (--full.epochs, or without --frozen)"
+            "which never change: take 0, or train on images (--finetune.epochs, or without --frozen)"
         )
     if config.classifier == "token":
         raise ConfigError(

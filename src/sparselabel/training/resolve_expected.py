@@ -20,7 +20,7 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, counted, lis
 from sparselabel.expected_positives.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.losses.catalog import parsed, settings_of
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Learner
@@ -31,7 +31,8 @@ SAMPLE = 500  # images that tell how long estimating takes
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
-    """K, where a method needs it and nobody gave it: counted in fully labeled validation data (P1 §4.1).
+    """K, where a method needs it and nobody gave it: counted in fully labeled validation data (Verelst 2023
+    §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -149,7 +150,7 @@ def _seconds(features: npt.NDArray[np.float32] | None, labels: Labels, data: Pre
 
 
 def kept_counts(
-    config: TrainConfig, inputs: Inputs, run: RunFolder, counts: ClassCounts | None
+    config: TrainConfig, inputs: Inputs, run: Run, counts: ClassCounts | None
 ) -> ClassCounts | None:
     """The counts of a run, kept in it so that it resumes with the very same, whatever became of a file."""
     if not run.expected_file.exists():
@@ -207,7 +208,7 @@ def training_features(
 ) -> npt.NDArray[np.float32]:
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
     fabric = start(machine, config.precision)
-    log = Log(RunFolder(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
+    log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
     inputs = Inputs(data, config, Learner(config, len(data.classes)), fabric, machine.workers, log)
     features: npt.NDArray[np.float32] = inputs.features("train").numpy()
     return features

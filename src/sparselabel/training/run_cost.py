@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.files import read_json, write_json
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 CHECKPOINTS = 3  # the newest, the best, and the one that is being written
@@ -22,7 +22,7 @@ class PhaseCost:
     name: str
     epochs: int
     steps: int
-    batch: int
+    batch_size: int
     seconds: float
     scored: int
     scoring: float
@@ -99,7 +99,7 @@ class Cost:
     elsewhere the process's since it began, which may have trained other runs before.
     """
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._began = time.monotonic()
         self._before: dict[str, float] | None = None

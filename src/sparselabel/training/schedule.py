@@ -4,14 +4,14 @@ import math
 
 from sparselabel.config import Phase
 
-RISE = 0.2  # one-cycle: the share of steps in which the rate rises (P4's recipe)
+RISE = 0.2  # one-cycle: the share of steps in which the rate rises (Query2Label's recipe)
 START, END = 1 / 25, 1 / 25e4  # one-cycle: first and last rate, as parts of the highest
 MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at its ends, and where the rate is highest (torch's defaults)
 
 
-def learning_rate(phase: Phase, step: int, steps: int) -> float:
+def lr_at(phase: Phase, step: int, steps: int) -> float:
     """The rate of step ``step`` (from 0) of the phase's ``steps``."""
-    highest = phase.learning_rate
+    highest = phase.lr
     match phase.schedule:
         case "constant":
             return highest

@@ -18,13 +18,13 @@ from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import default_precision, start, total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import require_folder_to_write, whole, write_json
-from sparselabel.inference.class_thresholds import threshold_metrics, write_decisions
+from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.losses.base import Layout, Method, Progress
+from sparselabel.losses.base import Layout, Progress, SparseLoss
 from sparselabel.metrics.evaluation import measures
 from sparselabel.metrics.real import real_measures_of
 from sparselabel.models.backbone import Backbone
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.checkpoint import (
     Checkpoint,
     TrainingState,
@@ -54,14 +54,14 @@ from sparselabel.training.resolve_expected import (
     with_expected_positives,
 )
 from sparselabel.training.trainer import Session, train
-from sparselabel.training.validate import judged, scores_of
+from sparselabel.training.validate import scores_of, validate
 from sparselabel.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def about(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
+def run_metadata(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
     """What run.json says; with a configuration, of the content of the files that it names too."""
     packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
     contents = {}
@@ -99,11 +99,11 @@ def train_run(
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
     if handling.resume:
-        RunFolder(out).refuse_other_data(about(data, command))  # first: other data have other faults as well
+        Run(out).refuse_other_data(run_metadata(data, command))  # first: other data have other faults as well
     asked = config
-    config, method = checked(data, config)
+    config, method = resolve(data, config)
     fabric = started(data, config, machine)
-    run = RunFolder(out)
+    run = Run(out)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
     if handling.resume and not title and not run.config_file.exists():
@@ -125,7 +125,7 @@ def train_run(
         if fabric.is_global_zero:
             run.begin(
                 config,
-                about(data, command, config),
+                run_metadata(data, command, config),
                 resume=handling.resume,
                 force=handling.force,
                 answers=file_of(data.answers),
@@ -164,10 +164,10 @@ def check_run(
     ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
     to be estimated are not.
     """
-    run = RunFolder(out)
-    run.refuse_other_data(about(data, ()))  # first: other data have other faults as well
-    config, method = checked(data, config)
-    if run.goes_on(config, about(data, (), config), resume=True, force=False):
+    run = Run(out)
+    run.refuse_other_data(run_metadata(data, ()))  # first: other data have other faults as well
+    config, method = resolve(data, config)
+    if run.goes_on(config, run_metadata(data, (), config), resume=True, force=False):
         return backbone
     fabric = started(data, config, machine)
     learner = Learner(config, len(data.classes))
@@ -181,7 +181,7 @@ def check_run(
     return vars(learner).get("backbone")  # as far as it was needed
 
 
-def checked(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, Method]:
+def resolve(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, SparseLoss]:
     """The configuration with what follows from the data, and its method; raises if it cannot work."""
     config = with_boosted_preset(with_expected_positives(with_chosen_method(config), data))
     method = method_of(config)
@@ -199,7 +199,9 @@ def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
             "use fewer"
         )
     for phase in config.phases.values():
-        epoch_batches(1, phase.batch, 0, 0, 0, fabric.world_size)  # refuses a batch that cannot be shared
+        epoch_batches(
+            1, phase.batch_size, 0, 0, 0, fabric.world_size
+        )  # refuses a batch that cannot be shared
     return fabric
 
 
@@ -226,11 +228,11 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         for split in ("val", "test")
         if split in data.splits
     }
-    decisions = write_decisions(run, data, found.get("val")) if fabric.is_global_zero else None
+    decisions = write_class_thresholds(run, data, found.get("val")) if fabric.is_global_zero else None
     for split, key in (("val", "validation"), ("test", "test")):
         if split in found:
             scores, part = found[split], data.split(split)
-            result[key] = judged(scores, part.observed) | measures(scores, part.observed)
+            result[key] = validate(scores, part.observed) | measures(scores, part.observed)
             if part.real is not None:
                 result[key]["real"] = real_measures_of(scores, part)
             if decisions is not None:  # so that figures and reports need not score the images again
@@ -252,7 +254,9 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
 def _recovery(
     session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
 ) -> dict[str, float | None]:
-    """How well all training labels are known (P3 table 2): by the model, and by the method's estimates."""
+    """How well all training labels are known (Cole 2021 table 2): by the model, and by the method's
+    estimates.
+    """
     truth = session.data.train.truth
     scores = scores_of(module, session.inputs, phase, "train")
     in_files = bool(files_of(session.method)) or best.in_files
@@ -271,15 +275,15 @@ def _recovery(
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
         whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
         whole[rows] = here
-        estimates = judged(total(whole).numpy(), truth)["value"]
-    return {"model": judged(scores.numpy(), truth)["value"], "estimates": estimates}
+        estimates = validate(total(whole).numpy(), truth)["value"]
+    return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}
 
 
 def tell_method(
-    method: Method,
+    method: SparseLoss,
     config: TrainConfig,
     data: Prepared,
-    run: RunFolder,
+    run: Run,
     fabric: "Fabric",
     machine: Machine,
     inputs: Inputs,
@@ -299,6 +303,6 @@ def tell_method(
     )
     method.to(fabric.device)
     method.prepare(layout)
-    if len(config.phases) > 1 and config.full.start == "best":
+    if len(config.phases) > 1 and config.finetune.start == "best":
         refuse_best_start(method)
     refuse_full_disk(config, method, run, inputs.learner, fabric, validated="val" in data.splits)

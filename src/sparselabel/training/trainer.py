@@ -21,18 +21,18 @@ from sparselabel.config import Phase, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
-from sparselabel.data.spatial_labels import Marks
-from sparselabel.losses.base import Method, Needs, Progress, Step
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.losses.base import Needs, Progress, SparseLoss, Step
 from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log, ScoreHistogram
 from sparselabel.training.micro_batches import draws_masks, live_norms
 from sparselabel.training.network import Learner, in_evaluation, leave_out_unused, load_into, weights_of
 from sparselabel.training.phases import Stage, make_stage
-from sparselabel.training.validate import diverged, judged, scores_of, too_large
+from sparselabel.training.validate import diverged, scores_of, too_large, validate
 from sparselabel.training.watch import Watch
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ class Session:
 
     data: Prepared
     config: TrainConfig
-    run: RunFolder
+    run: Run
     log: Log
     fabric: "Fabric"
     learner: Learner
     inputs: Inputs
-    method: Method
+    method: SparseLoss
     watch: Watch
 
     @cached_property
@@ -75,10 +75,10 @@ class Session:
 
     def progress(self, stage: Stage, epoch: int) -> Progress:
         """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
-        rate = stage.phase.learning_rate
-        if stage.name == "full":
+        rate = stage.phase.lr
+        if stage.name == "finetune":
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
-        warm_up = self.config.head.epochs if self.config.full.epochs else 0
+        warm_up = self.config.head.epochs if self.config.finetune.epochs else 0
         return Progress(epoch, self.config.epochs, warm_up, rate)
 
     def on_device(self, tensor: Tensor) -> Tensor:
@@ -106,28 +106,28 @@ class Session:
             rows=batch.rows,
             observed=self.on_device(self.observed.index_select(0, rows)),
             outputs=outputs,
-            frames=batch.frames,
+            geometries=batch.geometries,
             progress=progress,
-            marks=self.marks(batch.rows),
+            spatial_labels=self.spatial_labels(batch.rows),
             truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
             check=False,
         )
 
     @torch.no_grad()
-    def survey(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+    def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
         """The training images of this process, or some of them, seen whole, in evaluation mode."""
         self._share_buffers(stage)
-        model = in_evaluation(stage.judged, self.fabric, maps=self.needs.maps)
+        model = in_evaluation(stage.eval_module, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         rows = rows if some is None else some.numpy()
-        feed = self.inputs.evaluation(stage.name, "train")
-        for batch in feed(in_order(rows, stage.phase.batch), epoch=progress.epoch):
+        loader = self.inputs.evaluation(stage.name, "train")
+        for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
             yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
 
     def _share_buffers(self, stage: Stage) -> None:
         """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
         if self.fabric.world_size > 1:
-            for buffer in stage.judged.buffers():
+            for buffer in stage.eval_module.buffers():
                 buffer.copy_(self.fabric.broadcast(buffer))
 
     def hidden_positives(self, rows: Tensor) -> Tensor:
@@ -136,9 +136,9 @@ class Session:
         hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
         return hidden & (rows >= 0)[:, None]
 
-    def marks(self, rows: Tensor) -> Marks | None:
+    def spatial_labels(self, rows: Tensor) -> SpatialLabels | None:
         """Points and boxes of a batch that training may see, if the method wants them."""
-        return self.data.train.seen.take(rows.numpy()) if self.needs.marks else None
+        return self.data.train.seen.take(rows.numpy()) if self.needs.spatial_labels else None
 
     def epoch_seed(self, epoch: int) -> int:
         """What the random numbers of an epoch start from: another one in every epoch and process."""
@@ -150,8 +150,8 @@ class Session:
         epochs = self.config.epochs if done is None else done.epochs
         head = min(epochs, self.config.head.epochs)
         rows = len(self.data.train)
-        return head * -(-rows // self.config.head.batch) + (epochs - head) * -(
-            -rows // self.config.full.batch
+        return head * -(-rows // self.config.head.batch_size) + (epochs - head) * -(
+            -rows // self.config.finetune.batch_size
         )
 
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
@@ -182,7 +182,7 @@ class Session:
                 name,
                 self.needs.views,
                 self.needs.strong_views,
-                places=self.needs.maps or self.needs.marks,
+                places=self.needs.maps or self.needs.spatial_labels,
             ),
             len(self.data.train),
             self.fabric,
@@ -195,23 +195,23 @@ class Session:
             self.fabric.strategy.precision.load_state_dict(kept["precision"])
             average = restored.average()
             if average is not None:
-                load_into(stage.judged, average)
+                load_into(stage.eval_module, average)
         return stage
 
     def _say_of_parts(self, module: nn.Module, phase: Phase) -> None:
         """Say what the model itself does otherwise where a batch goes through it in parts."""
-        if phase.accumulate == 1:
+        if phase.micro_batches == 1:
             return
-        few = -(-phase.batch // self.fabric.world_size // phase.accumulate)
+        few = -(-phase.batch_size // self.fabric.world_size // phase.micro_batches)
         if live_norms(module.train()):
             self.log.say(
                 f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
-                f"{phase.batch} at once; with --full.frozen-norm it would be"
+                f"{phase.batch_size} at once; with --finetune.frozen-norm it would be"
             )
         if draws_masks(module):
             self.log.say(
                 f"dropout draws its masks for {few} images at a time: gradients are those of other masks "
-                f"than with a batch of {phase.batch} at once, and the same on average"
+                f"than with a batch of {phase.batch_size} at once, and the same on average"
             )
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -231,7 +231,7 @@ class Session:
             self.fabric,
             state,
             weights_of(stage.module, head_only),
-            None if stage.average is None else weights_of(stage.judged, head_only),
+            None if stage.average is None else weights_of(stage.eval_module, head_only),
             {
                 "optimizer": stage.optimizer.state_dict(),
                 "precision": self.fabric.strategy.precision.state_dict(),
@@ -244,8 +244,8 @@ class Session:
         if "val" not in self.data.splits:
             return None
         self._share_buffers(stage)
-        scores = scores_of(stage.judged, self.inputs, stage.name, "val")
-        return judged(scores.numpy(), self.data.split("val").observed)
+        scores = scores_of(stage.eval_module, self.inputs, stage.name, "val")
+        return validate(scores.numpy(), self.data.split("val").observed)
 
 
 def train(session: Session) -> TrainingState:
@@ -268,7 +268,7 @@ def train(session: Session) -> TrainingState:
                 losses, histogram = train_epoch(session, stage, epoch, bar)
                 validation = session.validate(stage)
                 state = after_epoch(state, stage, epoch, validation)
-                session.watch.keep(name, epoch + 1, stage.judged, session.method)
+                session.watch.keep(name, epoch + 1, stage.eval_module, session.method)
                 session.log.epoch(
                     {
                         "epoch": epoch + 1,  # what people see counts from 1
@@ -300,13 +300,13 @@ def train_epoch(
     config, method = session.config, session.method
     progress = session.progress(stage, epoch)
     method.begin_epoch(progress)
-    if session.needs.survey:
-        method.survey(lambda rows: session.survey(stage, progress, rows))
+    if session.needs.scan:
+        method.scan(lambda rows: session.scan(stage, progress, rows))
     stage.wrapped.train()
     sums: dict[str, torch.Tensor] = {}
     histogram = ScoreHistogram(session.hidden_positives)
-    for rate, batch in stage.batches(epoch, expect=method.expect):
-        step, losses = train_step(session, stage, batch, replace(progress, learning_rate=rate))
+    for rate, batch in stage.batches(epoch, prefetch=method.prefetch):
+        step, losses = train_step(session, stage, batch, replace(progress, lr=rate))
         for name, loss in losses.items():
             sums[name] = sums.get(name, 0) + loss.detach()
         if session.truth_known:
@@ -326,10 +326,10 @@ def train_step(
     try:
         step = session.step(batch, session.outputs(stage, batch), progress)
         losses, targets = session.method(step)
-        stage.move(losses.values())
+        stage.optimizer_step(losses.values())
     except torch.OutOfMemoryError as error:
         raise too_large(session.config, stage.name, error) from error
-    session.method.observe(step, targets)
+    session.method.update(step, targets)
     return step, losses
 
 

@@ -43,32 +43,32 @@ def scores_of(
 
 def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
     """The error to raise when losses or scores are no longer numbers."""
-    rate = config.phases[phase].learning_rate
+    rate = config.phases[phase].lr
     return RunError(
         f"training diverged in phase {phase} (learning rate {rate:g}): {found}. "
-        f"Begin anew (--force) with a smaller --{phase}.learning-rate, "
-        f"or limit the norm of the gradient (--{phase}.clip 1)"
+        f"Begin anew (--force) with a smaller --{phase}.lr, "
+        f"or limit the norm of the gradient (--{phase}.grad-clip 1)"
     )
 
 
 def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceError:
     """The error to raise when a step does not fit into the memory of the device."""
     now, said = config.phases[phase], str(error).partition(". ")[0]
-    ways = [f"--{phase}.accumulate {min(now.batch, 2 * now.accumulate)} (parts of the batch)"]
-    if phase == "full" and not config.full.recompute:
-        ways.insert(0, "--full.recompute")
+    ways = [f"--{phase}.micro-batches {min(now.batch_size, 2 * now.micro_batches)} (parts of the batch)"]
+    if phase == "finetune" and not config.finetune.grad_checkpointing:
+        ways.insert(0, "--finetune.grad-checkpointing")
     if config.precision == "32-true":
         ways.append("--precision bf16-mixed")
     if config.query.width is not None:
         ways.append(f"a --query.width below {config.query.width}")
     return ResourceError(
-        f"a step of phase {phase} ({now.batch} images of {config.views.size} pixels, "
+        f"a step of phase {phase} ({now.batch_size} images of {config.views.size} pixels, "
         f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "
-        f"--{phase}.batch or --views.size; --dry-run measures each"
+        f"--{phase}.batch-size or --views.size; --dry-run measures each"
     )
 
 
-def judged(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
+def validate(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
     """The mAP of scores, and its name; unknown labels count as absent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from sparselabel.data.loaders import Batch, Feed, ImageFeed, rows_of
-from sparselabel.losses.base import Method
+from sparselabel.data.loaders import Batch, ImageLoader, Loader, rows_of
+from sparselabel.losses.base import SparseLoss
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.network import in_evaluation
 
@@ -24,7 +24,7 @@ class Watch:
         self._batches: dict[bool, Batch] = {}
 
     @torch.no_grad()
-    def keep(self, phase: str, epoch: int, module: nn.Module, method: Method) -> None:
+    def keep(self, phase: str, epoch: int, module: nn.Module, method: SparseLoss) -> None:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
         Of a model that has attention instead, that: ``attention`` (n, L, h, w), shares that add up to 1.
@@ -36,12 +36,12 @@ class Watch:
             return
         stored = self.inputs.stored(phase)
         if stored not in self._batches:
-            feed: Feed = (
+            loader: Loader = (
                 self.inputs.evaluation(phase, "train")
                 if stored
-                else ImageFeed(self.inputs.data.train, self.inputs.test_view)
+                else ImageLoader(self.inputs.data.train, self.inputs.test_view)
             )
-            self._batches[stored] = next(iter(feed([self.rows], epoch=0)))
+            self._batches[stored] = next(iter(loader([self.rows], epoch=0)))
         views = self._batches[stored].inputs[0].to(fabric.device)
         output = in_evaluation(module, fabric, maps=not stored or self.inputs.cells)(views)
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
@@ -49,7 +49,7 @@ class Watch:
             arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()
         elif output.attention is not None:
             arrays["attention"] = output.attention.half().cpu().numpy()
-        remembered = method.remembered(torch.from_numpy(self.rows))
-        arrays |= {name: value.cpu().numpy() for name, value in remembered.items()}
+        logged_state = method.logged_state(torch.from_numpy(self.rows))
+        arrays |= {name: value.cpu().numpy() for name, value in logged_state.items()}
         self.folder.mkdir(exist_ok=True)
         np.savez(self.folder / f"{epoch:04d}.npz", **arrays)  # type: ignore[arg-type]

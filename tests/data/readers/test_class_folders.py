@@ -29,7 +29,7 @@ def test_the_folder_is_the_single_positive(tmp_path: Path) -> None:
         train.labels.ids.tolist() == train.paths.tolist() == ["cat/1.JPG", "cat/deep/er/2.webp", "dog/1.JPG"]
     )
     assert train.labels.values.tolist() == [[POSITIVE, UNKNOWN], [POSITIVE, UNKNOWN], [UNKNOWN, POSITIVE]]
-    assert len(train.marks) == 0
+    assert len(train.spatial_labels) == 0
     assert READERS["folder"] is folder.read
 
 

@@ -14,7 +14,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers import READERS, coco
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.source import Box
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning
 
 
@@ -52,9 +52,9 @@ def test_presence_boxes_and_order(tmp_path: Path) -> None:
     assert train.paths.tolist() == ["10.jpg", "9.jpg"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]] * 2
     # Crowds count for presence only.
-    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 1], [1, 0])
-    np.testing.assert_allclose(train.marks.centers, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
-    np.testing.assert_allclose(train.marks.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
+    assert (train.spatial_labels.rows.tolist(), train.spatial_labels.classes.tolist()) == ([0, 1], [1, 0])
+    np.testing.assert_allclose(train.spatial_labels.centers, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(train.spatial_labels.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
     assert READERS["coco"] is coco.read
 
 
@@ -70,8 +70,8 @@ def test_boxes_without_area_are_counted_and_the_first_is_named(tmp_path: Path) -
         train = coco.read(write(tmp_path, data)).splits["train"]
     assert train.labels.ids.tolist() == ["10", "11", "9"]
     assert train.labels.values[1].tolist() == [NEGATIVE, NEGATIVE, POSITIVE]
-    assert train.marks.classes.tolist() == [1, 0, 2]
-    assert train.marks.is_point.tolist() == [False, False, True]
+    assert train.spatial_labels.classes.tolist() == [1, 0, 2]
+    assert train.spatial_labels.is_point.tolist() == [False, False, True]
 
 
 def test_a_point_lies_where_its_key_point_is(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_point_lies_where_its_key_point_is(tmp_path: Path) -> None:
     data["annotations"].append(
         point | {"keypoints": [0, 0, 0, 50, 25, 2, 7, 7, 1]}
     )  # the first is not labeled
-    marks = coco.read(write(tmp_path, data)).splits["train"].marks
-    assert marks.is_point.tolist() == [False, False, True]
-    assert marks.centers[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
+    spatial_labels = coco.read(write(tmp_path, data)).splits["train"].spatial_labels
+    assert spatial_labels.is_point.tolist() == [False, False, True]
+    assert spatial_labels.centers[2].tolist() == [0.25, 0.25]  # of 200 x 100 pixels
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_keep_empty(tmp_path: Path) -> None:
     train = coco.read(write(tmp_path, content()), keep_empty=True).splits["train"]
     assert train.labels.ids.tolist() == ["10", "11", "9"]
     assert train.labels.values[1].tolist() == [NEGATIVE] * 3
-    assert train.marks.rows.tolist() == [0, 2]
+    assert train.spatial_labels.rows.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("stored", ["images/v1/patch0/{}", "patch0/{}", "{}"])
@@ -315,7 +315,7 @@ def test_the_lists_may_come_in_any_order(tmp_path: Path, order: tuple[str, ...])
     split = coco.read(write(tmp_path, data)).splits["train"]
     assert split.labels.ids.tolist() == ["10", "9"]
     assert split.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]] * 2
-    assert (split.marks.rows.tolist(), split.marks.classes.tolist()) == ([0, 1], [1, 0])
+    assert (split.spatial_labels.rows.tolist(), split.spatial_labels.classes.tolist()) == ([0, 1], [1, 0])
 
 
 @pytest.mark.parametrize("names", [("9", "10", "11"), (9, "10", 11), ("b/ü", "a", "c"), (9, 10, 10**30)])
@@ -338,7 +338,7 @@ def test_images_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
         coco.read(file)
     with pytest.warns(DataWarning, match=r"1 of 2 images are not in .*: 10.jpg .*; they were left out"):
         train = coco.read(file, skip_missing=True).splits["train"]
-    assert (train.labels.ids.tolist(), train.paths.tolist(), train.marks.rows.tolist()) == (
+    assert (train.labels.ids.tolist(), train.paths.tolist(), train.spatial_labels.rows.tolist()) == (
         ["9"],
         ["9.jpg"],
         [0],
@@ -373,7 +373,7 @@ def straightforward(data: dict[str, Any]) -> tuple[list[str], list[list[int]], l
     index_of = {category["id"]: index for index, category in enumerate(data["categories"])}
     ids = sorted({str(annotation["image_id"]) for annotation in data["annotations"]})
     labels = [[0] * len(index_of) for _ in ids]
-    marks = []
+    spatial_labels = []
     for annotation in data["annotations"]:
         row, index = ids.index(str(annotation["image_id"])), index_of[annotation["category_id"]]
         labels[row][index] = 1
@@ -384,8 +384,8 @@ def straightforward(data: dict[str, Any]) -> tuple[list[str], list[list[int]], l
                 x / image["width"], y / image["height"], (x + w) / image["width"], (y + h) / image["height"]
             ).clipped()
             if box:
-                marks.append((row, index, *box))
-    return ids, labels, sorted(marks, key=lambda mark: mark[0])
+                spatial_labels.append((row, index, *box))
+    return ids, labels, sorted(spatial_labels, key=lambda spatial_label: spatial_label[0])
 
 
 @pytest.mark.parametrize("block", [100, 3000, 1 << 20])
@@ -413,16 +413,23 @@ def test_many_annotations_against_a_few_loops(
         "categories": [{"id": number * 10, "name": f"c{number}"} for number in (3, 1, 2, 8, 7, 6, 5, 4)],
     }
     monkeypatch.setattr(coco, "JsonBlocks", partial(JsonBlocks, block=block))
-    ids, labels, marks = straightforward(data)
-    lost = sum(not annotation["iscrowd"] for annotation in data["annotations"]) - len(marks)
+    ids, labels, spatial_labels = straightforward(data)
+    lost = sum(not annotation["iscrowd"] for annotation in data["annotations"]) - len(spatial_labels)
     with pytest.warns(DataWarning, match=rf"labels.json: {lost} boxes without area inside"):
         read = coco.read_instances(write(tmp_path, data, names=()))
     assert read.labels.ids.tolist() == ids
     assert read.labels.values.tolist() == labels
     assert read.names.tolist() == [f"{key}.jpg".encode() for key in ids]
-    edges = np.asarray([mark[2:] for mark in marks])
-    assert read.marks.rows.tolist() == [mark[0] for mark in marks]
-    assert read.marks.classes.tolist() == [mark[1] for mark in marks]
-    np.testing.assert_array_equal(read.marks.centers, ((edges[:, :2] + edges[:, 2:]) / 2).astype(np.float32))
-    np.testing.assert_array_equal(read.marks.sizes, (edges[:, 2:] - edges[:, :2]).astype(np.float32))
-    Marks(read.marks.rows, read.marks.classes, read.marks.centers, read.marks.sizes)  # nothing to refuse
+    edges = np.asarray([spatial_label[2:] for spatial_label in spatial_labels])
+    assert read.spatial_labels.rows.tolist() == [spatial_label[0] for spatial_label in spatial_labels]
+    assert read.spatial_labels.classes.tolist() == [spatial_label[1] for spatial_label in spatial_labels]
+    np.testing.assert_array_equal(
+        read.spatial_labels.centers, ((edges[:, :2] + edges[:, 2:]) / 2).astype(np.float32)
+    )
+    np.testing.assert_array_equal(read.spatial_labels.sizes, (edges[:, 2:] - edges[:, :2]).astype(np.float32))
+    SpatialLabels(
+        read.spatial_labels.rows,
+        read.spatial_labels.classes,
+        read.spatial_labels.centers,
+        read.spatial_labels.sizes,
+    )  # nothing to refuse

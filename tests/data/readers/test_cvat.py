@@ -65,15 +65,15 @@ def test_tags_and_shapes(tmp_path: Path) -> None:
     assert train.labels.classes == ("dog", "cat", "eel", "new")  # the task's own first; a part is no class
     assert train.paths.tolist() == ["a.jpg", "sub/b.jpg"]
     assert train.labels.values.tolist() == [[1, 1, -1, -1], [1, 1, 1, 1]]
-    assert train.marks.rows.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
-    assert train.marks.classes.tolist() == [0, 1, 1, 0, 3, 1, 1, 1]
+    assert train.spatial_labels.rows.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert train.spatial_labels.classes.tolist() == [0, 1, 1, 0, 3, 1, 1, 1]
     np.testing.assert_allclose(
-        train.marks.centers,
+        train.spatial_labels.centers,
         [[0.5, 0.625], [0.1, 0.2], [0.2, 0.3], [0.5, 0.5], [0.2, 0.5], [0.5, 0.5], [0.1, 0.3], [0.15, 0.2]],
         atol=1e-6,
     )
     np.testing.assert_allclose(
-        train.marks.sizes,
+        train.spatial_labels.sizes,
         [[0.5, 0.25], [0.0, 0.0], [0.0, 0.0], [0.2, 0.2], [0.2, 0.8], [0.2, 0.2], [0.1, 0.2], [0.2, 0.2]],
         atol=1e-6,
     )

@@ -57,9 +57,9 @@ def test_detections(tmp_path: Path) -> None:
     }
     train = fiftyone.read(write(tmp_path, {"classes": ["cat", "dog"], "labels": labels})).splits["train"]
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE]]
-    assert train.marks.classes.tolist() == [1, 0]
-    np.testing.assert_allclose(train.marks.centers, [[0.25, 0.4], [0.95, 0.5]], atol=1e-6)
-    np.testing.assert_allclose(train.marks.sizes, [[0.3, 0.4], [0.1, 1]], atol=1e-6)
+    assert train.spatial_labels.classes.tolist() == [1, 0]
+    np.testing.assert_allclose(train.spatial_labels.centers, [[0.25, 0.4], [0.95, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(train.spatial_labels.sizes, [[0.3, 0.4], [0.1, 1]], atol=1e-6)
 
 
 def test_a_second_export_of_what_is_not_there(tmp_path: Path) -> None:

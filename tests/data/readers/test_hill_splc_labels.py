@@ -54,7 +54,7 @@ def test_images_that_are_not_listed_are_left_out(source: Source, tmp_path: Path)
     with pytest.warns(DataWarning, match=r"left.txt names 1 of 2 training images; the others were left out"):
         split = with_observed(source.splits["train"], listed(tmp_path, "train2014/9.jpg,1\n"))
     assert split.labels.ids.tolist() == ["9"]
-    assert split.marks.classes.tolist() == [0]
+    assert split.spatial_labels.classes.tolist() == [0]
     assert split.observed is not None
     assert split.observed.tolist() == [[UNKNOWN, 1, UNKNOWN]]
     assert np.array_equal(split.labels.values, [[1, 1, 0]])

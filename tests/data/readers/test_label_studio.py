@@ -52,14 +52,16 @@ def test_choices_and_shapes(tmp_path: Path) -> None:
     assert train.labels.classes == ("cat", "indoor", "dog", "eye", "sun", "tree", "sky")
     assert train.paths.tolist() == train.labels.ids.tolist() == ["a.jpg", "b.jpg"]
     assert train.labels.values.tolist() == [[1, 1, 1, 1, -1, -1, -1], [-1, -1, 1, -1, 1, 1, 1]]
-    assert train.marks.rows.tolist() == [0, 0, 1, 1, 1]
-    assert train.marks.classes.tolist() == [2, 3, 2, 4, 5]
+    assert train.spatial_labels.rows.tolist() == [0, 0, 1, 1, 1]
+    assert train.spatial_labels.classes.tolist() == [2, 3, 2, 4, 5]
     # 20 × 40 pixels at (100, 50), a quarter turn clockwise about that corner: 40 pixels to the left, 20 down.
     np.testing.assert_allclose(
-        train.marks.centers, [[0.5, 0.625], [0.1, 0.2], [0.4, 0.6], [0.5, 0.5], [0.2, 0.5]], atol=1e-6
+        train.spatial_labels.centers,
+        [[0.5, 0.625], [0.1, 0.2], [0.4, 0.6], [0.5, 0.5], [0.2, 0.5]],
+        atol=1e-6,
     )
     np.testing.assert_allclose(
-        train.marks.sizes, [[0.5, 0.25], [0.0, 0.0], [0.2, 0.2], [0.2, 0.4], [0.2, 0.8]], atol=1e-6
+        train.spatial_labels.sizes, [[0.5, 0.25], [0.0, 0.0], [0.2, 0.2], [0.2, 0.4], [0.2, 0.8]], atol=1e-6
     )
     assert READERS["label-studio"] is label_studio.read
 
@@ -120,7 +122,7 @@ def test_annotators_who_disagree(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"1 labels are said to be there and not .*unknown: dog on a.jpg"):
         train = label_studio.read(file, negative="absent").splits["train"]
     assert train.labels.values.tolist() == [[POSITIVE, UNKNOWN, POSITIVE]]
-    assert len(train.marks) == 0
+    assert len(train.spatial_labels) == 0
 
 
 def test_what_says_nothing_of_the_image(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from sparselabel.data.readers.source import Split
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataWarning
 
-# P1s table K.1: images and labels of train, val and test (VOC's labels from K.3: K.1 has misprints).
+# Verelst 2023 supplement table K.1: images and labels of train, val and test (VOC's labels from K.3: K.1 has
+# misprints).
 TABLE = {
     "coco": ((65_665, 16_416, 40_137), (193_078, 47_957, 116_592), 2.9),
     "voc": ((4_574, 1_143, 5_823), (6_665, 1_666, 8_351), 1.5),

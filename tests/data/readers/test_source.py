@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.readers.source import LEAST_SIDE, Box, Listing, MarkColumns, naming
+from sparselabel.data.readers.source import LEAST_SIDE, Box, Listing, SpatialLabelColumns, naming
 from sparselabel.errors import DataError
 
 edges = st.floats(-2, 3)
@@ -20,15 +20,15 @@ def test_a_clipped_box_is_the_part_inside(left: float, top: float, right: float,
         assert 0 <= clipped.left < clipped.right <= 1
         assert 0 <= clipped.top < clipped.bottom <= 1
         assert clipped.clipped() == clipped
-        marks = MarkColumns()
-        marks.add(3, 1, clipped)
-        built = marks.build()
+        spatial_labels = SpatialLabelColumns()
+        spatial_labels.add(3, 1, clipped)
+        built = spatial_labels.build()
         assert (built.rows.tolist(), built.classes.tolist()) == ([3], [1])
         assert math.isclose(built.centers[0, 0], (clipped.left + clipped.right) / 2, abs_tol=1e-6)
 
 
 def test_marks_without_any_box() -> None:
-    assert len(MarkColumns().build()) == 0
+    assert len(SpatialLabelColumns().build()) == 0
 
 
 def test_a_listing_sees_files_and_not_folders(tmp_path: Path) -> None:

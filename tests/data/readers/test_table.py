@@ -95,12 +95,17 @@ def test_points_and_boxes(tmp_path: Path) -> None:
         "b.jpg,cat,0.9,0.5,0.4,1\n",  # reaches over the right edge
     )
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
-    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0, 0, 0], [1, 1, 0])
-    np.testing.assert_allclose(
-        train.marks.centers, np.array([[0.5, 0.25], [0.5, 0.5], [0.85, 0.5]]), atol=1e-6
+    assert (train.spatial_labels.rows.tolist(), train.spatial_labels.classes.tolist()) == (
+        [0, 0, 0],
+        [1, 1, 0],
     )
-    np.testing.assert_allclose(train.marks.sizes, np.array([[0, 0], [0.2, 0.4], [0.3, 1]]), atol=1e-6)
-    assert train.marks.is_point.tolist() == [True, False, False]
+    np.testing.assert_allclose(
+        train.spatial_labels.centers, np.array([[0.5, 0.25], [0.5, 0.5], [0.85, 0.5]]), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        train.spatial_labels.sizes, np.array([[0, 0], [0.2, 0.4], [0.3, 1]]), atol=1e-6
+    )
+    assert train.spatial_labels.is_point.tolist() == [True, False, False]
 
 
 @images
@@ -113,7 +118,10 @@ def test_splits(tmp_path: Path) -> None:
     }
     assert splits["test"].labels.classes == splits["train"].labels.classes == ("cat", "dog")
     assert splits["test"].labels.values.tolist() == [[UNKNOWN, POSITIVE]] * 2
-    assert (splits["train"].marks.rows.tolist(), splits["test"].marks.rows.tolist()) == ([0], [1])
+    assert (splits["train"].spatial_labels.rows.tolist(), splits["test"].spatial_labels.rows.tolist()) == (
+        [0],
+        [1],
+    )
     wide = table.read(write(tmp_path, "image,s,dog\na.jpg,train,1\nb.jpg,val,0\n"), split="s").splits
     assert (wide["train"].labels.values.tolist(), wide["val"].labels.values.tolist()) == (
         [[POSITIVE]],
@@ -281,7 +289,10 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
     long = read({"image": ["a.jpg", "a.jpg"], "label": ["dog|cat", "emu"], "value": [1, 0]}, separator="|")
     assert long.labels.values.tolist() == [[POSITIVE, POSITIVE, NEGATIVE]]
     points = read({"image": ["a.jpg", "b.jpg"], "label": ["dog", "dog"], "x": [0.25, None], "y": [0.5, None]})
-    assert (points.marks.rows.tolist(), points.marks.centers.tolist()) == ([0], [[0.25, 0.5]])
+    assert (points.spatial_labels.rows.tolist(), points.spatial_labels.centers.tolist()) == (
+        [0],
+        [[0.25, 0.5]],
+    )
     with pytest.raises(DataError, match=r"labels.parquet, row 2: column 'dog' .* not '7'"):
         read({"image": ["a.jpg", "b.jpg"], "dog": [1, 7]})
     with pytest.raises(DataError, match=r"labels.parquet: column 'label' holds list<"):

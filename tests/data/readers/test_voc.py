@@ -74,13 +74,15 @@ def test_an_object_of_a_class_that_is_labeled_absent_is_refused(root: Path) -> N
 
 
 def test_boxes_are_unit_boxes_of_positive_classes(root: Path) -> None:
-    marks = voc.read(root).splits["train"].marks
-    assert marks.rows.tolist() == [0, 0, 0]  # the dog of image 3 is difficult to see, and negative
-    assert marks.classes.tolist() == [0, 1, 1]
+    spatial_labels = voc.read(root).splits["train"].spatial_labels
+    assert spatial_labels.rows.tolist() == [0, 0, 0]  # the dog of image 3 is difficult to see, and negative
+    assert spatial_labels.classes.tolist() == [0, 1, 1]
     np.testing.assert_allclose(
-        marks.centers, [[0.5, 0.5], [0.5, 0.5], [(189 / 200 + 1) / 2, 0.25]], atol=1e-6
+        spatial_labels.centers, [[0.5, 0.5], [0.5, 0.5], [(189 / 200 + 1) / 2, 0.25]], atol=1e-6
     )
-    np.testing.assert_allclose(marks.sizes, np.array([[1, 1], [0.5, 0.5], [11 / 200, 0.5]]), atol=1e-6)
+    np.testing.assert_allclose(
+        spatial_labels.sizes, np.array([[1, 1], [0.5, 0.5], [11 / 200, 0.5]]), atol=1e-6
+    )
 
 
 def draw_objects(root: Path, name: str, parts: dict[int, tuple[int, int, int, int]]) -> None:
@@ -100,7 +102,11 @@ def test_masks_are_those_of_the_objects_in_their_order(root: Path) -> None:
     train = voc.read(root).splits["train"]
     assert train.masks is not None
     assert train.masks.there.tolist() == [True] * 3
-    assert [int(train.masks.decode(mark).sum()) for mark in range(3)] == [200 - 1 - 32 - 4, 32, 4]
+    assert [int(train.masks.decode(spatial_label).sum()) for spatial_label in range(3)] == [
+        200 - 1 - 32 - 4,
+        32,
+        4,
+    ]
     assert train.masks.decode(1)[3:7, 6:14].all()
     assert voc.read(root).splits["test"].masks is None
 
@@ -168,7 +174,7 @@ def test_boxes_outside_their_image_are_counted_and_the_first_is_named(root: Path
     )
     with pytest.warns(DataWarning, match=said):
         train = voc.read(root).splits["train"]
-    assert (train.marks.rows.tolist(), train.marks.classes.tolist()) == ([0], [0])
+    assert (train.spatial_labels.rows.tolist(), train.spatial_labels.classes.tolist()) == ([0], [0])
     assert train.labels.values[0].tolist() == [POSITIVE, POSITIVE]
 
 
@@ -217,11 +223,11 @@ def test_the_real_data_is_that_of_the_papers() -> None:
     }
     assert round(float(train.labels.per_image().mean()), 2) == 1.46
     assert train.labels.complete
-    assert (len(train.marks), len(test.marks)) == (15002, 15092)
+    assert (len(train.spatial_labels), len(test.spatial_labels)) == (15002, 15092)
     assert train.masks is not None
     assert test.masks is not None
     assert (int(train.masks.there.sum()), int(test.masks.there.sum())) == (2491, 2386)
     # Every positive has a box, and no box is of anything else.
     marked = np.zeros_like(train.labels.values)
-    marked[train.marks.rows, train.marks.classes] = POSITIVE
+    marked[train.spatial_labels.rows, train.spatial_labels.classes] = POSITIVE
     np.testing.assert_array_equal(marked, train.labels.values)

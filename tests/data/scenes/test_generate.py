@@ -132,17 +132,17 @@ def test_a_folder_of_scenes(tmp_path: Path) -> None:
         for row in range(len(split.labels)):
             scene = make_scene(4, row, 64, name)
             np.testing.assert_array_equal(split.labels.values[row], scene.labels)
-            marks = split.marks.take([row])
-            assert marks.classes.tolist() == scene.classes.tolist()
-            np.testing.assert_allclose(marks.centers, scene.centers)
-            np.testing.assert_allclose(marks.sizes, scene.sizes)
+            spatial_labels = split.spatial_labels.take([row])
+            assert spatial_labels.classes.tolist() == scene.classes.tolist()
+            np.testing.assert_allclose(spatial_labels.centers, scene.centers)
+            np.testing.assert_allclose(spatial_labels.sizes, scene.sizes)
             with Image.open(source.root / str(split.paths[row])) as image:
                 assert np.abs(np.asarray(image, dtype=float) - scene.image).mean() < 4
             with Image.open(source.root / f"masks/{name}/{row:06d}.png") as mask:
                 np.testing.assert_array_equal(np.asarray(mask), scene.instances)
             assert split.masks is not None
-            for number, mark in enumerate(split.marks.of_rows([row])[0].tolist(), 1):
-                np.testing.assert_array_equal(split.masks.decode(mark), scene.instances == number)
+            for number, spatial_label in enumerate(split.spatial_labels.of_rows([row])[0].tolist(), 1):
+                np.testing.assert_array_equal(split.masks.decode(spatial_label), scene.instances == number)
 
 
 def test_scenes_that_are_there_are_taken_and_missing_ones_made_again(tmp_path: Path) -> None:

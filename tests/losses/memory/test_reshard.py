@@ -16,8 +16,8 @@ from sparselabel.data.loaders import rows_of
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
 from sparselabel.losses.memory.reshard import Share, State, restore_dealt
-from sparselabel.losses.memory.row_file import RowsInFile, file_of, files_of_others
-from sparselabel.losses.memory.row_store import RowMemory, RowsInRam
+from sparselabel.losses.memory.row_file import FileRowStore, file_of, files_of_others
+from sparselabel.losses.memory.row_store import RamRowStore, RowStore
 from sparselabel.losses.role import Clock
 
 WIDTH = 3
@@ -27,11 +27,11 @@ def initial(slots: Tensor) -> Tensor:
     return torch.zeros(len(slots), WIDTH)
 
 
-def make(folder: Path, count: int, process: int, processes: int, kind: str) -> RowMemory:
+def make(folder: Path, count: int, process: int, processes: int, kind: str) -> RowStore:
     rows = len(rows_of(count, process, processes))
     if kind == "ram":
-        return RowsInRam(rows, WIDTH, initial, torch.float32)
-    return RowsInFile(file_of(folder, "some", process, processes), rows, WIDTH, initial, torch.float16)
+        return RamRowStore(rows, WIDTH, initial, torch.float32)
+    return FileRowStore(file_of(folder, "some", process, processes), rows, WIDTH, initial, torch.float16)
 
 
 def values_of(count: int) -> Tensor:
@@ -39,11 +39,11 @@ def values_of(count: int) -> Tensor:
     return torch.arange(count)[:, None] + torch.tensor([0.0, 0.25, 0.5])
 
 
-def contents(memory: RowMemory) -> Tensor:
+def contents(memory: RowStore) -> Tensor:
     return memory.read(torch.arange(memory.rows)).float()
 
 
-def begun(folder: Path, count: int, kinds: Sequence[str]) -> tuple[list[RowMemory], list[State]]:
+def begun(folder: Path, count: int, kinds: Sequence[str]) -> tuple[list[RowStore], list[State]]:
     """Processes that have a checkpoint, in which every row has its own values, and have gone on since."""
     memories = [make(folder, count, number, len(kinds), kind) for number, kind in enumerate(kinds)]
     states = []
@@ -58,7 +58,7 @@ def begun(folder: Path, count: int, kinds: Sequence[str]) -> tuple[list[RowMemor
     return memories, states[2::3]
 
 
-def go_on(folder: Path, count: int, states: list[State], kinds: Sequence[str]) -> list[RowMemory]:
+def go_on(folder: Path, count: int, states: list[State], kinds: Sequence[str]) -> list[RowStore]:
     made = [make(folder, count, number, len(kinds), kind) for number, kind in enumerate(kinds)]
     for number, memory in enumerate(made):
         restore_dealt(memory, states, folder, Share(number, len(kinds)))
@@ -128,13 +128,13 @@ def test_what_was_dealt_out_goes_on_as_any_other(tmp_path: Path) -> None:
 def test_rows_are_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, states = begun(tmp_path, 23, ["file", "ram"])
     monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 2)
-    read, seen = RowsInFile.read, []
+    read, seen = FileRowStore.read, []
 
-    def watched(self: RowsInFile, slots: Tensor) -> Tensor:
+    def watched(self: FileRowStore, slots: Tensor) -> Tensor:
         seen.append(len(slots))
         return read(self, slots)
 
-    monkeypatch.setattr(RowsInFile, "read", watched)
+    monkeypatch.setattr(FileRowStore, "read", watched)
     go_on(tmp_path, 23, states, ["file"])
     assert seen == [2, 2, 2, 2, 2, 2]
 

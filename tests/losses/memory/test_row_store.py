@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
-from sparselabel.losses.memory.row_file import HEADER_BYTES, RowsInFile
-from sparselabel.losses.memory.row_store import RowMemory, RowsInRam
+from sparselabel.losses.memory.row_file import HEADER_BYTES, FileRowStore
+from sparselabel.losses.memory.row_store import RamRowStore, RowStore
 
 ROWS, WIDTH = 11, 3
 
@@ -24,39 +24,39 @@ def initial(slots: Tensor) -> Tensor:
     return slots[:, None] + torch.tensor([0.0, 0.25, 0.5])
 
 
-def in_file(folder: Path, dtype: torch.dtype = torch.float32) -> RowsInFile:
-    return RowsInFile(folder / "test.rows", ROWS, WIDTH, initial, dtype)
+def in_file(folder: Path, dtype: torch.dtype = torch.float32) -> FileRowStore:
+    return FileRowStore(folder / "test.rows", ROWS, WIDTH, initial, dtype)
 
 
-def contents(memory: RowMemory) -> Tensor:
+def contents(memory: RowStore) -> Tensor:
     return memory.read(torch.arange(ROWS))
 
 
 @pytest.fixture(params=["ram", "file"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> RowMemory:
-    return RowsInRam(ROWS, WIDTH, initial, torch.float32) if request.param == "ram" else in_file(tmp_path)
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> RowStore:
+    return RamRowStore(ROWS, WIDTH, initial, torch.float32) if request.param == "ram" else in_file(tmp_path)
 
 
 def test_rows_never_written_hold_their_initial_values(
-    memory: RowMemory, monkeypatch: pytest.MonkeyPatch
+    memory: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 4)  # filled in three pieces
     slots = torch.tensor([10, 0, 4])
     assert memory.read(slots).tolist() == initial(slots).tolist()
 
 
-def test_written_rows_are_read_in_any_order(memory: RowMemory) -> None:
+def test_written_rows_are_read_in_any_order(memory: RowStore) -> None:
     memory.write(torch.tensor([7, 2]), torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
     memory.write(torch.tensor([2]), torch.tensor([[7.0, 8.0, 9.0]]))
     assert memory.read(torch.tensor([2, 3, 7])).tolist() == [[7, 8, 9], [3, 3.25, 3.5], [1, 2, 3]]
 
 
-def test_what_is_read_is_a_copy(memory: RowMemory) -> None:
+def test_what_is_read_is_a_copy(memory: RowStore) -> None:
     memory.read(torch.tensor([1])).zero_()
     assert memory.read(torch.tensor([1])).tolist() == [[1, 1.25, 1.5]]
 
 
-def test_no_rows_are_read_and_written_too(memory: RowMemory) -> None:
+def test_no_rows_are_read_and_written_too(memory: RowStore) -> None:
     none = torch.empty(0, dtype=torch.int64)
     memory.write(none, torch.empty(0, WIDTH))
     assert memory.read(none).shape == (0, WIDTH)
@@ -70,11 +70,11 @@ def test_float64_is_kept_exactly(tmp_path: Path) -> None:
 
 
 def test_a_state_comes_back_from_ram_into_ram_and_into_a_file(tmp_path: Path) -> None:
-    memory = RowsInRam(ROWS, WIDTH, initial, torch.float32)
+    memory = RamRowStore(ROWS, WIDTH, initial, torch.float32)
     memory.write(torch.tensor([3]), torch.tensor([[9.0, 8.0, 7.0]]))
     state = {name: value.clone() for name, value in memory.state().items()}
     memory.write(torch.tensor([3]), torch.zeros(1, WIDTH))
-    for other in (RowsInRam(ROWS, WIDTH, initial, torch.float32), in_file(tmp_path)):
+    for other in (RamRowStore(ROWS, WIDTH, initial, torch.float32), in_file(tmp_path)):
         other.restore(state)
         assert torch.equal(contents(other), state["values"])
         other.write(torch.tensor([0]), torch.zeros(1, WIDTH))
@@ -122,13 +122,13 @@ def test_a_crash_at_any_moment_loses_nothing_committed(actions: list[tuple[str, 
         assert torch.equal(contents(reopened(folder, state)), saved)
 
 
-def reopened(folder: str, state: dict[str, Tensor]) -> RowsInFile:
+def reopened(folder: str, state: dict[str, Tensor]) -> FileRowStore:
     memory = in_file(Path(folder))
     memory.restore(state)
     return memory
 
 
-def torn_write(memory: RowsInFile, slots: Tensor, values: Tensor) -> None:
+def torn_write(memory: FileRowStore, slots: Tensor, values: Tensor) -> None:
     class PowerCutError(Exception):
         pass
 
@@ -195,14 +195,14 @@ def test_a_wrong_file_is_refused(tmp_path: Path, spoil: Callable[[Path], None], 
 
 
 def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
-    wide = RowsInRam(ROWS, WIDTH + 1, lambda slots: torch.zeros(len(slots), WIDTH + 1), torch.float32)
+    wide = RamRowStore(ROWS, WIDTH + 1, lambda slots: torch.zeros(len(slots), WIDTH + 1), torch.float32)
     with pytest.raises(RunError, match=r"must be \(11, 3\) torch.float32, not \(11, 4\)"):
-        RowsInRam(ROWS, WIDTH, initial, torch.float32).restore(wide.state())
+        RamRowStore(ROWS, WIDTH, initial, torch.float32).restore(wide.state())
     state = in_file(tmp_path).state()
     with pytest.raises(RunError, match="kept 11 rows in a file that is not there"):
-        RowsInRam(ROWS, WIDTH, initial, torch.float32).restore(state)
+        RamRowStore(ROWS, WIDTH, initial, torch.float32).restore(state)
     with pytest.raises(RunError, match="another number of rows than the 40"):
-        RowsInFile(tmp_path / "test.rows", 40, WIDTH, initial, torch.float32).restore(state)
+        FileRowStore(tmp_path / "test.rows", 40, WIDTH, initial, torch.float32).restore(state)
 
 
 def test_a_file_that_was_cut_under_our_hands_is_noticed(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_checkpoint_that_was_safe_before_the_file_knew(tmp_path: Path) -> None
 
 
 def test_numbers_kept_in_ram_go_on_in_a_file_of_a_smaller_type(tmp_path: Path) -> None:
-    ram = RowsInRam(ROWS, WIDTH, initial, torch.float32)
+    ram = RamRowStore(ROWS, WIDTH, initial, torch.float32)
     ram.write(torch.tensor([2]), torch.full((1, WIDTH), 0.5))
     small = in_file(tmp_path, torch.float16)
     small.restore(ram.state())

@@ -11,10 +11,10 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.data.images import paint
 
 CLASSES = ("ant", "bee", "cow", "dog $x_1$", "a class with a very long name")
@@ -23,35 +23,42 @@ TRAIN = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0
 
 
 def make_data(
-    folder: Path, test: np.ndarray | None = None, marks: Marks | None = None, hidden: bool = False
+    folder: Path,
+    test: np.ndarray | None = None,
+    spatial_labels: SpatialLabels | None = None,
+    hidden: bool = False,
 ) -> Prepared:
     """Four wide, tall or square training images, and test images with these labels and marks."""
     sizes = ((60, 30), (30, 60), (40, 40), (60, 40))
-    splits = {"train": _split(folder, "train", TRAIN, sizes, Marks.none())}
+    splits = {"train": _split(folder, "train", TRAIN, sizes, SpatialLabels.none())}
     if test is not None:
-        splits["test"] = _split(folder, "test", test, ((8, 8),) * len(test), marks or Marks.none())
+        splits["test"] = _split(
+            folder, "test", test, ((8, 8),) * len(test), spatial_labels or SpatialLabels.none()
+        )
     if hidden:
         values = np.where(TRAIN == 0, UNKNOWN, TRAIN).astype(np.int8)
-        splits["train"] = _split(folder, "train", values, sizes, Marks.none())
+        splits["train"] = _split(folder, "train", values, sizes, SpatialLabels.none())
     how = Preparation(sparsify="none" if hidden else "single-positive", validation=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # some classes are never annotated
         return prepare(Source("made up", folder / "images", splits), folder / "data", how)
 
 
-def _split(folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], marks: Marks) -> Split:
+def _split(
+    folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], spatial_labels: SpatialLabels
+) -> Split:
     paths = [f"{name}{row}.png" for row in range(len(values))]
     for row, (path, (width, height)) in enumerate(zip(paths, sizes, strict=True)):
         paint(folder / "images" / path, row, width, height)
     ids = np.array([f"{name}-{row}" for row in range(len(values))])
-    return Split(LabelTable(ids, CLASSES, values), np.array(paths), marks)
+    return Split(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
 
 
 def make_run(
     path: Path, data: Prepared, views: Views | None = None, config: TrainConfig | None = None
-) -> RunFolder:
+) -> Run:
     """A run that has just begun."""
-    run = RunFolder(path)
+    run = Run(path)
     about = {
         "data": str(data.folder),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
@@ -61,7 +68,7 @@ def make_run(
     return run
 
 
-def watch(run: RunFolder, epoch: int, rows: list[int], scores: Any, **arrays: Any) -> None:
+def watch(run: Run, epoch: int, rows: list[int], scores: Any, **arrays: Any) -> None:
     """Write an epoch of watched images, as ``training/watch.py`` does."""
     run.watched.mkdir(exist_ok=True)
     everything = {"rows": np.array(rows), "scores": np.asarray(scores, np.float32), **arrays}
@@ -75,7 +82,7 @@ def constant_maps(levels: Any, cells: int, dtype: Any = np.float16) -> np.ndarra
     )
 
 
-def score(run: RunFolder, data: Prepared, split: str, scores: np.ndarray) -> None:
+def score(run: Run, data: Prepared, split: str, scores: np.ndarray) -> None:
     """Write the scores of a split, as ``evaluate_run`` does, and finish the run."""
     ids = np.asarray(data.split(split).truth.ids)
     np.savez(run.path / f"scores-{split}.npz", ids=ids, scores=scores.astype(np.float32))

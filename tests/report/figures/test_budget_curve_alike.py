@@ -44,7 +44,7 @@ def test_draws_seeds_and_other_methods_belong_together(data: Prepared, tmp_path:
         finished(tmp_path / "a", data),
         finished(tmp_path / "b", data, replace(CONFIG, seed=1, watch=0)),
         finished(tmp_path / "c", bought(tmp_path / "draw", replace(BUDGET, label_seed=7))),
-        finished(tmp_path / "d", data, TrainConfig(method="patchml", head=HeadPhase(learning_rate=0.01))),
+        finished(tmp_path / "d", data, TrainConfig(method="patchml", head=HeadPhase(lr=0.01))),
     ]
     budgets(*runs, out=tmp_path / "out.png")
     assert (tmp_path / "out.csv").read_text().count("\n") == 5
@@ -59,9 +59,7 @@ def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
         r"a figure, .* \(--head.epochs: 25 and 3\)": replace(CONFIG, head=HeadPhase(epochs=3)),
         r"a figure, .* \(--weights: pretrained and none\)": replace(CONFIG, weights="none"),
         r"a curve of csl-i, .* \(--settings.unknown: ignore and None\)": replace(CONFIG, settings=Settings()),
-        r"a curve of csl-i, .* \(--head.learning-rate: 0.001 and 0.1\)": replace(
-            CONFIG, head=HeadPhase(learning_rate=0.1)
-        ),
+        r"a curve of csl-i, .* \(--head.lr: 0.001 and 0.1\)": replace(CONFIG, head=HeadPhase(lr=0.1)),
     }
     for number, (said, config) in enumerate(others.items()):
         other = finished(tmp_path / f"other{number}", data, config)

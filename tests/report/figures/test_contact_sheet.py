@@ -11,7 +11,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.source import Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.report.figures.contact_sheet import draw_sheet, labels_of, random_rows
 from sparselabel.report.figures.panels import COLOR_OF
@@ -24,22 +24,24 @@ def rgb(color: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(color[1:]))
 
 
-def make(folder: Path, values: list[list[int]], marks: Marks, sparsify: bool = False) -> Prepared:
+def make(
+    folder: Path, values: list[list[int]], spatial_labels: SpatialLabels, sparsify: bool = False
+) -> Prepared:
     """Plain gray images, twice as wide as high, with these labels and marks."""
     for row in range(len(values)):
         folder.mkdir(exist_ok=True)
         Image.new("RGB", (200, 100), GRAY).save(folder / f"{row}.png")
     ids = np.array([f"{row}.png" for row in range(len(values))])
-    split = Split(LabelTable(ids, CLASSES, np.array(values, np.int8)), ids, marks)
+    split = Split(LabelTable(ids, CLASSES, np.array(values, np.int8)), ids, spatial_labels)
     how = Preparation("single-positive" if sparsify else "none", validation=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # not every class is on such few images
         return prepare(Source("made", folder, {"train": split}), folder / "out", how)
 
 
-def marks_of(*marks: tuple[int, int, float, float, float, float]) -> Marks:
-    columns = np.array(marks, dtype=np.float64).reshape(-1, 6)
-    return Marks(
+def marks_of(*spatial_labels: tuple[int, int, float, float, float, float]) -> SpatialLabels:
+    columns = np.array(spatial_labels, dtype=np.float64).reshape(-1, 6)
+    return SpatialLabels(
         columns[:, 0].astype(np.int64),
         columns[:, 1].astype(np.int32),
         columns[:, 2:4].astype(np.float32),
@@ -86,8 +88,8 @@ def test_points_are_where_they_belong(tmp_path: Path) -> None:
 
 
 def test_hidden_labels_look_different(tmp_path: Path) -> None:
-    marks = marks_of((0, 0, 0.25, 0.5, 0.3, 0.5), (0, 1, 0.75, 0.5, 0.3, 0.5))
-    data = make(tmp_path / "p", [[1, 1, 0]], marks, sparsify=True)
+    spatial_labels = marks_of((0, 0, 0.25, 0.5, 0.3, 0.5), (0, 1, 0.75, 0.5, 0.3, 0.5))
+    data = make(tmp_path / "p", [[1, 1, 0]], spatial_labels, sparsify=True)
     (shown, kind), (hidden, other) = labels_of(data.train, 0)
     assert (kind, other, {shown, hidden}) == ("annotated", "present", {0, 1})
     draw_sheet(data.train, 0, tmp_path / "sheet.png")
@@ -99,7 +101,7 @@ def test_hidden_labels_look_different(tmp_path: Path) -> None:
 
 
 def test_the_numbers_beside_it(tmp_path: Path) -> None:
-    data = make(tmp_path / "p", [[1, 0, -1], [-1, -1, -1], [-1, 0, 1]], Marks.none())
+    data = make(tmp_path / "p", [[1, 0, -1], [-1, -1, -1], [-1, 0, 1]], SpatialLabels.none())
     numbers = draw_sheet(data.train, 0, tmp_path / "new" / "sheet.png")
     assert numbers == tmp_path / "new" / "sheet.csv"
     with numbers.open(newline="") as file:

@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
 from sparselabel.report.figures.watched_images import Watched
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.report.figures.made_up import CLASSES, constant_maps, make_data, make_run, watch
 
 SCORES = np.array(
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> RunFolder:
+def run(tmp_path: Path, data: Prepared) -> Run:
     """A run with heat maps that watched rows 1, 0 and 2 for 9 epochs; its maps grow by .1 an epoch."""
     run = make_run(tmp_path / "scl", data)
     rows = [1, 0, 2]
@@ -58,7 +58,7 @@ def observed_class(data: Prepared, row: int) -> str:
     return CLASSES[int(np.argmax(data.train.observed.values[row] == 1))]
 
 
-def test_heat_maps(run: RunFolder, data: Prepared, tmp_path: Path) -> None:
+def test_heat_maps(run: Run, data: Prepared, tmp_path: Path) -> None:
     found = numbers(draw_heat_maps(run.path, [], 2, tmp_path / "new" / "a.png"))
     assert is_image(tmp_path / "new" / "a.png")
     # Images with a class of every kind come first.
@@ -74,7 +74,7 @@ def test_heat_maps(run: RunFolder, data: Prepared, tmp_path: Path) -> None:
     assert (found[0]["image"], found[0]["map"]) == ("train-0", "heat_maps")
 
 
-def test_heat_maps_of_rows(run: RunFolder, tmp_path: Path) -> None:
+def test_heat_maps_of_rows(run: Run, tmp_path: Path) -> None:
     found = numbers(draw_heat_maps(run.path, [1], 4, tmp_path / "a.png"))
     assert [(line["row"], line["kind"], line["class"]) for line in found] == [
         ("1", "annotated", "cow"),
@@ -98,7 +98,7 @@ def test_a_class_that_nobody_knows_of_is_of_no_kind(tmp_path: Path) -> None:
     assert [line["kind"] for line in numbers(tmp_path / "b.csv")[2:5]] == ["unknown"] * 3
 
 
-def test_growth(run: RunFolder, tmp_path: Path) -> None:
+def test_growth(run: Run, tmp_path: Path) -> None:
     found = numbers(draw_growth(run.path, None, tmp_path / "a.png"))
     assert is_image(tmp_path / "a.png")
     assert [line["epoch"] for line in found if line["kind"] == "present"] == [
@@ -132,14 +132,14 @@ def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Prepared
 
 
 def test_growth_of_a_image_of_which_nothing_is_known(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Watched, "kind", lambda self, row, index: "unknown")
     with pytest.raises(RunError, match="of row 1 no label is known: name another --row"):
         draw_growth(run.path, None, tmp_path / "a.png")
 
 
-def test_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
+def test_beside(run: Run, tmp_path: Path, data: Prepared) -> None:
     other = make_run(tmp_path / "en", data)
     watch(other, 8, [0, 2, 3], SCORES[[0, 2, 3]] / 2, maps=constant_maps(SCORES[[0, 2, 3]] / 2, 2))
     found = numbers(draw_beside(run.path, other.path, 5, tmp_path / "a.png"))
@@ -156,13 +156,13 @@ def test_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
     assert float(first[0]["map_max"]) == pytest.approx(0.7, abs=1e-3)
 
 
-def test_beside_shows_heat_maps_where_both_have_them(run: RunFolder, tmp_path: Path) -> None:
+def test_beside_shows_heat_maps_where_both_have_them(run: Run, tmp_path: Path) -> None:
     found = numbers(draw_beside(run.path, run.path, 1, tmp_path / "a.png"))
     assert {line["map_max"] for line in found} == {"1"}
     assert len({line["run"] for line in found}) == 1
 
 
-def test_what_cannot_be_set_beside(run: RunFolder, tmp_path: Path, data: Prepared) -> None:
+def test_what_cannot_be_set_beside(run: Run, tmp_path: Path, data: Prepared) -> None:
     other = make_run(tmp_path / "en", data)
     with pytest.raises(RunError, match="has watched no images yet: train with --watch"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
@@ -179,7 +179,7 @@ def test_what_cannot_be_set_beside(run: RunFolder, tmp_path: Path, data: Prepare
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
 
 
-def test_other_images_of_the_same_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
+def test_other_images_of_the_same_names_are_refused(run: Run, tmp_path: Path) -> None:
     data = make_data(tmp_path / "other")
     digests = data.folder / "train" / "digests.npy"
     np.save(digests, np.load(digests) + 1)

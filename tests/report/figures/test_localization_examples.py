@@ -19,7 +19,7 @@ from sparselabel.files import write_json
 from sparselabel.metrics.localization import Located, on_things
 from sparselabel.report.figures.localization_examples import Examples, choose, draw_localization, judged
 from sparselabel.report.figures.panels import show_map
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 from tests.report.figures.made_up import make_run, score
 
 GRID = (12, 12)
@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return made(tmp_path_factory.mktemp("data"), Preparation())
 
 
-def scored(path: Path, data: Prepared, sharp: float) -> RunFolder:
+def scored(path: Path, data: Prepared, sharp: float) -> Run:
     """A run whose maps are what they should show, blurred by noise; sharper ones are better."""
     run, part = make_run(path, data), data.split("test")
     random = np.random.default_rng(3)
@@ -54,7 +54,7 @@ def scored(path: Path, data: Prepared, sharp: float) -> RunFolder:
     return run
 
 
-def keep_maps(run: RunFolder, numbers: np.ndarray) -> None:
+def keep_maps(run: Run, numbers: np.ndarray) -> None:
     """Write the maps that the command would have the model make."""
     with np.load(run.location_file("test")) as pairs, np.load(run.path / "all-maps.npz") as maps:
         kept = {name: pairs[name][numbers] for name in ("rows", "classes")}
@@ -171,7 +171,7 @@ def test_budgets(tmp_path: Path) -> None:
         spent = [float(line["spent_percent"]) for line in lines]
         assert spent == pytest.approx([10, 10, 40, 10, 40], abs=0.5)
         assert (int(lines[0]["points"]), int(lines[3]["points"]) > 0) == (0, True)
-    RunFolder(runs[0]).evaluation_file("test").unlink()
+    Run(runs[0]).evaluation_file("test").unlink()
     with pytest.raises(RunError, match=r"evaluation-test.json: `sparselabel evaluate .* writes it"):
         budgets(*runs, measure="mAP-loc", out=out)
     with pytest.raises(ConfigError, match="name runs on data prepared with --sparsify budget"):

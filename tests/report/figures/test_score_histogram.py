@@ -9,7 +9,7 @@ from PIL import Image
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.metrics.ranking import average_precision
 from sparselabel.report.figures.object_sizes import bin_precision, bins_of, draw_sizes, largest_areas
@@ -31,7 +31,7 @@ BOXES = [
     (3, 0, 0.8, 0.5),
     (4, 2, 0.5, 0.5),
 ]
-MARKS = Marks(
+MARKS = SpatialLabels(
     np.array([box[0] for box in BOXES]),
     np.array([box[1] for box in BOXES]),
     np.full((len(BOXES), 2), 0.5),

@@ -5,8 +5,8 @@ A reader is a function ``read(source: Path, ...) -> Source`` in a module of its 
 1. Write ``readers/NAME.py`` with ``read``. Its keyword arguments, typed and with defaults, are its options;
    its docstring says which files it takes and what their values mean.
 2. Give every split a ``LabelTable`` (POSITIVE, NEGATIVE, UNKNOWN: convert the format's own coding), the
-   images' paths relative to ``Source.root``, and ``Marks`` in unit coordinates for positive classes only.
-   There must be a split "train"; "val" and "test" are there if the format has them.
+   images' paths relative to ``Source.root``, and ``SpatialLabels`` in unit coordinates for positive classes
+   only. There must be a split "train"; "val" and "test" are there if the format has them.
 3. Check that every image is there (``common.Listing``). Raise ``DataError`` that names file, line and value
    for anything that cannot be what was meant; issue a ``DataWarning`` for what is left out.
    Decoding images, holding out validation and hiding labels is not a reader's work: ``prepare`` does it.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.source import SPLITS, Box, Listing, MarkColumns, Source, Split
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.readers.source import SPLITS, Box, Listing, Source, SpatialLabelColumns, Split
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing
 
 
@@ -37,7 +37,7 @@ class Collected:
         self._index_of: dict[str, int] = {}
         self._values: dict[tuple[int, int], int] = {}
         self._contradicted: dict[tuple[int, int], str] = {}
-        self._marks = MarkColumns()
+        self._spatial_labels = SpatialLabelColumns()
         self._missing: list[str] = []
 
     def wrong(self, place: str, message: str) -> DataError:
@@ -80,7 +80,7 @@ class Collected:
         if self._values.setdefault((row, index), value) != value:
             self._contradicted[row, index] = f"{name} on {self._named[row][0]}"
         for box in boxes:
-            self._marks.add(row, index, box)
+            self._spatial_labels.add(row, index, box)
 
     def point(self, place: str, name: str, x: float, y: float) -> Box:
         """A point of a class, as a box of no size; raises if it lies outside the image."""
@@ -132,16 +132,16 @@ class Collected:
         if not known.any():
             raise DataError(f"{self.file}: no image has a label")
         table = LabelTable(paths, tuple(self._index_of), values)
-        all_marks = self._marks.build()
+        all_marks = self._spatial_labels.build()
         sure = values[all_marks.rows, all_marks.classes] == POSITIVE  # not where it was contradicted
-        marks = Marks(
+        spatial_labels = SpatialLabels(
             all_marks.rows[sure], all_marks.classes[sure], all_marks.centers[sure], all_marks.sizes[sure]
         )
         splits: dict[str, Split] = {}
         for split in SPLITS:
             rows = np.flatnonzero(known & (np.asarray(self._splits) == split))
             if len(rows):
-                splits[split] = Split(table.take(rows), paths[rows], marks.take(rows))
+                splits[split] = Split(table.take(rows), paths[rows], spatial_labels.take(rows))
         return Source(name, self.root, splits)
 
     def _refuse_missing(self) -> None:

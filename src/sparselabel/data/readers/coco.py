@@ -27,7 +27,7 @@ from sparselabel.data.readers.source import (
     require_folder,
     warn_of_lost_boxes,
 )
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing
 
 PARTS = {"train": "train", "test": "val"}
@@ -42,7 +42,7 @@ class Instances:
 
     labels: LabelTable
     names: npt.NDArray[np.bytes_]
-    marks: Marks
+    spatial_labels: SpatialLabels
     masks: Masks | None
 
 
@@ -159,7 +159,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     categories = read_categories(file, found["categories"])
     kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}
-    values, marks, found_masks = annotations.build(class_of, kept)
+    values, spatial_labels, found_masks = annotations.build(class_of, kept)
     if annotations.first_left_out is not None:
         name, key, box = annotations.first_left_out
         warn_of_lost_boxes(file, annotations.left_out, f"{name}, {categories[key][1]!r}, bbox {box}")
@@ -167,7 +167,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     # Ids and names were checked to be unique, and the values are what they are.
     table = LabelTable(images.ids[kept], names, values, check=False)
     refuse_empty(table, f"{file}: no image has an annotation")
-    return Instances(table, images.names[kept], marks, found_masks)
+    return Instances(table, images.names[kept], spatial_labels, found_masks)
 
 
 def _with_images(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
@@ -190,7 +190,7 @@ def _with_images(file: Path, instances: Instances, files: Listing, below: str, s
                 f"{said}; name the images' folder with --images, or leave them out with --skip-missing"
             )
         warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
-    split = Split(labels, paths, instances.marks, masks=instances.masks)
+    split = Split(labels, paths, instances.spatial_labels, masks=instances.masks)
     if not there.all():
         split = split.take(np.flatnonzero(there))
     with naming(file):

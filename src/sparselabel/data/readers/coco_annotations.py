@@ -17,7 +17,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts, 
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.source import naming
-from sparselabel.data.spatial_labels import Floats, Marks
+from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError
 
 Rows = npt.NDArray[np.int64]
@@ -330,7 +330,7 @@ class Annotations:
             found[looked_at] = True
         return found
 
-    def build(self, class_of: dict[str, int], kept: Rows) -> tuple[Labels, Marks, Masks | None]:
+    def build(self, class_of: dict[str, int], kept: Rows) -> tuple[Labels, SpatialLabels, Masks | None]:
         """Labels, marks and masks of the images in rows ``kept``; what was read is given up on the way."""
         classes = self._categories.classes(class_of)
         new_row = np.full(len(self._images.ids), -1, dtype=np.int64)
@@ -361,7 +361,7 @@ class Annotations:
             centers = centers[order]
             sizes = sizes[order]
             masks = masks.take(order) if masks is not None else None
-        return values, Marks(mark_rows, mark_classes, centers, sizes, check=False), masks
+        return values, SpatialLabels(mark_rows, mark_classes, centers, sizes, check=False), masks
 
     def _refuse_contradiction(
         self, values: Labels, rows: Rows, indices: Codes, class_of: dict[str, int], kept: Rows

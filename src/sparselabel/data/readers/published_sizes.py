@@ -19,8 +19,8 @@ class Size(NamedTuple):
     positives: int
 
 
-# P1s table K.1, train and val together, as before validation is held out. Its counts of VOC's val and test
-# labels are misprints; those here are of its table K.3.
+# Verelst 2023 supplement table K.1, train and val together, as before validation is held out. Its counts of
+# VOC's val and test labels are misprints; those here are of its table K.3.
 PUBLISHED: dict[str, dict[str, Size]] = {
     "voc": {"train": Size(5_717, 8_331), "test": Size(5_823, 8_351)},
     "coco": {"train": Size(82_081, 241_035), "test": Size(40_137, 116_592)},

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing
 
 
@@ -29,7 +29,7 @@ class Split:
 
     labels: LabelTable
     paths: Texts
-    marks: Marks = field(default_factory=Marks.none)
+    spatial_labels: SpatialLabels = field(default_factory=SpatialLabels.none)
     observed: Labels | None = None
     real: Labels | None = None
     masks: Masks | None = None
@@ -39,10 +39,10 @@ class Split:
         return Split(
             self.labels.take(rows),
             self.paths[rows],
-            self.marks.take(rows),
+            self.spatial_labels.take(rows),
             None if self.observed is None else self.observed[rows],
             None if self.real is None else self.real[rows],
-            None if self.masks is None else self.masks.take(self.marks.of_rows(rows)[0]),
+            None if self.masks is None else self.masks.take(self.spatial_labels.of_rows(rows)[0]),
         )
 
 
@@ -104,7 +104,7 @@ class Box(NamedTuple):
         return Box(left, top, right, bottom) if min(right - left, bottom - top) >= LEAST_SIDE else None
 
 
-class MarkColumns:
+class SpatialLabelColumns:
     """Marks while they are being read, in columns of plain numbers: millions of them stay small."""
 
     def __init__(self) -> None:
@@ -118,12 +118,14 @@ class MarkColumns:
         self._classes.append(index)
         self._edges.extend(box)
 
-    def build(self) -> Marks:
+    def build(self) -> SpatialLabels:
         """All that was added."""
         edges = np.asarray(self._edges, dtype=np.float64).reshape(-1, 4)
         low, high = edges[:, :2], edges[:, 2:]
         rows, classes = np.asarray(self._rows, np.int64), np.asarray(self._classes, np.int32)
-        return Marks(rows, classes, ((low + high) / 2).astype(np.float32), (high - low).astype(np.float32))
+        return SpatialLabels(
+            rows, classes, ((low + high) / 2).astype(np.float32), (high - low).astype(np.float32)
+        )
 
 
 def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:

@@ -25,8 +25,16 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
-from sparselabel.data.readers.source import SPLITS, Box, Listing, MarkColumns, Source, Split, require_folder
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.readers.source import (
+    SPLITS,
+    Box,
+    Listing,
+    Source,
+    SpatialLabelColumns,
+    Split,
+    require_folder,
+)
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, nearest
 
 Integers = npt.NDArray[np.integer]
@@ -39,7 +47,7 @@ class Content(NamedTuple):
 
     classes: tuple[str, ...]
     values: Labels
-    marks: Marks
+    spatial_labels: SpatialLabels
 
 
 class Images:
@@ -105,19 +113,19 @@ def read_wide(cells: Cells, images: Images) -> Content:
             for name, cell in zip(classes, picked, strict=True):
                 codes[cell] = label_code(cells, line, name, cell)
             values.extend([codes[cell] for cell in picked])
-    return Content(classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), Marks.none())
+    return Content(classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), SpatialLabels.none())
 
 
 def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
     """One label a row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
     at_label = cells.column(label)
     at_value = cells.header.index(value) if value in cells.header else None
-    at_mark = [cells.header.index(name) for name in _mark_columns(cells)]
+    at_mark = [cells.header.index(name) for name in _spatial_label_columns(cells)]
     _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_mark})
     codes = dict(CODES)
     index_of: dict[str, int] = {}
     rows, indices, values, lines = array("q"), array("i"), array("b"), array("q")
-    marks = MarkColumns()
+    spatial_labels = SpatialLabelColumns()
     for line, row in cells.rows:
         image = images.row(line, row)
         texts = (row[at_label],) if separator is None else row[at_label].split(separator)
@@ -145,14 +153,14 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
                     f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here: "
                     f"give it the {value} 1, or leave the place empty",
                 )
-            marks.add(image, index_of[names[0]], _box(cells, line, names[0], place))
+            spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], place))
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
     keys = np.asarray(rows, np.int64) * len(classes) + rank[np.asarray(indices, np.intp)]
     shape = (len(images.lines), len(classes))
     filled = _fill(cells, shape, keys, np.asarray(values), np.asarray(lines))
-    built = marks.build()
+    built = spatial_labels.build()
     return Content(classes, filled, replace(built, classes=rank[built.classes]))
 
 
@@ -177,7 +185,7 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
     raise cells.wrong(line, f"column {column!r} {why}")
 
 
-def _mark_columns(cells: Cells) -> tuple[str, ...]:
+def _spatial_label_columns(cells: Cells) -> tuple[str, ...]:
     """The columns of points and boxes that the table has: x and y, and perhaps w and h."""
     found = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
     if found not in ((), ("x", "y"), ("x", "y", "w", "h")):
@@ -332,9 +340,9 @@ def read(
     for code, name in enumerate(SPLITS):
         rows = np.flatnonzero(codes == code)
         if len(rows) == len(table):
-            splits[name] = Split(table, paths, content.marks)
+            splits[name] = Split(table, paths, content.spatial_labels)
         elif len(rows):
-            splits[name] = Split(table.take(rows), paths[rows], content.marks.take(rows))
+            splits[name] = Split(table.take(rows), paths[rows], content.spatial_labels.take(rows))
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
     return Source(source.stem, root, splits)
@@ -357,18 +365,18 @@ def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
 
 def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
     """Warn of class names that look like several: a part of them is another class, or a part of one."""
-    for mark in SEPARATORS:
-        parts_of = {name: {part.strip() for part in name.split(mark)} for name in classes}
+    for spatial_label in SEPARATORS:
+        parts_of = {name: {part.strip() for part in name.split(spatial_label)} for name in classes}
         times = Counter(part for parts in parts_of.values() for part in parts)
         several = [
             repr(name)
             for name, parts in parts_of.items()
-            if mark in name and any(times[part] > 1 for part in parts)
+            if spatial_label in name and any(times[part] > 1 for part in parts)
         ]
         if several:
             warnings.warn(
                 f"{source}: classes that look like several labels in one cell: {listing(several)}; "
-                f"if they are, prepare with --separator '{mark}'; if not, rename them",
+                f"if they are, prepare with --separator '{spatial_label}'; if not, rename them",
                 DataWarning,
                 stacklevel=3,
             )

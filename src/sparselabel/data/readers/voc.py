@@ -23,13 +23,13 @@ from sparselabel.data.readers.published_sizes import warn_of_another_size
 from sparselabel.data.readers.source import (
     Box,
     Listing,
-    MarkColumns,
     Source,
+    SpatialLabelColumns,
     Split,
     refuse_empty,
     warn_of_lost_boxes,
 )
-from sparselabel.data.spatial_labels import Marks
+from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing
 
 OUTLINE = 255
@@ -140,8 +140,8 @@ def read(source: Path) -> Source:
     for name in (name for name in PARTS if found[name]):
         table = _read_labels(main, classes, PARTS[name])
         paths = _images(files, table, main, PARTS[name])
-        marks, masks = _read_marks(root, files, table)
-        splits[name] = Split(table, paths, marks, masks=masks)
+        spatial_labels, masks = _read_spatial_labels(root, files, table)
+        splits[name] = Split(table, paths, spatial_labels, masks=masks)
     warn_of_another_size("voc", splits)
     return Source(root.resolve().name, root, splits)
 
@@ -206,9 +206,9 @@ def _images(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
     return np.asarray(paths, dtype=np.str_)
 
 
-def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, Masks | None]:
+def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple[SpatialLabels, Masks | None]:
     index_of = {name: index for index, name in enumerate(table.classes)}
-    marks, masks, images = MarkColumns(), MaskColumns(), ObjectMasks()
+    spatial_labels, masks, images = SpatialLabelColumns(), MaskColumns(), ObjectMasks()
     lost: list[str] = []
     for row, name in enumerate(table.ids):
         path, drawn = f"Annotations/{name}.xml", f"SegmentationObject/{name}.png"
@@ -219,7 +219,7 @@ def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, M
         for item, mask in zip(objects, found, strict=True):
             index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
-                marks.add(row, index, item.box)
+                spatial_labels.add(row, index, item.box)
                 masks.add(mask)
             elif index is not None and not item.difficult:
                 raise DataError(
@@ -230,7 +230,7 @@ def _read_marks(root: Path, files: Listing, table: LabelTable) -> tuple[Marks, M
     images.finish(root)
     if lost:
         warn_of_lost_boxes(root / "Annotations", len(lost), lost[0])
-    return marks.build(), masks.build()
+    return spatial_labels.build(), masks.build()
 
 
 def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:

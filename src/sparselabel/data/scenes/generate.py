@@ -27,7 +27,7 @@ from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.scenes.canvas import Canvas
 from sparselabel.data.scenes.world import KINDS, backdrop, plan
-from sparselabel.data.spatial_labels import Floats, Marks
+from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError, nearest
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
@@ -46,7 +46,8 @@ class Scene:
     """One image with K things that can be seen, numbered from back to front.
 
     ``image`` (S, S, 3); ``labels`` (12,) 1 or 0; ``instances`` (S, S) has 0 for the background and k + 1 for
-    thing k; ``classes`` (K,) its class; ``centers`` and ``sizes`` (K, 2) its box, in the units of ``Marks``.
+    thing k; ``classes`` (K,) its class; ``centers`` and ``sizes`` (K, 2) its box, in the units of
+    ``SpatialLabels``.
     """
 
     image: npt.NDArray[np.uint8]
@@ -211,11 +212,11 @@ def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
 
 def _read(folder: Path, split: str, count: int) -> Split:
     with np.load(folder / f"{split}.npz", allow_pickle=False) as file:
-        marks = Marks(file["rows"], file["classes"], file["centers"], file["sizes"])
+        spatial_labels = SpatialLabels(file["rows"], file["classes"], file["centers"], file["sizes"])
         paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
         ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
-        masks = _read_masks(folder, split, np.bincount(marks.rows, minlength=count))
-        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, marks, masks=masks)
+        masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
+        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, spatial_labels, masks=masks)
 
 
 def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, Method
+from sparselabel.losses.base import Layout, SparseLoss
 from sparselabel.losses.catalog.reweighted import PRESETS
 from sparselabel.losses.registry import (
     CONSISTENCY,
-    ELEMENTS,
+    ENTRY_LOSSES,
     METHODS,
     UNLABELED,
     Combination,
@@ -27,13 +27,13 @@ from sparselabel.losses.registry import (
     presets_of,
     settings_of,
     with_consistency,
-    with_elements,
+    with_entry_losses,
     with_unlabeled,
 )
 
 __all__ = [
     "CONSISTENCY",
-    "ELEMENTS",
+    "ENTRY_LOSSES",
     "METHODS",
     "PRESETS",
     "UNLABELED",
@@ -46,14 +46,14 @@ __all__ = [
     "presets_of",
     "settings_of",
     "with_consistency",
-    "with_elements",
+    "with_entry_losses",
     "with_unlabeled",
 ]
 
 
 def build_method(
     name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any
-) -> Method:
+) -> SparseLoss:
     """A method ready for a training loop of your own.
 
     ``observed`` are the training labels, N×L with POSITIVE, NEGATIVE and UNKNOWN; rows in a ``Step`` are rows

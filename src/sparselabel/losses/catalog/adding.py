@@ -1,13 +1,18 @@
 """Adding a term to a method."""
 
-from sparselabel.losses.base import Method, Part, Reduction, batch_sum, counted_mean
+from sparselabel.losses.base import LossPart, Reduction, SparseLoss, batch_sum, counted_mean
 
 
-def with_term(method: Method, name: str, term: Part, reading: Part | None = None) -> Method:
+def with_term(
+    method: SparseLoss, name: str, term: LossPart, target_rule: LossPart | None = None
+) -> SparseLoss:
     """The method with one more term and, if given, another reading around its own."""
-    terms = {key: part for key, part in method.terms.items() if isinstance(part, Part)}
-    return Method(
-        reading or method.reading, method.element, terms | {name: term}, beside_others(method.reduction)
+    terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
+    return SparseLoss(
+        target_rule or method.target_rule,
+        method.entry_loss,
+        terms | {name: term},
+        beside_others(method.reduction),
     )
 
 

@@ -1,6 +1,6 @@
 """Our own method, from the likelihood of annotations."""
 
-from sparselabel.losses.base import Method
+from sparselabel.losses.base import SparseLoss
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.losses.terms import Expected
@@ -11,7 +11,7 @@ def pu(
     unknown_weight: float = 0.5,
     entropy_weight: float = 0.2,
     margin: float = 0.5,
-) -> Method:
+) -> SparseLoss:
     """Unknown is absent, or present and not annotated: the likelihood of the annotations (ours).
 
     With c, the share of a class's images that are annotated, an unknown label costs −w·log(1 − c·f) less
@@ -21,5 +21,5 @@ def pu(
     entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
     (docs/results.md).
     """
-    element = AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin)
-    return Method(AssumedNegative(), element)
+    entry_loss = AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin)
+    return SparseLoss(AssumedNegative(), entry_loss)

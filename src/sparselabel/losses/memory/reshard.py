@@ -13,8 +13,8 @@ from torch import Tensor
 
 from sparselabel.data.loaders import rows_of
 from sparselabel.losses.base import Memory
-from sparselabel.losses.memory.row_file import RowsInFile, is_in_file
-from sparselabel.losses.memory.row_store import Initial, RowMemory
+from sparselabel.losses.memory.row_file import FileRowStore, is_in_file
+from sparselabel.losses.memory.row_store import Initial, RowStore
 
 State = dict[str, Tensor]
 
@@ -41,7 +41,7 @@ class _Saved(NamedTuple):
 
 def restore_dealt(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
     """Give ``memory`` its share of what is in ``states``, one for each old process, or in ``folder``."""
-    if isinstance(memory, RowMemory):
+    if isinstance(memory, RowStore):
         parts = [_saved(state, folder) for state in states]
         rows = share.slots(sum(part.rows for part in parts))
         memory.refuse_unlike((rows, parts[0].width), parts[0].dtype)
@@ -70,7 +70,7 @@ def _together(parts: Sequence[Tensor], share: Share) -> Tensor:
 
 def _saved(state: State, folder: Path) -> _Saved:
     if is_in_file(state):
-        old = RowsInFile.saved(folder, state)
+        old = FileRowStore.saved(folder, state)
         return _Saved(old.rows, old.width, old.dtype, old.read)
     values = state["values"]  # mapped: only what is asked for is read
     return _Saved(len(values), values.shape[1], values.dtype, _lines(values))

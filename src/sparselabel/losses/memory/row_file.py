@@ -26,7 +26,7 @@ from torch import Tensor
 
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
 from sparselabel.losses.base import Layout
-from sparselabel.losses.memory.row_store import WAY_OUT, Initial, RowMemory, RowsInRam
+from sparselabel.losses.memory.row_store import WAY_OUT, Initial, RamRowStore, RowStore
 from sparselabel.resources import available_memory, free_disk, in_words
 
 HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
@@ -56,7 +56,7 @@ def file_name(state: dict[str, Tensor]) -> str:
     return Path(bytes(state["file"].tolist()).decode()).name if "file" in state else "a file"
 
 
-class RowsInFile(RowMemory):
+class FileRowStore(RowStore):
     """Rows in a file with two slots each. Only the state that was committed last can be restored."""
 
     def __init__(self, path: Path, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
@@ -85,7 +85,7 @@ class RowsInFile(RowMemory):
                 raise RunError(f"{self.path} ends at byte {offset:,} of {self.bytes:,}: {WAY_OUT}")
         return values
 
-    def expect(self, slots: Tensor) -> None:
+    def prefetch(self, slots: Tensor) -> None:
         """Let the system fetch the lines into its cache, which sees all writes, while we go on."""
         if self._file is None or not hasattr(os, "posix_fadvise"):
             return
@@ -142,7 +142,7 @@ class RowsInFile(RowMemory):
         self._count(int(state["commit"]))
 
     @classmethod
-    def saved(cls, folder: Path, state: dict[str, Tensor]) -> "RowsInFile":
+    def saved(cls, folder: Path, state: dict[str, Tensor]) -> "FileRowStore":
         """The rows of ``state``, to be read; its file in ``folder`` is not changed."""
         _, rows, width = state["like"].shape
         unused: Initial = torch.empty_like  # a file that is there is not filled
@@ -252,7 +252,7 @@ WAYS_OUT = (
 )
 
 
-def make_memory(
+def make_row_store(
     name: str,
     layout: Layout,
     width: int,
@@ -263,7 +263,7 @@ def make_memory(
     ways_out: str = WAYS_OUT,
     memory: Callable[[], int] = available_memory,
     disk: Callable[[Path], int] = free_disk,
-) -> RowMemory:
+) -> RowStore:
     """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
 
     By itself in RAM, if the layout's memories together take at most half of what is available, else in the
@@ -279,7 +279,7 @@ def make_memory(
     in_file = None
     if layout.folder is not None:
         path = file_of(layout.folder, name, first, layout.processes)
-        in_file = RowsInFile(path, rows, width, initial, dtype_in_file or dtype)
+        in_file = FileRowStore(path, rows, width, initial, dtype_in_file or dtype)
         if path.is_file():
             layout.memories.append(in_file)
             return in_file
@@ -289,7 +289,7 @@ def make_memory(
     ram = memory()
     together = needed + others
     if layout.keep != "file" and (2 * together <= ram or (layout.keep == "ram" and together <= ram)):
-        layout.memories.append(in_ram := RowsInRam(rows, width, initial, dtype))
+        layout.memories.append(in_ram := RamRowStore(rows, width, initial, dtype))
         return in_ram
     room = max(0, disk(in_file.path) - others_on_disk) if in_file is not None else 0
     if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:

@@ -15,7 +15,7 @@ CHUNK_BYTES = 2**24  # what is filled or copied at once
 WAY_OUT = "bring the run folder back as it was, or start the run anew"
 
 
-class RowMemory(Memory):
+class RowStore(Memory):
     """``rows`` lines of ``width`` numbers, found by their slot 0..rows-1; filled when first used."""
 
     def __init__(self, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
@@ -35,7 +35,7 @@ class RowMemory(Memory):
         """Hold what ``source`` says of every slot, asked for in pieces."""
         raise TypeError(f"{type(self).__name__} must define fill()")
 
-    def expect(self, slots: Tensor) -> None:
+    def prefetch(self, slots: Tensor) -> None:
         """The lines at ``slots`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
 
     def _values_of(self, state: dict[str, Tensor]) -> Tensor:
@@ -61,7 +61,7 @@ class RowMemory(Memory):
             yield torch.arange(start, min(start + size, self.rows))
 
 
-class RowsInRam(RowMemory):
+class RamRowStore(RowStore):
     """Rows as one tensor; a checkpoint holds all of it."""
 
     _values: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What annotation budgets bring: mAP against the share of the full cost, for each kind (P2 fig. 1c)."""
+"""What annotation budgets bring: mAP against the share of the full cost, for each kind (PatchML fig. 1c)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import read_json
 from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 BOUGHT = ("sparsify", "annotate", "budget", "answers", "cost", "label_seed")
-OF_THE_METHOD = ("learning_rate", "batch")
+OF_THE_METHOD = ("lr", "batch_size")
 OF_A_FILE = ("prior", "expected_positives")
 PLACES = ("pairs", "masks", "boxes")
 
@@ -32,7 +32,7 @@ class Conditions:
 
 
 def conditions_of(
-    run: RunFolder, method: str, data: Prepared, split: str, judged: dict[str, Any] | None
+    run: Run, method: str, data: Prepared, split: str, judged: dict[str, Any] | None
 ) -> Conditions:
     """Those of a run; ``judged`` says by how many masks and boxes, for mAP-loc."""
     about, config = run.about(), run.config()
@@ -180,7 +180,7 @@ def _means(points: Sequence[Point]) -> list[tuple[float, float, float]]:
 
 
 def _point(path: Path, measure: Measure, split: str) -> Point:
-    run = RunFolder(path)
+    run = Run(path)
     result, about = run.result(), run.about()
     folder = Path(about["data"])
     if not (folder / "dataset.json").is_file():
@@ -201,7 +201,7 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
 
 
 def _value(
-    run: RunFolder, result: dict[str, Any], measure: Measure, split: str
+    run: Run, result: dict[str, Any], measure: Measure, split: str
 ) -> tuple[float, dict[str, Any] | None]:
     """The measure, and for mAP-loc what evaluation says of it."""
     if measure == "mAP" and split == "test" and result.get("test"):

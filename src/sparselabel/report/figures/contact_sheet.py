@@ -93,17 +93,17 @@ def _show(axes: "Axes", image: "Image", split: PreparedSplit, row: int, kinds: d
     axes.imshow(np.asarray(image), extent=(0, width, height, 0), aspect="auto")
     axes.set(xlim=(0, width), ylim=(height, 0))
     halo = [Stroke(linewidth=2.4, foreground="white"), Normal()]
-    marks = split.marks.take([row])
+    spatial_labels = split.spatial_labels.take([row])
     named: set[int] = set()
-    for number in np.argsort(-np.prod(marks.sizes, axis=1), kind="stable").tolist():
-        index = int(marks.classes[number])
+    for number in np.argsort(-np.prod(spatial_labels.sizes, axis=1), kind="stable").tolist():
+        index = int(spatial_labels.classes[number])
         kind = kinds.get(index, "absent")
-        (u, v), (w, h) = marks.centers[number].tolist(), marks.sizes[number].tolist()
+        (u, v), (w, h) = spatial_labels.centers[number].tolist(), spatial_labels.sizes[number].tolist()
         left, top = (u - w / 2) * width, (v - h / 2) * height
-        if marks.is_point[number]:
+        if spatial_labels.is_point[number]:
             axes.plot(
                 [left], [top], "o", color=COLOR_OF[kind], markersize=6,
-                markeredgecolor="white", fillstyle="full" if kind == "annotated" else "none",
+                markeredgecolor="white", fillstyle="finetune" if kind == "annotated" else "none",
                 path_effects=halo,
             )  # fmt: skip
         else:
@@ -113,7 +113,7 @@ def _show(axes: "Axes", image: "Image", split: PreparedSplit, row: int, kinds: d
         if index not in named:
             named.add(index)
             above = top > 0.08 * height  # where there is room, so that nothing small is hidden
-            beside = 5 if marks.is_point[number] else 0.4
+            beside = 5 if spatial_labels.is_point[number] else 0.4
             axes.annotate(
                 _short(split.truth.classes[index]), (left, top), (beside, 1.4 if above else -1.4),
                 textcoords="offset points", va="bottom" if above else "top", fontsize=5.5, color="white",

@@ -1,4 +1,4 @@
-"""Where a run sees its classes in watched images (P1 fig. 2)."""
+"""Where a run sees its classes in watched images (Verelst 2023 fig. 2)."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """How the mAP grows with the number of labels, from tables of `sparselabel compare` on more and more data.
 
-Draws P3 figure 1: one table for each share of the training images, a curve for each method.
+Draws Cole 2021 figure 1: one table for each share of the training images, a curve for each method.
 """
 
 from collections.abc import Iterator, Sequence

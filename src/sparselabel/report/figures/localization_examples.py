@@ -1,6 +1,6 @@
-"""Good and failed localizations: a class's map beside where its things are (P2 fig. 4 and 5).
+"""Good and failed localizations: a class's map beside where its things are (PatchML fig. 4 and 5).
 
-P2 = PatchML. Reads what `sparselabel evaluate` wrote: IoA-P of all maps (location-SPLIT.npz); and the maps of
+PatchML. Reads what `sparselabel evaluate` wrote: IoA-P of all maps (location-SPLIT.npz); and the maps of
 the chosen ones, which the command has made in between.
 """
 
@@ -202,11 +202,13 @@ def _show(
         _outline(axes, split, row, index, masked)
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())
-        mark = "✓" if right > len(CUTS) / 2 else "✗"
+        spatial_label = "✓" if right > len(CUTS) / 2 else "✗"
         run = one.saved.run.path.resolve().name
         named = f"{run if len(run) <= 16 else f'{run[:15]}…'}, " if len(runs) > 1 else ""
-        caption = f"{mark} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
-        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if mark == "✓" else GRAY)
+        caption = (
+            f"{spatial_label} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
+        )
+        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if spatial_label == "✓" else GRAY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
         found.append([*about, score, *(float(share) for share in shares)])
     return found
@@ -228,18 +230,24 @@ def _outline(axes: "Axes", split: PreparedSplit, row: int, index: int, masked: b
     """The outlines of a class's things: their masks' or boxes'."""
     from matplotlib.patches import Rectangle
 
-    marks, _ = split.marks.of_rows([row])
-    marks = marks[(split.marks.classes[marks] == index) & ~split.marks.is_point[marks]]
+    spatial_labels, _ = split.spatial_labels.of_rows([row])
+    spatial_labels = spatial_labels[
+        (split.spatial_labels.classes[spatial_labels] == index)
+        & ~split.spatial_labels.is_point[spatial_labels]
+    ]
     width, height = axes.get_xlim()[1], axes.get_ylim()[0]
-    for mark in marks.tolist():
+    for spatial_label in spatial_labels.tolist():
         if masked and split.masks is not None:
-            pixels = np.pad(split.masks.decode(mark).astype(np.float32), 1)
+            pixels = np.pad(split.masks.decode(spatial_label).astype(np.float32), 1)
             tall, wide = pixels.shape[0] - 2, pixels.shape[1] - 2
             across = (np.arange(wide + 2) - 0.5) / wide * width
             down = (np.arange(tall + 2) - 0.5) / tall * height
             axes.contour(across, down, pixels, levels=[0.5], colors=[OUTLINE], linewidths=1.1)
         else:
-            (u, v), (w, h) = split.marks.centers[mark].tolist(), split.marks.sizes[mark].tolist()
+            (u, v), (w, h) = (
+                split.spatial_labels.centers[spatial_label].tolist(),
+                split.spatial_labels.sizes[spatial_label].tolist(),
+            )
             corner = ((u - w / 2) * width, (v - h / 2) * height)
             axes.add_patch(
                 Rectangle(corner, w * width, h * height, fill=False, edgecolor=OUTLINE, linewidth=1.1)

@@ -1,4 +1,4 @@
-"""How well small and large things are found, compared with a baseline (P1s fig. D.1)."""
+"""How well small and large things are found, compared with a baseline (Verelst 2023 supplement fig. D.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Bin:
 def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
     """(N, L) The area of the largest box of every class in every image, in shares of it; 0 without one."""
     areas = np.zeros(split.truth.values.shape)
-    sizes = split.marks.sizes.astype(np.float64)
-    np.maximum.at(areas, (split.marks.rows, split.marks.classes), sizes[:, 0] * sizes[:, 1])
+    sizes = split.spatial_labels.sizes.astype(np.float64)
+    np.maximum.at(areas, (split.spatial_labels.rows, split.spatial_labels.classes), sizes[:, 0] * sizes[:, 1])
     return areas
 
 

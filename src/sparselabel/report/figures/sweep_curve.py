@@ -1,7 +1,7 @@
 """What a setting does to the mAP, from tables of `sparselabel compare --vary`.
 
-Draws P1 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and P3's wrong k; from
-table-by-labels.csv P1 fig. 5d.
+Draws Verelst 2023 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and Cole 2021's wrong k; from
+table-by-labels.csv Verelst 2023 fig. 5d.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, nearest
 from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,10 +124,10 @@ def table_in(path: Path) -> Path:
 
 def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
     """Raise if the runs beside one table are of other data than those beside another."""
-    first: RunFolder | None = None
+    first: Run | None = None
     for table in tables:
         for file in sorted(table.resolve().parent.glob("*/run.json"))[:1]:
-            run = RunFolder(file.parent)
+            run = Run(file.parent)
             first = first or run
             if run.about()["data_digest"].get(split) != first.about()["data_digest"].get(split):
                 raise RunError(

@@ -13,7 +13,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError, listing
 from sparselabel.inference.saved_scores import read_arrays, split_of
-from sparselabel.run import RunFolder
+from sparselabel.run import Run
 
 Maps = npt.NDArray[np.floating[Any]]
 Kind = Literal["annotated", "present", "absent", "unknown"]
@@ -53,7 +53,7 @@ class Watched:
     """The watched images of a run."""
 
     def __init__(self, path: Path) -> None:
-        self.run = RunFolder(path)
+        self.run = Run(path)
         self.split: PreparedSplit = split_of(self.run, "train")
         self.classes: list[str] = self.run.about()["classes"]
         self.files = sorted(self.run.watched.glob("*.npz"))
