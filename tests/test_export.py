@@ -53,7 +53,7 @@ def transformer(
 ) -> Path:
     """A run of a plain ViT."""
     none = FinetunePhase(epochs=0)
-    config = tiny(backbone="test_vit", classifier=request.param, head=HeadPhase(epochs=1), full=none)
+    config = tiny(backbone="test_vit", classifier=request.param, head=HeadPhase(epochs=1), finetune=none)
     path = tmp_path_factory.mktemp("transformer") / "run"
     train_run(small, config, path, Machine("cpu", workers=0), Handling(quiet=True))
     return path

@@ -252,7 +252,7 @@ def test_settings_of_the_papers() -> None:
         "scl/imagenet": 1.22,
     }  # fmt: skip
     assert expected["spml/cub-linear"] == 31.4
-    coco, scratch, imagenet = (RECIPES[f"p1/{name}"][0] for name in ("coco", "coco-scratch", "imagenet"))
+    coco, scratch, imagenet = (RECIPES[f"scl/{name}"][0] for name in ("coco", "coco-scratch", "imagenet"))
     assert (coco.head.epochs, coco.head.lr, coco.head.batch_size) == (5, 1e-3, 8)
     assert (coco.finetune.epochs, coco.finetune.lr, coco.finetune.batch_size) == (25, 1e-5, 8)
     assert (coco.views.size, coco.views.smallest_crop, coco.finetune.schedule) == (448, 0.25, "cosine")

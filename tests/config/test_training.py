@@ -180,8 +180,8 @@ def test_a_whole_number_does_for_a_number() -> None:
         ("[head]\nepochs = 2.0", r"FILE.toml\[head\]: epochs must be a whole number, not 2.0"),
         ("[head]\nepochs = true", r"FILE.toml\[head\]: epochs must be a whole number, not True"),
         ("[head]\nepochs = [1]", r"FILE.toml\[head\]: epochs must be a whole number, not \[1\]"),
-        ('[head]\nlearning_rate = "1e-3"', r"learning_rate must be a number, not '1e-3'"),
-        ("[head]\nlearning_rate = false", r"learning_rate must be a number, not False"),
+        ('[head]\nlr = "1e-3"', r"lr must be a number, not '1e-3'"),
+        ("[head]\nlr = false", r"lr must be a number, not False"),
         (
             '[head]\noptimizer = "adamm"',
             r"optimizer cannot be 'adamm': did you mean 'adam'\? known: adam, adamw, sgd",

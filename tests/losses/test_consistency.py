@@ -101,7 +101,7 @@ def test_the_target_carries_no_gradient_and_the_term_is_added() -> None:
 def test_a_method_and_its_term_share_one_memory_of_scores() -> None:
     for name in ("en+cl", "en+scl"):
         memories = build_method(name, OBSERVED, expected_positives=1.5).row_stores()
-        assert [key for key in memories if key.endswith("scores")] == ["reading.expected.scores.scores"]
+        assert [key for key in memories if key.endswith("scores")] == ["target_rule.expected.scores.scores"]
     assert "terms.consistency.scores.scores" in build_method("an+cl", OBSERVED).row_stores()
 
 

@@ -229,7 +229,7 @@ def test_maps_that_do_not_fit_are_refused_before_training_with_the_ways_out(
     def small_machine(*arguments: Any, **options: Any) -> Any:
         return make_row_store(*arguments, **options, memory=lambda: 8 * 10**9, disk=lambda _: 5 * 10**9)
 
-    monkeypatch.setattr(heatmaps, "make_memory", small_machine)
+    monkeypatch.setattr(heatmaps, "make_row_store", small_machine)
     method = make_method("an+scl")
     observed = torch.full((1, 80), -1, dtype=torch.int8).expand(65_665, 80)
     with pytest.raises(ResourceError) as refused:

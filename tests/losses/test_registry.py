@@ -28,7 +28,7 @@ def our_coding(labels: np.ndarray[Any, Any]) -> Tensor:
 
 def kept_lines(method: SparseLoss) -> Tensor:
     """(n, 3, L) The numbers that role keeps about every row: φ and its moments."""
-    memory = method.row_stores()["reading.beliefs.lines"]
+    memory = method.row_stores()["target_rule.beliefs.lines"]
     values = memory.state()["values"]
     return values.view(len(values), 3, -1)
 

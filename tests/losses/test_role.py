@@ -355,7 +355,7 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         name: {key: value.clone() for key, value in memory.state().items()}
         for name, memory in method.row_stores().items()
     }
-    assert list(states) == ["reading.beliefs.lines", "reading.beliefs.clock"]
+    assert list(states) == ["target_rule.beliefs.lines", "target_rule.beliefs.clock"]
     for memory in method.row_stores().values():
         memory.committed()
     go(method, steps[333:])

@@ -53,7 +53,7 @@ def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pyt
 
 def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = FinetunePhase(epochs=2, batch_size=16, optimizer="adamw", ema_decay=0.9)
-    config = tiny("en+scl", head=HeadPhase(epochs=0), full=full)
+    config = tiny("en+scl", head=HeadPhase(epochs=0), finetune=full)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     one = sum(file.stat().st_size for file in (tmp_path / "run/checkpoints/0002").iterdir())
     with_free(monkeypatch, round(2 * one * 1.01))

@@ -69,7 +69,7 @@ def test_why_estimates_are_not_measured(
 ) -> None:
     # A wild learning rate ruins what the head has learned, so that the best epoch is not the last.
     wild = FinetunePhase(epochs=3, lr=3.0, batch_size=16)
-    config = tiny("role", settings=Settings(expected_positives=2), full=wild)
+    config = tiny("role", settings=Settings(expected_positives=2), finetune=wild)
     result = train_run(small, config, tmp_path / "run", IN_FILES, Handling())
     assert result["best_epoch"] < result["epochs"]
     assert result["recovery"]["estimates"] is None

@@ -31,7 +31,7 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path:
     before = everything_under(small.folder)
     settings = Settings(warm_up=1) if method == "em+apl" else Settings()
     full = FinetunePhase(epochs=2, lr=1e-3, batch_size=8, micro_batches=2)
-    config = tiny(method, full=full, settings=settings)
+    config = tiny(method, finetune=full, settings=settings)
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert everything_under(tmp_path) == set()
     assert everything_under(small.folder) == before
@@ -151,9 +151,9 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
 
     monkeypatch.setattr(Session, "outputs", full)
     said = (
-        r"a step of phase full \(16 images of 32 pixels, test_efficientnet\) does not fit: Tried to "
-        r"allocate 2\.00 GiB\. Ways out: --full\.recompute, --full\.accumulate 2 \(parts of the batch\), "
-        r"--precision bf16-mixed, or a smaller --full\.batch or --views\.size; --dry-run measures each"
+        r"a step of phase finetune \(16 images of 32 pixels, test_efficientnet\) does not fit: Tried to "
+        r"allocate 2\.00 GiB\. Ways out: --finetune\.grad-checkpointing, --finetune\.micro-batches 2 \(parts of the batch\), "
+        r"--precision bf16-mixed, or a smaller --finetune\.batch or --views\.size; --dry-run measures each"
     )
     with pytest.raises(ResourceError, match=said):
         dry_run(small, tiny(head=HeadPhase(epochs=0)), tmp_path / "run", HERE, QUIET)

@@ -54,7 +54,7 @@ def full_step(
 def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: Path, method: str) -> None:
     settings = Settings(expected_positives=2.0) if method in ("epr", "role", "en+scl") else Settings()
     _, whole = full_step(small, tmp_path / "whole", method=method, settings=settings)
-    session, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, accumulate=4)
+    session, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, micro_batches=4)
     assert whole.keys() == parts.keys()
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
@@ -72,7 +72,7 @@ def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.Mo
         return forward(self, views, maps)
 
     monkeypatch.setattr(Classifier, "forward", spied)
-    full_step(small, tmp_path, accumulate=3)
+    full_step(small, tmp_path, micro_batches=3)
     sizes = [(5, False), (4, False), (4, False), (5, True), (4, True), (4, True)]
     assert seen[-6:] == sizes
 
@@ -129,7 +129,7 @@ def test_dropout_is_said(
     lines: list[str] = []
     parts = changes.pop("micro_batches", 4)
     full = FinetunePhase(epochs=1, batch_size=16, micro_batches=parts, frozen_norm=True)
-    session = make_session(small, tiny(full=full, **changes), tmp_path)
+    session = make_session(small, tiny(finetune=full, **changes), tmp_path)
     monkeypatch.setattr(session.log, "say", lines.append)
     session.stage("finetune", 2, None)
     wanted = (

@@ -24,7 +24,7 @@ ALONE = FinetunePhase(epochs=0)
 def test_changes_of_views_that_nothing_would_see(
     small: Prepared, tmp_path: Path, views: Views, asked: str
 ) -> None:
-    config = tiny(frozen=True, full=ALONE, views=views)
+    config = tiny(frozen=True, finetune=ALONE, views=views)
     said = f"^{asked} would change training views, .* take 0, or train on images \\(--full\\.epochs, or"
     with pytest.raises(ConfigError, match=said):
         train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
@@ -33,15 +33,15 @@ def test_changes_of_views_that_nothing_would_see(
 
 def test_changes_of_views_that_some_phase_sees(small: Prepared) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
-    for seen in (tiny(frozen=True, views=views), tiny(full=ALONE, views=views)):
+    for seen in (tiny(frozen=True, views=views), tiny(finetune=ALONE, views=views)):
         assert resolve(small, seen)[0].views == views
     # A magnitude alone asks for nothing.
-    resolve(small, tiny(frozen=True, full=ALONE, views=Views(size=32, magnitude=5)))
+    resolve(small, tiny(frozen=True, finetune=ALONE, views=Views(size=32, magnitude=5)))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_backbone_without_cells(small: Prepared, tmp_path: Path, frozen: bool) -> None:
-    config = tiny(backbone="coat_tiny", frozen=frozen, full=ALONE)
+    config = tiny(backbone="coat_tiny", frozen=frozen, finetune=ALONE)
     with pytest.raises(ConfigError, match="backbone 'coat_tiny' gives no grid of cells"):
         train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert not (tmp_path / "run").exists()

@@ -46,7 +46,7 @@ KINDS = {
         "auto",
     ),
     "heat maps in a file": Kind(
-        tiny("en+scl", head=HeadPhase(epochs=3, lr=1e-2, batch_size=16), full=FULL), "file"
+        tiny("en+scl", head=HeadPhase(epochs=3, lr=1e-2, batch_size=16), finetune=FULL), "file"
     ),
     "best heat maps": Kind(
         tiny(
@@ -62,7 +62,7 @@ KINDS = {
             "en+scl",
             settings=Settings(top_maps=3),
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
-            full=FULL,
+            finetune=FULL,
         ),
         "file",
     ),
@@ -71,7 +71,7 @@ KINDS = {
             "em+apl",
             settings=Settings(warm_up=2),
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
-            full=FULL,
+            finetune=FULL,
         ),
         "file",
     ),
@@ -173,7 +173,7 @@ def test_mixed_precision_goes_on_to_the_same_bits(
         ema_decay=0.9, micro_batches=2, grad_checkpointing=True,
     )  # fmt: skip
     config = tiny(
-        "en+cl", head=HeadPhase(epochs=0), full=full, precision="bf16-mixed", backbone="test_resnet"
+        "en+cl", head=HeadPhase(epochs=0), finetune=full, precision="bf16-mixed", backbone="test_resnet"
     )
     here = Machine(accelerator="cpu", workers=0)
     inside: set[torch.dtype] = set()

@@ -144,7 +144,7 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
         train_run(data, tiny("epr"), tmp_path / "other", HERE, QUIET)
     for config, flag in (
         (tiny(head=HeadPhase(epochs=2, patience=1)), r"--head\.patience 1"),
-        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), r"--full\.patience 4"),
+        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), r"--finetune\.patience 4"),
     ):
         said = (
             f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
@@ -273,7 +273,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     small: Prepared, tmp_path: Path, method: str
 ) -> None:
     config = tiny(method, finetune=FinetunePhase(epochs=2, lr=1e30, batch_size=16, optimizer="sgd"))
-    said = r"diverged in phase full \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
+    said = r"diverged in phase finetune \(learning rate 1e\+30\): the loss 'labels' of epoch 3 is (nan|inf)\. "
     way_out = r"Begin anew \(--force\) with a smaller --finetune.lr, or .*--finetune.grad-clip"
     with pytest.raises(RunError, match=said + way_out):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -283,7 +283,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
 def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
     one_step = FinetunePhase(epochs=2, lr=1e38, batch_size=64, optimizer="sgd")  # its loss is still finite
     with pytest.raises(RunError, match=r"1e\+38\): scores of split 'val' are not finite. Begin"):
-        train_run(small, tiny(head=HeadPhase(epochs=0), full=one_step), tmp_path / "run", HERE, QUIET)
+        train_run(small, tiny(head=HeadPhase(epochs=0), finetune=one_step), tmp_path / "run", HERE, QUIET)
 
 
 def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def memory(run: Path, name: str) -> torch.Tensor:
 def test_soft_labels_grow_by_the_epoch(small: Prepared, tmp_path: Path, frozen: bool) -> None:
     config = tiny("em+apl", frozen=frozen, settings=Settings(warm_up=1), **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
-    kept = memory(tmp_path / "run", "reading.soft.soft/values")
+    kept = memory(tmp_path / "run", "target_rule.soft.soft/values")
     unknown = torch.from_numpy(np.array(small.train.observed.values)) == UNKNOWN
     # Three rounds of ⌊.9·n/3⌋ each, and every one the score of its round.
     wanted = 3 * (unknown.sum(dim=0) * 9 // 30)
@@ -48,7 +48,7 @@ def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Prepared, 
     before = np.array(small.train.observed.values)
     config = tiny("ll-cp", frozen=True, settings=Settings(share=0.01), **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
-    bits = np.unpackbits(memory(tmp_path / "run", "reading.corrected/values").numpy(), axis=1)
+    bits = np.unpackbits(memory(tmp_path / "run", "target_rule.corrected/values").numpy(), axis=1)
     classes = len(small.classes)
     # 61 rows in batches of 16, 16, 16 and 13, in three epochs.
     assert bits.sum() == 3 * sum(-(-size * classes // 100) for size in (16, 16, 16, 13))

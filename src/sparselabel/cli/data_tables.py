@@ -17,9 +17,9 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
         f"{prepared.name}: {len(prepared.classes):,} classes",
         "split",
         "images",
-        "positives\na image",
-        "observed\npositives\na image",
-        "observed\nnegatives\na image",
+        "positives\nper image",
+        "observed\npositives\nper image",
+        "observed\nnegatives\nper image",
         "unknown,\nof all\nlabels",
     )
     for name, counts in counted.items():

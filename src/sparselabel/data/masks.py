@@ -43,15 +43,15 @@ class Masks:
         """(M,) Whether a mark has a mask."""
         return np.asarray(self.offsets[1:] > self.offsets[:-1])
 
-    def rle(self, spatial_label: int) -> dict[str, Any]:
+    def rle(self, number: int) -> dict[str, Any]:
         """The mask of a mark in the form that pycocotools takes."""
-        text = self.texts[self.offsets[spatial_label] : self.offsets[spatial_label + 1]].tobytes()
-        return {"size": self.sizes[spatial_label].tolist(), "counts": text}
+        text = self.texts[self.offsets[number] : self.offsets[number + 1]].tobytes()
+        return {"size": self.sizes[number].tolist(), "counts": text}
 
-    def decode(self, spatial_label: int) -> npt.NDArray[np.bool_]:
+    def decode(self, number: int) -> npt.NDArray[np.bool_]:
         """(height, width) The mask of a mark as pixels."""
-        height, width = self.sizes[spatial_label].tolist()
-        runs = runs_of(self.take(np.array([spatial_label])))
+        height, width = self.sizes[number].tolist()
+        runs = runs_of(self.take(np.array([number])))
         steps = np.zeros(height * width + 1, np.int8)
         steps[runs.starts] = 1
         steps[runs.ends] -= 1  # runs do not touch

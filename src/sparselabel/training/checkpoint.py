@@ -291,7 +291,7 @@ def refuse_best_start(method: SparseLoss) -> None:
     if files:
         raise ConfigError(
             f"{_name(files[0])} are kept in a file (too large for RAM, or --memories file), which has the "
-            "last epoch only: the full phase can start from there (--finetune.start last), not from the best"
+            "last epoch only: fine-tuning can start from there (--finetune.start last), not from the best"
         )
 
 
@@ -339,7 +339,7 @@ def refuse_full_disk(
 
 
 def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
-    """Bytes of the backbone, and of what a checkpoint of the full phase has of it."""
+    """Bytes of the backbone, and of what a checkpoint of fine-tuning has of it."""
     full = config.finetune
     if not full.epochs:
         return 0, 0

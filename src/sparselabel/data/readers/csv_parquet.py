@@ -126,8 +126,8 @@ def _first_wrong(file: Path) -> str:
 def _delimiter(header: str, wanted: str) -> str:
     """The separator that gives the wanted column; else, or of several, the one that makes most columns."""
 
-    def rank(spatial_label: str) -> tuple[bool, int]:
-        names = [name.strip() for name in next(csv.reader([header], delimiter=spatial_label))]
+    def rank(separator: str) -> tuple[bool, int]:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=separator))]
         return wanted in names, len(names)
 
     return max((",", "\t", ";"), key=rank)

@@ -160,11 +160,11 @@ class JsonBlocks:
         while True:
             depth, last = 0, 0
             for token in _TOKEN.finditer(self._data, self._at):
-                spatial_label = token[0][:1]
-                if spatial_label == b'"':
+                first = token[0][:1]
+                if first == b'"':
                     if token[1] != b'"':
                         break  # the rest of the data is inside a text
-                elif spatial_label in b"{[":
+                elif first in b"{[":
                     depth += 1
                 elif depth == 0:
                     return token.start(), True
@@ -194,8 +194,8 @@ class JsonBlocks:
             if self._at < len(self._data) or not self._more():
                 return self._data[self._at : self._at + 1]
 
-    def _expect(self, spatial_label: bytes, otherwise: str) -> None:
-        if self._next() != spatial_label:
+    def _expect(self, first: bytes, otherwise: str) -> None:
+        if self._next() != first:
             raise self._wrong(self.position, otherwise)
         self._at += 1
 

@@ -365,18 +365,18 @@ def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
 
 def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
     """Warn of class names that look like several: a part of them is another class, or a part of one."""
-    for spatial_label in SEPARATORS:
-        parts_of = {name: {part.strip() for part in name.split(spatial_label)} for name in classes}
+    for separator in SEPARATORS:
+        parts_of = {name: {part.strip() for part in name.split(separator)} for name in classes}
         times = Counter(part for parts in parts_of.values() for part in parts)
         several = [
             repr(name)
             for name, parts in parts_of.items()
-            if spatial_label in name and any(times[part] > 1 for part in parts)
+            if separator in name and any(times[part] > 1 for part in parts)
         ]
         if several:
             warnings.warn(
                 f"{source}: classes that look like several labels in one cell: {listing(several)}; "
-                f"if they are, prepare with --separator '{spatial_label}'; if not, rename them",
+                f"if they are, prepare with --separator '{separator}'; if not, rename them",
                 DataWarning,
                 stacklevel=3,
             )

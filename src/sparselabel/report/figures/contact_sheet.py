@@ -103,7 +103,7 @@ def _show(axes: "Axes", image: "Image", split: PreparedSplit, row: int, kinds: d
         if spatial_labels.is_point[number]:
             axes.plot(
                 [left], [top], "o", color=COLOR_OF[kind], markersize=6,
-                markeredgecolor="white", fillstyle="finetune" if kind == "annotated" else "none",
+                markeredgecolor="white", fillstyle="full" if kind == "annotated" else "none",
                 path_effects=halo,
             )  # fmt: skip
         else:

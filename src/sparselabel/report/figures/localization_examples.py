@@ -202,13 +202,13 @@ def _show(
         _outline(axes, split, row, index, masked)
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())
-        spatial_label = "✓" if right > len(CUTS) / 2 else "✗"
+        symbol = "✓" if right > len(CUTS) / 2 else "✗"
         run = one.saved.run.path.resolve().name
         named = f"{run if len(run) <= 16 else f'{run[:15]}…'}, " if len(runs) > 1 else ""
         caption = (
-            f"{spatial_label} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
+            f"{symbol} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
         )
-        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if spatial_label == "✓" else GRAY)
+        axes.set_title(caption, fontsize=6.5, pad=3, color="black" if symbol == "✓" else GRAY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
         found.append([*about, score, *(float(share) for share in shares)])
     return found
