@@ -285,7 +285,7 @@ def test_large_losses_are_trained_as_their_authors_did(
     for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
         configs = [replace(config, method=name, boost=boost) for name in about.compare.methods]
         made = [method_of(with_boosted_preset(each)) for each in configs]
-        assert tuple(float(vars(method.reading)["share"]) for method in made) == wanted
+        assert tuple(float(vars(method.target_rule)["share"]) for method in made) == wanted
 
 
 def test_what_was_run_is_what_the_recipe_says() -> None:
@@ -329,7 +329,7 @@ def test_all_are_in_the_package_and_on_the_page() -> None:
     listed = [
         line.split("`")[1]
         for line in page.splitlines()
-        if line.startswith(("| `p1/", "| `p2/", "| `p3/", "| `p4/", "| `other/"))
+        if line.startswith(("| `scl/", "| `patchml/", "| `spml/", "| `q2l/", "| `other/"))
     ]
     assert sorted(listed) == NAMES
 

@@ -65,7 +65,7 @@ def test_a_recipe_where_it_means_nothing_is_an_unknown_option(command: Command) 
     ],
 )
 def test_fractions_are_not_rounded(command: Command, captured: Captured, words: str, said: str) -> None:
-    Path("c.toml").write_text("[full]\nepochs = 0.5\n")
+    Path("c.toml").write_text("[finetune]\nepochs = 0.5\n")
     done = command(*words.split())
     assert done == 2
     assert f"sparselabel: error: {said}" in done.err

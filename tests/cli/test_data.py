@@ -38,7 +38,7 @@ def test_the_tables_say_what_they_count(command: Command) -> None:
     assert rows[2:5] == [
         ["", "", "", "observed", "observed", "unknown,"],
         ["", "", "positives", "positives", "negatives", "of all"],
-        ["split", "images", "an image", "an image", "an image", "labels"],
+        ["split", "images", "per image", "per image", "per image", "labels"],
     ]
     assert ["train", "6", "not known", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
     assert ["split", "0", "1"] in rows

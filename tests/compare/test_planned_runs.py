@@ -44,7 +44,7 @@ def test_without_a_choice_a_run_has_the_settings_given() -> None:
 
 def test_names_that_end_alike_are_written_out() -> None:
     words = ("head.lr", "0.1", "finetune.lr", "0.2", "finetune.batch-size", "4")
-    assert names(*words) == ["an-head.lr=0.1-finetune.lr=0.2-batch=4-seed0"]
+    assert names(*words) == ["an-head.lr=0.1-finetune.lr=0.2-batch-size=4-seed0"]
 
 
 def test_a_method_chooses_among_the_settings_that_it_has() -> None:

@@ -19,7 +19,7 @@ THINGS = SpatialLabels(
 
 
 @pytest.mark.parametrize(
-    ("kind", "cost", "marks"),
+    ("kind", "cost", "spatial_labels"),
     [("I", 6, 0), ("SP", 6 + 2 * 1.4, 2), ("AP", 6 + 3 * 1.4, 3), ("SB", 6 + 12, 2), ("AB", 6 + 18, 3)],
 )
 def test_everything_can_be_bought(kind: Kind, cost: float, spatial_labels: int) -> None:
@@ -122,7 +122,7 @@ ALL_THINGS = [
 ]
 
 
-@pytest.mark.parametrize(("percent", "kind", "marks", "negatives", "images"), ALL_THINGS)
+@pytest.mark.parametrize(("percent", "kind", "spatial_labels", "negatives", "images"), ALL_THINGS)
 def test_the_counts_of_table_2(
     coco: tuple[Labels, SpatialLabels],
     percent: float,

@@ -205,7 +205,7 @@ def test_a_mark_of_an_absent_class_is_named_before_images_are_opened(tmp_path: P
     absent = replace(source, splits={"train": replace(source.splits["train"], spatial_labels=spatial_labels)})
     (source.root / "000.jpg").unlink()
     rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on image 004.jpg \(row 4\), where that"
-    with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such mark: remove it"):
+    with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such: remove it"):
         prepare(absent, tmp_path / "out", Preparation())
 
 

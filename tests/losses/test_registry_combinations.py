@@ -158,7 +158,7 @@ TWO_LEFT_OUT = {
 }
 
 
-@pytest.mark.parametrize("element", ["asl", "focal", "hill"])
+@pytest.mark.parametrize("entry_loss", ["asl", "focal", "hill"])
 @pytest.mark.parametrize(
     ("base", "settings", "by_hand"),
     [
@@ -230,7 +230,7 @@ def test_the_largest_logit_is_the_largest_loss_of_a_negative(name: str, settings
     assert float(costs[0, -1]) > 0.3
 
 
-@pytest.mark.parametrize("element", ["asl", "focal", "hill"])
+@pytest.mark.parametrize("entry_loss", ["asl", "focal", "hill"])
 @pytest.mark.parametrize("base", ["an", "en", "wan", "splc", "ll-r", "ll-ct", "ll-cp"])
 def test_observed_negatives_are_plain_in_combinations(base: str, entry_loss: str) -> None:
     name = f"{base}+{entry_loss}"
@@ -243,7 +243,7 @@ def test_observed_negatives_are_plain_in_combinations(base: str, entry_loss: str
     assert float(gradient[1, 2]) != pytest.approx(0.6 / 6)  # an unknown label is the element's
 
 
-@pytest.mark.parametrize("element", ["asl", "focal", "hill"])
+@pytest.mark.parametrize("entry_loss", ["asl", "focal", "hill"])
 @pytest.mark.parametrize("base", with_entry_losses())
 def test_an_element_makes_a_difference_to_every_method_that_takes_it(base: str, entry_loss: str) -> None:
     truth = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.int8)

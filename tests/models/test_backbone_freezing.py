@@ -73,7 +73,9 @@ def test_a_backbone_without_batch_norm() -> None:
 def test_a_network_that_cannot_be_computed_again() -> None:
     backbone = make_backbone("test_resnet", "none", size=64)
     backbone.network = nn.Conv2d(3, 8, 1)
-    with pytest.raises(ConfigError, match=r"--finetune\.grad-checkpointing: Conv2d cannot compute its inside again"):
+    with pytest.raises(
+        ConfigError, match=r"--finetune\.grad-checkpointing: Conv2d cannot compute its inside again"
+    ):
         grad_checkpointing(backbone, True)
     grad_checkpointing(backbone, False)
 

@@ -152,8 +152,9 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
     monkeypatch.setattr(Session, "outputs", full)
     said = (
         r"a step of phase finetune \(16 images of 32 pixels, test_efficientnet\) does not fit: Tried to "
-        r"allocate 2\.00 GiB\. Ways out: --finetune\.grad-checkpointing, --finetune\.micro-batches 2 \(parts of the batch\), "
-        r"--precision bf16-mixed, or a smaller --finetune\.batch or --views\.size; --dry-run measures each"
+        r"allocate 2\.00 GiB\. Ways out: --finetune\.grad-checkpointing, "
+        r"--finetune\.micro-batches 2 \(parts of the batch\), --precision bf16-mixed, "
+        r"or a smaller --finetune\.batch-size or --views\.size; --dry-run measures each"
     )
     with pytest.raises(ResourceError, match=said):
         dry_run(small, tiny(head=HeadPhase(epochs=0)), tmp_path / "run", HERE, QUIET)

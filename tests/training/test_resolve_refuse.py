@@ -25,7 +25,7 @@ def test_changes_of_views_that_nothing_would_see(
     small: Prepared, tmp_path: Path, views: Views, asked: str
 ) -> None:
     config = tiny(frozen=True, finetune=ALONE, views=views)
-    said = f"^{asked} would change training views, .* take 0, or train on images \\(--full\\.epochs, or"
+    said = f"^{asked} would change training views, .* take 0, or train on images \\(--finetune\\.epochs, or"
     with pytest.raises(ConfigError, match=said):
         train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert not (tmp_path / "run").exists()

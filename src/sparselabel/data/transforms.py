@@ -2,7 +2,7 @@
 
     load(path) ─▶ image ─┐
     draw(view, key, …) ─▶ frame numbers ─▶ render ─▶ (3, size, size) uint8
-                               └─▶ collated: ``Frame.of``
+                               └─▶ collated: ``ViewGeometry.of``
 
 The papers resize to a square (Verelst 2023: 672²), then crop and resize again (448²). Here a crop is taken
 straight from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160)

@@ -205,9 +205,7 @@ def _show(
         symbol = "✓" if right > len(CUTS) / 2 else "✗"
         run = one.saved.run.path.resolve().name
         named = f"{run if len(run) <= 16 else f'{run[:15]}…'}, " if len(runs) > 1 else ""
-        caption = (
-            f"{symbol} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
-        )
+        caption = f"{symbol} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
         axes.set_title(caption, fontsize=6.5, pad=3, color="black" if symbol == "✓" else GRAY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
         found.append([*about, score, *(float(share) for share in shares)])
