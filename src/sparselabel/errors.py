@@ -7,22 +7,95 @@
     ├── ResourceError    something does not fit into memory or onto the disk
     └── RunError         a run directory is in the way, incomplete or of another configuration; or it failed
 
-A message names the thing, the rule, the value and the way out. The command prints it without a
-traceback and exits with 1 (2 for wrong usage).
+An error has a problem (the thing, the rule, the value) and remedies. Its texts name parameters by ``param``:
+``str`` shows them as the library has them, the command as flags, and leaves out a remedy whose flag the
+command does not have. The command prints no traceback and exits with 1 (2 for wrong usage).
 """
 
 import errno
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MAKE_ROOM = "make room on the disk, then go on with --resume, or take a folder on a larger disk"
+NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
+
+Spelling = Callable[[str, str | None], str | None]
+"""How a parameter, perhaps with a value, is shown to a user; None where this user cannot set it."""
+
+_PARAMETER = re.compile("\x02([^=\x03]+)(?:=([^\x03]*))?\x03")
+
+
+def param(name: str, value: object = None) -> str:
+    """A parameter, as ``head.epochs``, perhaps with a value, for the texts of an error."""
+    return f"\x02{name}\x03" if value is None else f"\x02{name}={value}\x03"
+
+
+def command(*words: object, **flags: object) -> str:
+    """A command that helps, for the texts of an error: ``command("expect", "DATA", how="counted")``."""
+    given = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in flags.items()
+    ]
+    return f"`{' '.join(['sparselabel', *map(str, words), *given])}`"
+
+
+MAKE_ROOM = (
+    f"make room on the disk, then go on with {param('resume', True)}",
+    "take a folder on a larger disk",
+)
 """What to do when the disk is full, wherever it is noticed."""
 
 
-NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
+def as_python(name: str, value: str | None) -> str:
+    """A parameter as the library has it."""
+    return f"`{name}`" if value is None else f"`{name}={value}`"
 
 
-class SparselabelError(Exception):
+class _Message(Exception):  # noqa: N818 - warnings are such messages too
+    """A problem, remedies and the fields of both.
+
+    ``what`` is the thing (a parameter, a file), ``where`` its place (a line, a row), ``value`` what it is and
+    ``allowed`` what it may be; None where there is nothing to say.
+    """
+
+    def __init__(
+        self,
+        problem: str = "",
+        *remedies: str,
+        what: object = None,
+        where: object = None,
+        value: object = None,
+        allowed: object = None,
+    ) -> None:
+        super().__init__(problem, *remedies)
+        self.problem, self.remedies = problem, remedies
+        self.what, self.where, self.value, self.allowed = what, where, value, allowed
+
+    def __str__(self) -> str:
+        return self.render(as_python)
+
+    def render(self, spelling: Spelling) -> str:
+        """The message, its parameters spelled for a user, without remedies that this user does not have."""
+
+        def show(text: str) -> str:
+            return _PARAMETER.sub(
+                lambda found: spelling(found[1], found[2]) or as_python(found[1], found[2]), text
+            )
+
+        remedies = [
+            show(text)
+            for text in self.remedies
+            if all(spelling(found[1], found[2]) for found in _PARAMETER.finditer(text))
+        ]
+        return ": ".join([show(self.problem), ", or ".join(remedies)]) if remedies else show(self.problem)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters that its remedies name."""
+        return [found[1] for text in self.remedies for found in _PARAMETER.finditer(text)]
+
+
+class SparselabelError(_Message):
     """Anything that sparselabel itself raises."""
 
 
@@ -46,7 +119,7 @@ class RunError(SparselabelError):
     """A run directory is in the way, incomplete or of another configuration; or it failed."""
 
 
-class DataWarning(UserWarning):
+class DataWarning(_Message, UserWarning):
     """Data that can be used but may not be what was meant."""
 
 

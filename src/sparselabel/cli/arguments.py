@@ -46,6 +46,8 @@ class FromFileOrRecipe(FromFile):
 FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
 TOLD_FLAGS: set[str] = set()
 """The flags that the command at hand was told, by their long names."""
+FLAGS: set[str] = set()
+"""All flags that the command at hand has."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,19 @@ def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollect
 
 
 def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
-    """Note which flags somebody has set, be it in a file: others may be chosen for them."""
+    """Note which flags there are, and which somebody has set, be it in a file: others may be chosen."""
+    FLAGS.clear()
+    FLAGS.update(name for argument in arguments for name in argument.names)
     TOLD_FLAGS.clear()
     TOLD_FLAGS.update(name for argument in arguments if argument.tokens for name in argument.names)
+
+
+def as_flag(name: str, value: str | None) -> str | None:
+    """A parameter of the library as a flag of the command at hand; None if it has no such flag."""
+    flag = f"--{name.replace('_', '-')}"
+    if flag not in FLAGS:
+        return None
+    return flag if value in (None, "True") else f"{flag} {value}"
 
 
 def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

@@ -241,8 +241,8 @@ def _disk(folder: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ResourceError(
-            f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed: "
-            f"{MAKE_ROOM}"
+            f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed",
+            *MAKE_ROOM,
         ) from error
 
 

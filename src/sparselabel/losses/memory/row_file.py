@@ -235,8 +235,8 @@ class FileRowStore(RowStore):
                 raise
             free = in_words(free_disk(self.path))
             raise ResourceError(
-                f"{self.path} needs {in_words(self.bytes)}, and the disk has {free} free "
-                f"({error.strerror}): {MAKE_ROOM}"
+                f"{self.path} needs {in_words(self.bytes)}, and the disk has {free} free ({error.strerror})",
+                *MAKE_ROOM,
             ) from error
 
 
