@@ -6,6 +6,7 @@ ResNet-50 at 224 px, with maps in RAM and in a file.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -17,7 +18,7 @@ from torch import Tensor
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, Targets
-from sparselabel.losses.catalog import make_method
+from sparselabel.losses.registry import make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead, Output
 from sparselabel.resources import keep_freed_memory
@@ -146,13 +147,13 @@ def of_training() -> dict[str, float]:
             method.prefetch(rows)
             output = model(views, maps=method.needs.maps)
             step = Step(rows, observed[rows], (output,), (random_frame(BATCH),), PROGRESS)
-            losses, targets = method(step)
+            losses = method(step)
             torch.stack([*losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()
-            method.update(step, targets)
+            method.update(step)
 
-        times = alternating({name: lambda m=method: one(m) for name, method in methods.items()}, 5)  # type: ignore[misc]
+        times = alternating({name: partial(one, method) for name, method in methods.items()}, 5)
     return {
         "ResNet-50 at 224 px, an, ms a step": times["an"],
         "en+scl in RAM against an (at most 1.05)": times["en+scl in RAM"] / times["an"],

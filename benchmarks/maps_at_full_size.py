@@ -16,7 +16,7 @@ from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
-from sparselabel.losses.catalog import make_method
+from sparselabel.losses.registry import make_method
 from sparselabel.models.classifier import Output
 
 
@@ -65,8 +65,8 @@ def trained(
             progress,
         )
         with torch.no_grad():
-            _, targets = method(step)
-            method.update(step, targets)
+            method(step)
+            method.update(step)
         if number == 0:
             commit(method)  # what was filled is on the disk: what follows is the middle of a run
             filled = time.perf_counter()

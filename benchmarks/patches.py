@@ -18,8 +18,8 @@ from benchmarks.maps_at_full_size import most_resident, resident
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
-from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.patch_cluster import PseudoLabels
+from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.heads import make_head

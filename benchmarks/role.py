@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, TargetLoss
 from sparselabel.losses.memory.row_file import FileRowStore
 from sparselabel.losses.memory.row_store import RamRowStore
 from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleTargets
@@ -22,7 +22,9 @@ def trained(images: int, classes: int, folder: Path | None = None) -> SparseLoss
     """A method in the middle of training: every row has been touched, at different times."""
     observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(images, classes)
     beliefs = LabelEstimates(1.5)
-    method = SparseLoss(RoleTargets(beliefs), cross_entropy, {"estimates": EstimatesLoss(beliefs)})
+    method = SparseLoss(
+        TargetLoss(RoleTargets(beliefs), cross_entropy), {"estimates": EstimatesLoss(beliefs)}
+    )
     method.prepare(Layout(torch.arange(images), observed, images))
     if folder is not None:
         lines = beliefs.lines
@@ -54,9 +56,9 @@ def microseconds(method: SparseLoss, images: int, classes: int, count: int = 400
     for step in some_steps(images, classes, count):
         begin = time.perf_counter()
         with torch.no_grad():
-            _, targets = method(step)
+            method(step)
         middle = time.perf_counter()
-        method.update(step, targets)
+        method.update(step)
         times.append((middle - begin, time.perf_counter() - middle))
     looks, observes = torch.tensor(times[count // 10 :], dtype=torch.float64).T * 1e6
     columns = {"losses": looks, "observe": observes, "both": looks + observes}

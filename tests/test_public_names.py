@@ -17,7 +17,7 @@ HOMES = {
     "Targets": "sparselabel.losses.base",
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.ranking",
-    "build_method": "sparselabel.losses.catalog",
+    "build_method": "sparselabel.losses.registry",
     "load_predictor": "sparselabel.inference.predictor",
 }
 

@@ -12,7 +12,7 @@ from sparselabel.cli import app
 from sparselabel.compare.grid import Varied
 from sparselabel.compare.planned_runs import plan
 from sparselabel.config import TrainConfig
-from sparselabel.losses.catalog import METHODS
+from sparselabel.losses.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from sparselabel.compare.planned_runs import plan
 from sparselabel.config import Recipe, Settings, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
-from sparselabel.losses.catalog import METHODS, combinations
+from sparselabel.losses.registry import METHODS, combinations
 from sparselabel.recipes import file_of, load, names, text_of
 from sparselabel.training.resolve import method_of, with_boosted_preset
 
@@ -285,7 +285,7 @@ def test_large_losses_are_trained_as_their_authors_did(
     for boost, wanted in ((None, shares), (5.0, (0.005, 0.002, 0.001))):
         configs = [replace(config, method=name, boost=boost) for name in about.compare.methods]
         made = [method_of(with_boosted_preset(each)) for each in configs]
-        assert tuple(float(vars(method.target_rule)["share"]) for method in made) == wanted
+        assert tuple(float(vars(method.label_loss.rule)["share"]) for method in made) == wanted
 
 
 def test_what_was_run_is_what_the_recipe_says() -> None:

@@ -1,4 +1,4 @@
-"""The pages in docs/methods, made from the catalog: ``make docs``.
+"""The pages in docs/methods, made from the registry: ``make docs``.
 
 factory's docstring and signature ─┐
 formulas.py: formula, when to take ─┼─▶ docs/methods/NAME.md, and README.md as their index
@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparselabel.cli.methods import PAPERS, needs_of
+from sparselabel.cli.methods import PAPERS, needs_in_words, paragraphs_of, parameters_of
 from tools.method_results import BOOSTED, INDEXED, Measured, Value, best_of, measured
 
 HEADER = (
-    "<!-- Made by `make docs` from the catalog: edit the docstrings, formulas.py or results/ instead. -->"
+    "<!-- Made by `make docs` from the registry: edit the docstrings, formulas.py or results/ instead. -->"
 )
 HEAD = "boostlu"
 """What is no method but a part of the head, and has a page all the same."""
@@ -24,12 +24,12 @@ HEAD = "boostlu"
 
 def pages(results: Path) -> dict[str, str]:
     """All pages by the name of their file."""
-    from sparselabel.losses.catalog import CONSISTENCY, METHODS, UNLABELED
+    from sparselabel.losses.registry import CONSISTENCY, METHODS, UNLABELED
     from sparselabel.models.classifier import boosted
 
-    added = {f"+{name}": factory for name, factory in (UNLABELED | CONSISTENCY).items()}
+    added = {f"+{name}": method for name, method in (UNLABELED | CONSISTENCY).items()}
     found = measured(results)
-    parts: dict[str, Callable[..., Any]] = METHODS | added
+    parts: dict[str, Callable[..., Any]] = {name: method.make for name, method in (METHODS | added).items()}
     made = {f"{file_name(name)}.md": _page(name, part, found) for name, part in parts.items()}
     index = _index(parts | {HEAD: boosted}, found)
     return made | {f"{HEAD}.md": _head_page(boosted, found), "README.md": index}
@@ -44,14 +44,14 @@ def _page(name: str, factory: Callable[..., Any], measured: Measured) -> str:
     from tools.method_formulas import formula_of
 
     formula = formula_of(name)
-    first, *rest = (inspect.getdoc(factory) or "").split("\n\n")
+    first, *rest = paragraphs_of(factory)
     parts = [
         HEADER,
         f"# `{name}`",
-        " ".join(first.split()),
+        first,
         f"```math\n{formula.latex}\n```",
         "Symbols are explained in the [index](README.md).",
-        *(" ".join(paragraph.split()) for paragraph in rest),
+        *rest,
         f"**When to take it.** {formula.when}",
         f"**Paper.** {_papers(first)}",
         f"**Needs.** {_needs(name)}.",
@@ -64,23 +64,23 @@ def _page(name: str, factory: Callable[..., Any], measured: Measured) -> str:
 
 
 def _head_page(factory: Callable[..., Any], measured: Measured) -> str:
-    from sparselabel.losses.catalog import PRESETS
+    from sparselabel.losses.registry import METHODS
     from tools.method_formulas import formula_of
 
     formula = formula_of(HEAD)
-    first, *rest = (inspect.getdoc(factory) or "").split("\n\n")
+    first, *rest = paragraphs_of(factory)
     presets = [
         f"- `{method}` with `--settings.preset {HEAD}`, or any preset: share {values[HEAD]['share']:g}"
-        for method, values in PRESETS.items()
+        for method, values in ((name, method.presets) for name, method in METHODS.items())
         if HEAD in values
     ]
     parts = [
         HEADER,
         f"# `{HEAD}`: a part of the head",
-        " ".join(first.split()),
+        first,
         f"```math\n{formula.latex}\n```",
         "Symbols are explained in the [index](README.md).",
-        *(" ".join(paragraph.split()) for paragraph in rest),
+        *rest,
         f"**When to take it.** {formula.when}",
         f"**Paper.** {_papers(first)}",
         "**Needs.** A head that adds up logits of cells: `--classifier linear` or `tscam`.",
@@ -96,7 +96,7 @@ def _head_page(factory: Callable[..., Any], measured: Measured) -> str:
 
 
 def _added() -> set[str]:
-    from sparselabel.losses.catalog import CONSISTENCY, UNLABELED
+    from sparselabel.losses.registry import CONSISTENCY, UNLABELED
 
     return {f"+{name}" for name in (*UNLABELED, *CONSISTENCY)}
 
@@ -109,26 +109,29 @@ def _example(name: str) -> str:
 
 
 def _needs(name: str) -> str:
-    return needs_of(_example(name)) or "nothing but the labels"
+    return needs_in_words(_example(name)) or "nothing but the labels"
 
 
 def _papers(first: str) -> str:
     """The papers that a docstring's first line names, with their titles."""
     lines = re.sub(r"\n\s+", " ", PAPERS).splitlines()
-    known = {re.split(r"[:,]", line)[0]: line for line in lines}  # Verelst 2023: ..., or Lin et al. 2017, ...
-    found = [line for key, line in known.items() if re.search(rf"\b{re.escape(key)}\b", first)]
-    if "Verelst 2023 supplement" in first and not any(line.startswith("Verelst 2023:") for line in found):
-        found += [line for key, line in known.items() if key == "Verelst 2023"]
-    return " ".join(found) if found else "Ours."
+    # Of "Cole et al. 2021, ..." also "Cole 2021"; of "PatchML: ..." the name.
+    known = {re.split(r"[:,]", line)[0]: line for line in lines}
+    named = [
+        line
+        for key, line in known.items()
+        if re.search(rf"\b({re.escape(key)}|{re.escape(key.replace(' et al.', ''))})\b", first)
+    ]
+    return " ".join(named) if named else "Ours."
 
 
 def _settings(name: str, factory: Callable[..., Any]) -> str:
-    from sparselabel.losses.catalog import PRESETS
+    from sparselabel.losses.registry import METHODS
 
-    meanings = _meanings()
+    meanings = parameters_of(factory)
     parameters = inspect.signature(factory).parameters
     rows = [
-        f"| `--settings.{key.replace('_', '-')}` | {_default(p.default)} | {meanings.get(key, '')} |"
+        f"| `--settings.{key.replace('_', '-')}` | {_default(p.default)} | {meanings[key]} |"
         for key, p in parameters.items()
         if key != "method"
     ]
@@ -136,7 +139,7 @@ def _settings(name: str, factory: Callable[..., Any]) -> str:
         return "It has no settings."
     presets = [
         f"- preset `{preset}`: " + ", ".join(f"{key} {value:g}" for key, value in values.items())
-        for preset, values in PRESETS.get(name, {}).items()
+        for preset, values in (METHODS[name].presets.items() if name in METHODS else ())
     ]
     return "\n".join(
         ["| setting | default | what |", "|---|---|---|", *rows, *([""] if presets else []), *presets]
@@ -147,29 +150,14 @@ def _default(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _meanings() -> dict[str, str]:
-    """What each setting is, in the words of its flag; the methods that have it are left out."""
-    from sparselabel.config import Settings
-
-    whose = r" \([^()]*(?:\*|, |asl|role)[^()]*\)"
-    return {name: re.sub(whose, "", text, count=1) for name, text in _flags(Settings).items()}
-
-
 def _of_flag(name: str) -> str:
     from sparselabel.config import TrainConfig
 
-    return _flags(TrainConfig)[name]
-
-
-def _flags(kind: type) -> dict[str, str]:
-    """What the docstring of a part of the configuration says of each flag."""
-    body = (inspect.getdoc(kind) or "").partition("----------\n")[2]
-    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+    return parameters_of(TrainConfig)[name]
 
 
 def _combines(name: str) -> str:
-    from sparselabel.losses.catalog import ENTRY_LOSSES, with_consistency, with_entry_losses, with_unlabeled
+    from sparselabel.losses.registry import ENTRY_LOSSES, with_consistency, with_entry_losses, with_unlabeled
 
     if name in _added():
         known = {"+cl": with_consistency, "+scl": with_consistency}.get(name, with_unlabeled)()
@@ -204,9 +192,9 @@ def _results(name: str, measured: Measured) -> str:
 
 def _is_of(method: str, name: str) -> bool:
     """Whether a measured method is this one, or has it as its base or as what is added."""
-    from sparselabel.losses.catalog import parsed
+    from sparselabel.losses.registry import parse
 
-    return method.endswith(name) if name.startswith("+") else parsed(method).base == name
+    return method.endswith(name) if name.startswith("+") else parse(method).base == name
 
 
 def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
@@ -218,7 +206,7 @@ def _index(parts: Mapping[str, Callable[..., Any]], measured: Measured) -> str:
     keys = "; ".join(f"{letter}: {title}" for letter, title in zip(letters, columns, strict=True))
     rows = []
     for name, factory in parts.items():
-        first = " ".join((inspect.getdoc(factory) or "").split("\n\n")[0].split())
+        first = paragraphs_of(factory)[0]
         own = " | ".join(_in_short(name, title, values) for title, values in columns.items())
         rows.append(f"| [`{name}`]({file_name(name)}.md) | {first} | {own} |")
     symbols = " ".join((formulas.__doc__ or "").split("\n\n")[1].split())

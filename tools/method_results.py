@@ -69,10 +69,10 @@ def measured(results: Path) -> Measured:
 
 def best_of(values: Sequence[Value]) -> Value | None:
     """The best method that is no oracle."""
-    from sparselabel.cli.methods import needs_of
+    from sparselabel.cli.methods import needs_in_words
 
     return max(
-        (one for one in values if "oracle" not in needs_of(one.method)),
+        (one for one in values if "oracle" not in needs_in_words(one.method)),
         key=lambda one: one.mean,
         default=None,
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.base import Progress, Step, Targets
-    from sparselabel.losses.catalog import build_method
+    from sparselabel.losses.registry import build_method
     from sparselabel.metrics.ranking import average_precision
     from sparselabel.models.classifier import Output
 
@@ -36,7 +36,7 @@ _HOMES = {
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.ranking": ("average_precision",),
     "sparselabel.losses.base": ("Progress", "Step", "Targets"),
-    "sparselabel.losses.catalog": ("build_method",),
+    "sparselabel.losses.registry": ("build_method",),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
 }

@@ -88,7 +88,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
 
 
 def test_methods_lists_all(command: Command) -> None:
-    from sparselabel.losses.catalog import METHODS
+    from sparselabel.losses.registry import METHODS
 
     done = command("methods")
     assert done == 0
@@ -108,7 +108,7 @@ def test_methods_explains_one(command: Command) -> None:
 
 def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
-    assert "METHOD+ELEMENT+UNLABELED+CONSISTENCY" in done.out
+    assert "METHOD+ENTRY_LOSS+UNLABELED+CONSISTENCY" in done.out
     assert "UNLABELED cluster, fixmatch, for images without labels: on iu, csl-i, patchml, csl-p." in done.out
     assert "CONSISTENCY cl, scl: on all but role." in done.out
     assert "instead of cross-entropy, or of splc's focal margin: on bce," in done.out

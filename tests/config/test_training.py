@@ -286,7 +286,7 @@ def documented(kind: type[Any]) -> dict[str, str]:
 @pytest.mark.parametrize("setting", [field.name for field in fields(Settings)])
 def test_every_setting_names_its_methods(setting: str) -> None:
     """In its first parentheses, where ``*+scl`` stands for all methods that end so."""
-    from sparselabel.losses.catalog import METHODS, combinations, settings_of
+    from sparselabel.losses.registry import METHODS, combinations, settings_of
 
     names = [*METHODS, *combinations()]
     named = re.search(r"\(([^()]*)\)", documented(Settings)[setting])

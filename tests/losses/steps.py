@@ -7,7 +7,16 @@ from torch import Tensor
 
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.losses.base import Progress, Scan, SparseLoss, Step
+from sparselabel.losses.base import (
+    EntryLoss,
+    Progress,
+    Scan,
+    SparseLoss,
+    Step,
+    TargetLoss,
+    TargetRule,
+    Targets,
+)
 from sparselabel.models.classifier import Output
 
 PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, lr=1e-3)  # consistency has joined
@@ -28,7 +37,7 @@ def make_step(
 
 
 def showing(steps: list[Step]) -> Scan:
-    """A survey that shows these steps, whatever rows are asked for."""
+    """A scan that shows these steps, whatever rows are asked for."""
     return lambda rows: steps
 
 
@@ -36,16 +45,33 @@ def after_one_epoch(method: SparseLoss, logits: Tensor, observed: Tensor, truth:
     """The method at the start of the second epoch, when the first one said these logits."""
     first = make_step(logits, observed, truth, progress=replace(PROGRESS, epoch=0))
     method.begin_epoch(first.progress)
-    method.update(first, method(first)[1])
+    method(first)
+    method.update(first)
     method.begin_epoch(PROGRESS)
     return method
+
+
+def rule_of(method: SparseLoss) -> TargetRule:
+    assert isinstance(method.label_loss, TargetLoss)
+    return method.label_loss.rule
+
+
+def entry_loss_of(method: SparseLoss) -> EntryLoss:
+    assert isinstance(method.label_loss, TargetLoss)
+    return method.label_loss.entry_loss
+
+
+def targets_of(method: SparseLoss, step: Step) -> Targets:
+    """What the target rule of a method says of a step."""
+    targets: Targets = rule_of(method)(step)
+    return targets
 
 
 def value_and_gradient(
     method: SparseLoss, logits: Tensor, observed: Tensor, truth: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
-    losses, _ = method(make_step(logits, observed, truth))
+    losses = method(make_step(logits, observed, truth))
     loss = torch.stack([*losses.values()]).sum()
     (gradient,) = torch.autograd.grad(loss, logits)
     return loss.detach(), gradient

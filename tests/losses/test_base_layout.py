@@ -7,9 +7,10 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.losses import base as module
 from sparselabel.losses.base import Layout, in_pieces
-from sparselabel.losses.catalog import make_method
 from sparselabel.losses.expected_negatives import ExpectedLabels
-from tests.losses.steps import after_one_epoch, make_step
+from sparselabel.losses.pu import AnnotationLikelihood
+from sparselabel.losses.registry import make_method
+from tests.losses.steps import after_one_epoch, make_step, targets_of
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, -1, 1], [1, 1, -1], [-1, 0, -1], [1, -1, -1]], dtype=torch.int8)
 
@@ -49,14 +50,12 @@ def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, 
     assert wanted == [[2, 1, 1]]
     likelihood = make_method("pu", expected_positives=2.0)
     likelihood.prepare(layout_of(OBSERVED))
-    torch.testing.assert_close(
-        likelihood.entry_loss.annotated_share,  # type: ignore[attr-defined]
-        torch.tensor([3 / 5, 1 / 2, 1 / 2]),
-    )
+    assert isinstance(likelihood.label_loss, AnnotationLikelihood)
+    torch.testing.assert_close(likelihood.label_loss.annotated_share, torch.tensor([3 / 5, 1 / 2, 1 / 2]))
     maps = make_method("en+scl", expected_positives=2.0, top_maps=2)
     maps.prepare(layout_of(OBSERVED))
     logits = torch.arange(15.0).view(5, 3) / 15
     maps = after_one_epoch(maps, logits, OBSERVED, None)
     # One unknown label of classes 1 and 2, two of class 0: those of the last rows, which score best.
     weight = [[1, 1, 1], [0, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 0]]
-    assert maps(make_step(logits, OBSERVED))[1].weight.tolist() == weight
+    assert targets_of(maps, make_step(logits, OBSERVED)).weight.tolist() == weight

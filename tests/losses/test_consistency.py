@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
-from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.consistency import DISTANCES
+from sparselabel.losses.registry import build_method, make_method
 from tests.losses.steps import make_step
 
 
@@ -65,13 +65,13 @@ SCORES = [[0.7, 0.4, 0.2], [0.1, 0.9, 0.6]]
 def test_cl_by_hand() -> None:
     method = build_method("an+cl", OBSERVED, weight=0.5, momentum=0.8)
     logits = torch.tensor(SCORES, dtype=torch.float64).logit()
-    losses, targets = method(make_step(logits, OBSERVED))
+    losses = method(make_step(logits, OBSERVED))
     # The running scores are still at their start: 1 for the annotated, 0 elsewhere.
     assert float(losses["consistency"]) == pytest.approx(0.5 * (0.3 + 0.4 + 0.2 + 0.1 + 0.1 + 0.6) / 6)
-    method.update(make_step(logits, OBSERVED), targets)
+    method.update(make_step(logits, OBSERVED))
     # s = .8·s + .2·f; the observed negative stays 0.
     running = [[0.94, 0.08, 0.0], [0.02, 0.98, 0.12]]
-    again = method(make_step(logits, OBSERVED))[0]["consistency"]
+    again = method(make_step(logits, OBSERVED))["consistency"]
     by_hand = sum(
         abs(f - s) for fs, ss in zip(SCORES, running, strict=True) for f, s in zip(fs, ss, strict=True)
     )
@@ -84,13 +84,13 @@ def test_consistency_joins_after_the_warm_up_or_the_first_epoch(name: str) -> No
     logits = torch.zeros(2, 3)
     for epoch, warm_up, there in ((0, 0, False), (1, 0, True), (2, 3, False), (3, 3, True)):
         step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, warm_up, 1e-3))
-        assert (float(method(step)[0]["consistency"]) > 0) == there
+        assert (float(method(step)["consistency"]) > 0) == there
 
 
 def test_the_target_carries_no_gradient_and_the_term_is_added() -> None:
     logits = torch.tensor(SCORES, dtype=torch.float64).logit().requires_grad_()
     method = build_method("an+scl", OBSERVED, distance="l2", weight=2.0)
-    losses, _ = method(make_step(logits, OBSERVED))
+    losses = method(make_step(logits, OBSERVED))
     assert set(losses) == {"labels", "consistency"}
     (gradient,) = torch.autograd.grad(losses["consistency"], logits)
     f = torch.tensor(SCORES, dtype=torch.float64)
@@ -101,15 +101,15 @@ def test_the_target_carries_no_gradient_and_the_term_is_added() -> None:
 def test_a_method_and_its_term_share_one_memory_of_scores() -> None:
     for name in ("en+cl", "en+scl"):
         memories = build_method(name, OBSERVED, expected_positives=1.5).row_stores()
-        assert [key for key in memories if key.endswith("scores")] == ["target_rule.expected.scores.scores"]
+        assert [key for key in memories if key.endswith("scores")] == [
+            "label_loss.rule.expected.scores.scores"
+        ]
     assert "terms.consistency.scores.scores" in build_method("an+cl", OBSERVED).row_stores()
 
 
 def test_epr_keeps_its_own_weight() -> None:
     logits = torch.zeros(2, 3)
-    losses, _ = build_method("epr+cl", OBSERVED, expected_positives=1.2, weight=0.0)(
-        make_step(logits, OBSERVED)
-    )
+    losses = build_method("epr+cl", OBSERVED, expected_positives=1.2, weight=0.0)(make_step(logits, OBSERVED))
     assert float(losses["count"]) == pytest.approx(0.01)  # λ = 1
     assert float(losses["consistency"]) == 0
 

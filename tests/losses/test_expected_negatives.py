@@ -9,9 +9,9 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.losses.base import Progress, SparseLoss
-from sparselabel.losses.catalog import build_method
 from sparselabel.losses.expected_negatives import ExpectedLabels, positives_of_classes
-from tests.losses.steps import make_step
+from sparselabel.losses.registry import build_method
+from tests.losses.steps import make_step, targets_of
 
 
 def test_equation_3_where_every_row_has_one_positive() -> None:
@@ -49,15 +49,16 @@ def seen(method: SparseLoss, scores: list[list[float]], epoch: int) -> None:
     logits = torch.tensor(scores, dtype=torch.float64).logit()
     step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3))
     method.begin_epoch(step.progress)
-    _, targets = method(step)
-    method.update(step, targets)
+    method(step)
+    method.update(step)
 
 
 def losses_of(method: SparseLoss, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
-    losses, targets = method(make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3)))
+    step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3))
+    losses = method(step)
     (gradient,) = torch.autograd.grad(losses["labels"], logits)
-    return losses["labels"].detach(), gradient, targets.weight
+    return losses["labels"].detach(), gradient, targets_of(method, step).weight
 
 
 def test_en_by_hand() -> None:
@@ -99,9 +100,10 @@ def test_ties_go_to_the_lower_row_and_observed_negatives_are_never_chosen() -> N
     method = build_method("en", observed, expected_positives=0.4)  # 2 of 5, one beside the annotated
     logits = torch.zeros(5, 1)
     first = make_step(logits, observed, progress=FIRST)
-    method.update(first, method(first)[1])
+    method(first)
+    method.update(first)
     method.begin_epoch(Progress(1, 2, 0, 1e-3))
-    _, targets = method(make_step(logits, observed))
+    targets = targets_of(method, make_step(logits, observed))
     assert targets.weight[:, 0].tolist() == [0, 1, 1, 1, 1]
 
 

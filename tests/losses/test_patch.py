@@ -102,7 +102,7 @@ def test_refusals() -> None:
         PatchLoss()(nothing)
 
 
-def test_marks_that_contradict_the_labels_are_refused() -> None:
+def test_spatial_labels_that_contradict_the_labels_are_refused() -> None:
     maps = torch.zeros(1, 3, 2, 2)
 
     def at(row: int, index: int, size: float = 0) -> SpatialLabels:
@@ -113,11 +113,11 @@ def test_marks_that_contradict_the_labels_are_refused() -> None:
     with pytest.raises(DataError, match=r"a box at 0.25, 0.25 of class 1 in row 0"):
         step(maps, at(0, 1, 0.5))
     with pytest.raises(
-        DataError, match=r"a mark has row 5 and class 0, but the labels of the step are 1 × 3"
+        DataError, match=r"a spatial label has row 5 and class 0, but the labels of the step are 1 × 3"
     ):
         step(maps, at(5, 0))
     with pytest.raises(
-        DataError, match=r"a mark has row 0 and class 3, but the labels of the step are 1 × 3"
+        DataError, match=r"a spatial label has row 0 and class 3, but the labels of the step are 1 × 3"
     ):
         step(maps, at(0, 3))
     assert (

@@ -11,8 +11,8 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import Progress, SparseLoss, Step, batch_mean, counted_mean
-from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.patch_cluster import PseudoLabels, nearest_cosine
+from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.classifier import Output
 from tests.losses.steps import make_step
 
@@ -56,7 +56,7 @@ def step(
 
 
 def losses_of(method: SparseLoss, **changes: object) -> dict[str, float]:
-    losses, _ = method(step(**changes))  # type: ignore[arg-type]
+    losses = method(step(**changes))  # type: ignore[arg-type]
     return {name: float(value) for name, value in losses.items()}
 
 
@@ -187,24 +187,22 @@ def test_prototypes_of_whole_images() -> None:
 
 def test_equations_4_and_5() -> None:
     method, seen = clustered("patchml+cluster", near=0.15, pseudo_weight=2.0)
-    losses, _ = method(seen)
+    losses = method(seen)
     assert float(losses["labels"]) == pytest.approx(sum(SEEN) / 3, abs=1e-12)
     assert float(losses["pseudo"]) == pytest.approx(2 * focal(F[2][0], 0), abs=1e-12)
     far, seen = clustered("patchml+cluster", near=0.1, far=0.13)
-    losses, _ = far(seen)
+    losses = far(seen)
     assert float(losses["pseudo"]) == pytest.approx(focal(1 - F[2][0], 1), abs=1e-12)  # γ₋, not γ_u
     # In selective mode an unlabeled image has its pseudo labels and nothing else.
     chosen, seen = clustered("csl-i+cluster", near=0.05, far=0.06, prototypes="images")
-    _, targets = chosen(seen)
-    assert (targets.weight[2] == 0).all()
+    assert not chosen.label_loss(seen).counted[2].any()
 
 
 def test_images_without_labels_take_no_places_of_the_likeliest() -> None:
     # Two annotated images, one place each: (1, 0) at 1 and (0, 2) at 0 are left out, (1, 1) at -.5 is not.
     # Image 2, with 5 and .5, would take two places of three.
     chosen, seen = clustered("csl-i+cluster", likeliest=1)
-    _, targets = chosen(seen)
-    assert targets.weight.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+    assert chosen.label_loss(seen).counted.int().tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
 
 
 def test_nobody_looks_where_every_image_has_a_label() -> None:
@@ -240,7 +238,7 @@ def test_fixmatch_by_hand() -> None:
     seen = make_step(weak, observed)
     outputs = (seen.outputs[0], Output(strong))
     seen = Step(seen.rows, observed, outputs, seen.geometries, PROGRESS, seen.spatial_labels)
-    losses, _ = build_method("fixmatch", observed, strong_weight=2.0)(seen)
+    losses = build_method("fixmatch", observed, strong_weight=2.0)(seen)
     # Two of three unknown labels are sure; the observed negative has its own loss, in the weak view.
     wanted = 2 * (-math.log(0.6) - math.log(0.7)) / 3
     assert float(losses["strong"].detach()) == pytest.approx(wanted, abs=1e-12)

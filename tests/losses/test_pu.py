@@ -8,8 +8,8 @@ import torch
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Layout
-from sparselabel.losses.catalog import build_method, make_method
 from sparselabel.losses.pu import AnnotationLikelihood
+from sparselabel.losses.registry import build_method, make_method
 from tests.losses.steps import make_step
 
 
@@ -40,7 +40,7 @@ def test_it_is_the_likelihood_of_the_annotations() -> None:
         [-math.log(f[0]), -math.log(1 - f[1]), -math.log(1 - f[2])],
         [-math.log(1 - 0.5 * f[0]), -math.log(1 - 0.25 * f[1]), -math.log(1 - f[2])],
     ]
-    got = part(logits, torch.zeros(2, 3), observed)
+    got = part(make_step(logits, observed)).value
     assert torch.allclose(got, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
@@ -49,7 +49,7 @@ def test_margin_entropy_and_weight() -> None:
     logits = torch.tensor([[0.3, 0.3, 0.3]], dtype=torch.float64)
     f = 1 / (1 + math.exp(-0.3))
     entropy = -f * math.log(f) - (1 - f) * math.log(1 - f)
-    got = part(logits, torch.zeros(1, 3), torch.tensor([[POSITIVE, UNKNOWN, UNKNOWN]]))[0]
+    got = part(make_step(logits, torch.tensor([[POSITIVE, UNKNOWN, UNKNOWN]]))).value[0]
     margin = float(part.margin[0])
     assert got[0].item() == pytest.approx(math.log1p(math.exp(margin - 0.3)), rel=1e-9)
     assert got[1].item() == pytest.approx(-0.5 * math.log(1 - 0.25 * f) - 0.2 * entropy, rel=1e-9)
@@ -65,7 +65,7 @@ def test_where_everything_is_annotated_it_is_assumed_negative() -> None:
     plain = build_method("an", observed)
     logits = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     step = make_step(logits, observed)
-    assert ours(step)[0]["labels"].item() == pytest.approx(plain(step)[0]["labels"].item(), rel=1e-12)
+    assert ours(step)["labels"].item() == pytest.approx(plain(step)["labels"].item(), rel=1e-12)
 
 
 def test_a_model_that_says_yes_everywhere_is_pulled_down() -> None:
@@ -73,7 +73,7 @@ def test_a_model_that_says_yes_everywhere_is_pulled_down() -> None:
     observed[:10] = POSITIVE  # of 20 that show it: a third of the unknown ones do
     method = build_method("pu", observed, expected_positives=[20.0])
     bias = torch.full((1,), 6.0, dtype=torch.float64, requires_grad=True)
-    losses, _ = method(make_step(bias.expand(40, 1), observed))
+    losses = method(make_step(bias.expand(40, 1), observed))
     losses["labels"].backward()
     assert bias.grad is not None
     assert bias.grad.item() > 0

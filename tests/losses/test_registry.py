@@ -10,10 +10,10 @@ from sparselabel.config import Settings
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import SparseLoss
-from sparselabel.losses.catalog import METHODS, build_method, make_method, settings_of
+from sparselabel.losses.registry import METHODS, build_method, make_method, settings_of
 from tests.conftest import Golden
 from tests.losses import reference
-from tests.losses.steps import after_one_epoch, make_step, value_and_gradient
+from tests.losses.steps import after_one_epoch, make_step, targets_of, value_and_gradient
 
 SETTINGS: dict[str, dict[str, Any]] = {
     name: {"expected_positives": 1.5} for name in METHODS if "expected_positives" in settings_of(name)
@@ -28,7 +28,7 @@ def our_coding(labels: np.ndarray[Any, Any]) -> Tensor:
 
 def kept_lines(method: SparseLoss) -> Tensor:
     """(n, 3, L) The numbers that role keeps about every row: φ and its moments."""
-    memory = method.row_stores()["target_rule.beliefs.lines"]
+    memory = method.row_stores()["label_loss.rule.beliefs.lines"]
     values = memory.state()["values"]
     return values.view(len(values), 3, -1)
 
@@ -183,19 +183,19 @@ def test_pseudo_turns_confident_scores_positive() -> None:
     logits = torch.full((1, 3), 10.0, dtype=torch.float64)
     step = make_step(logits, observed)
     for expected in ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]):  # s of the unknown: 0, ½, ¾
-        _, targets = method(step)
+        targets = targets_of(method, step)
         assert targets.value.tolist() == [expected]
-        method.update(step, targets)
+        method.update(step)
     estimates = method.estimates()
     assert estimates is not None
     assert estimates[0, 1] == pytest.approx(1 - 0.5**3, abs=1e-4)
 
 
-def test_sampled_negatives_are_one_a_image_and_fair() -> None:
+def test_sampled_negatives_are_one_per_image_and_fair() -> None:
     observed = torch.tensor([[1, -1, -1, 0, -1]], dtype=torch.int8).repeat(6000, 1)
     torch.manual_seed(0)
-    _, targets = build_method("wan", observed, sampled_negatives=True)(
-        make_step(torch.zeros(6000, 5), observed)
+    targets = targets_of(
+        build_method("wan", observed, sampled_negatives=True), make_step(torch.zeros(6000, 5), observed)
     )
     assert (targets.weight.sum(dim=1) == 3).all()  # positive, observed negative, one drawn
     assert (targets.weight[:, [0, 3]] == 1).all()
@@ -248,8 +248,8 @@ def test_padding_counts_for_nothing(name: str) -> None:
     logits = torch.tensor([[0.5, -1.0, 0.3], [0.1, 2.0, -0.7]], dtype=torch.float64)
     method = build_method(name, observed, **SETTINGS.get(name, {}))
     after_one_epoch(method, logits, observed, truth)
-    plain, _ = method(make_step(logits, observed, truth))
-    padded, _ = method(
+    plain = method(make_step(logits, observed, truth))
+    padded = method(
         make_step(
             torch.cat([logits, torch.full((1, 3), 5.0, dtype=torch.float64)]),
             torch.cat([observed, observed[:1]]),
@@ -267,9 +267,8 @@ def test_half_precision_logits_are_computed_in_float32(name: str) -> None:
     method = build_method(name, observed, **SETTINGS.get(name, {}))
     logits = torch.zeros(2, 3, dtype=torch.bfloat16)
     after_one_epoch(method, logits, observed, truth)
-    losses, targets = method(make_step(logits, observed, truth))
+    losses = method(make_step(logits, observed, truth))
     assert all(value.dtype == torch.float32 for value in losses.values())
-    assert targets.value.dtype == torch.float32
 
 
 def test_wrong_use_is_explained() -> None:
@@ -278,14 +277,14 @@ def test_wrong_use_is_explained() -> None:
     with pytest.raises(ConfigError, match="'an-ls' has no setting 'smothing': did you mean 'smoothing'"):
         make_method("an-ls", smothing=0.1)
     with pytest.raises(
-        ConfigError, match=r"'an' has no setting 'smoothing': it has none: leave --settings\.smoo"
+        ConfigError, match=r"'an' has no setting 'smoothing': leave `settings\.smoothing` out"
     ):
         make_method("an", smoothing=0.1)
     with pytest.raises(ConfigError, match=r"smoothing must be in \[0, 1\], not 1.5"):
         make_method("an-ls", smoothing=1.5)
     with pytest.raises(ConfigError, match="needs expected_positives"):
         make_method("epr")
-    with pytest.raises(ConfigError, match="expected_positives must be a number above 0, not 'auto'"):
+    with pytest.raises(ConfigError, match="expected_positives` must be a number, not 'auto'"):
         make_method("role", expected_positives="auto")
     with pytest.raises(ConfigError, match=r"iu leaves unknown labels out .* have none"):
         build_method("iu", torch.tensor([[1, -1]]))

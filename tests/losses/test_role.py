@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Layout, LossPart, Progress, SparseLoss, Step, Targets
+from sparselabel.losses.base import Layout, LossPart, Progress, SparseLoss, Step, TargetLoss
 from sparselabel.losses.memory import row_file as keeping
 from sparselabel.losses.memory.row_file import FileRowStore
 from sparselabel.losses.role import (
@@ -138,13 +138,13 @@ def test_losses_and_gradients_are_the_references_without_epsilon(
     method = role(beliefs)
     ours = logits.detach().clone().requires_grad_()
     step = make_step(torch.arange(len(observed)), observed, ours)
-    losses, targets = method(step)
+    losses = method(step)
     loss = torch.stack(list(losses.values())).sum()
     backward(loss)
     assert loss.item() == pytest.approx(wanted.item(), abs=1e-12)
     assert torch.allclose(gradient(ours), gradient(logits), rtol=0, atol=1e-12)
 
-    method.update(step, targets)
+    method.update(step)
     moments = beliefs.lines.read(torch.arange(len(observed))).view(len(observed), 3, -1)
     # m is a tenth of the first gradient
     assert torch.allclose(10 * moments[:, 1], gradient(estimates), rtol=0, atol=1e-12)
@@ -155,7 +155,7 @@ def role(beliefs: LabelEstimates) -> SparseLoss:
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     terms = {"estimates": EstimatesLoss(beliefs), "expected": ExpectedPositives(beliefs.expected)}
-    return SparseLoss(RoleTargets(beliefs), entry_loss, terms)
+    return SparseLoss(TargetLoss(RoleTargets(beliefs), entry_loss), terms)
 
 
 def test_everything_is_finite_at_large_logits() -> None:
@@ -164,9 +164,9 @@ def test_everything_is_finite_at_large_logits() -> None:
     logits = torch.tensor([[-100.0] * 3, [100.0] * 3], requires_grad=True)
     method = role(beliefs)
     step = make_step(torch.arange(2), observed, logits)
-    losses, targets = method(step)
+    losses = method(step)
     backward(torch.stack(list(losses.values())).sum())
-    method.update(step, targets)
+    method.update(step)
     assert gradient(logits).isfinite().all()
     assert all(loss.isfinite() for loss in losses.values())
     assert beliefs.look_up(step.rows).isfinite().all()
@@ -234,7 +234,7 @@ def training(observed: Tensor, epochs: int, batch: int, dtype: torch.dtype) -> I
 
 def run(beliefs: LabelEstimates, steps: Iterator[Step] | list[Step]) -> None:
     for step in steps:
-        beliefs.update(step, Targets(step.observed, step.observed))
+        beliefs.update(step)
 
 
 COUNT, CLASSES, BATCH = 2400, 6, 8
@@ -346,7 +346,8 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def go(method: SparseLoss, part: list[Step]) -> None:
         for step in part:
-            method.update(step, method(step)[1])
+            method(step)
+            method.update(step)
 
     method = fresh()
     go(method, steps[:333])
@@ -355,7 +356,7 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         name: {key: value.clone() for key, value in memory.state().items()}
         for name, memory in method.row_stores().items()
     }
-    assert list(states) == ["target_rule.beliefs.lines", "target_rule.beliefs.clock"]
+    assert list(states) == ["label_loss.rule.beliefs.lines", "label_loss.rule.beliefs.clock"]
     for memory in method.row_stores().values():
         memory.committed()
     go(method, steps[333:])
@@ -418,12 +419,12 @@ def test_padding_counts_for_nothing() -> None:
     short = make_step(chosen, observed[chosen], logits[[0, 2]])
     spread = torch.tensor([4, -1, 1, -1])
     long = make_step(spread, observed[spread], logits)
-    (wanted, targets), (found, padded_targets) = plain(short), padded(long)
+    wanted, found = plain(short), padded(long)
     assert found["labels"].item() == pytest.approx(wanted["labels"].item(), abs=1e-14)
     assert found["estimates"].item() == pytest.approx(wanted["estimates"].item(), abs=1e-14)
     for _ in range(3):
-        plain.update(short, targets)
-        padded.update(long, padded_targets)
+        plain.update(short)
+        padded.update(long)
     assert torch.equal(plain.estimates(), padded.estimates())  # type: ignore[arg-type]
 
 
@@ -450,7 +451,8 @@ def test_a_step_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beliefs.lines, "read", counted)
     for _ in range(2):
         step = make_step(torch.arange(8), observed, torch.zeros(8, 4, dtype=torch.float64))
-        method.update(step, method(step)[1])
+        method(step)
+        method.update(step)
     assert asked == [8, 8]
 
 

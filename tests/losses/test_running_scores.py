@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Targets
+from sparselabel.losses.base import Layout
 from sparselabel.losses.running_scores import RunningScores
 from tests.losses.steps import make_step
 
 OBSERVED = torch.full((1, 1), UNKNOWN, dtype=torch.int8)
 STEP = make_step(torch.tensor([[0.9]]).logit(), OBSERVED)
-NO_TARGETS = Targets(torch.zeros(1, 1), torch.zeros(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -26,5 +25,5 @@ def test_in_a_file_scores_stop_short_of_where_they_go(
     scores = RunningScores(momentum)
     scores.prepare(Layout(torch.tensor([0]), OBSERVED, 1, folder=tmp_path, keep=keep))
     for _ in range(1000):
-        scores.update(STEP, NO_TARGETS)
+        scores.update(STEP)
     assert float(scores(torch.tensor([0]))) == pytest.approx(end, abs=1e-4)

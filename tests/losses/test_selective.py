@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, SparseLoss, batch_sum
+from sparselabel.losses.base import Layout, SparseLoss, TargetLoss, batch_sum
 from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
-from tests.losses.steps import make_step
+from tests.losses.steps import make_step, targets_of
 
 CASES = Golden("csl").cases
 
@@ -31,7 +31,7 @@ def method_of(case: dict[str, Any]) -> SparseLoss:
         hyper["alpha_neg"],
         hyper["alpha_unann"],
     )
-    return SparseLoss(target_rule, entry_loss, reduction=batch_sum)
+    return SparseLoss(TargetLoss(target_rule, entry_loss), reduction=batch_sum)
 
 
 def differentiated(loss: Tensor, logits: Tensor) -> tuple[float, Tensor]:
@@ -58,7 +58,8 @@ def test_equals_the_authors_program(name: str) -> None:
     case = CASES[name]
     logits = torch.from_numpy(case["inputs"]["logits"]).double().requires_grad_()
     observed = torch.from_numpy(case["inputs"]["labels"]).to(torch.int8)
-    losses, targets = method_of(case)(make_step(logits, observed))
+    method, step = method_of(case), make_step(logits, observed)
+    losses, targets = method(step), targets_of(method, step)
     hyper = case["hyper"]
     focus = hyper["gamma_pos"], hyper["gamma_neg"], hyper["gamma_unann"]
     weights = hyper["alpha_pos"], hyper["alpha_neg"], hyper["alpha_unann"]

@@ -76,7 +76,7 @@ def test_short_names(names: list[str], short: list[str]) -> None:
 
 
 def test_oracles_are_those_that_see_the_truth() -> None:
-    from sparselabel.losses.catalog import METHODS, combinations, make_method, settings_of
+    from sparselabel.losses.registry import METHODS, combinations, make_method, settings_of
 
     def needs_truth(name: str) -> bool:
         given = {"expected_positives": 1.0} if "expected_positives" in settings_of(name) else {}

@@ -7,8 +7,7 @@ from tools.method_pages import file_name, main, pages
 from tools.method_results import TABLES, measured
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses import catalog
-from sparselabel.losses.catalog import METHODS
+from sparselabel.losses.registry import METHODS
 from tools import method_formulas as formulas
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,7 +39,7 @@ def test_a_page_says_what_people_ask(made: dict[str, str]) -> None:
     for words in (
         "# `en`",
         "```math\n\\ell = [z=1]",
-        "Verelst 2023: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers",
+        "Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers",
         "| `--settings.momentum` | 0.8 | μ of running averages. |",
         "`+asl`",
         "**When to take it.** Single positives, where K",
@@ -129,7 +128,7 @@ def test_a_page_shows_where_others_are_better(results: Path) -> None:
 
 
 def test_a_method_without_a_formula_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalog.METHODS, "new", METHODS["an"])
+    monkeypatch.setitem(METHODS, "new", METHODS["an"])
     with pytest.raises(ConfigError, match=r"method 'new' has no formula: write it .* into FORMULAS"):
         pages(ROOT / "results")
 

@@ -135,7 +135,7 @@ def test_the_reading_has_it(marked: Prepared) -> None:
     from sparselabel.training.resolve import method_of
 
     shares = tuple(0.1 for _ in marked.classes)
-    target_rule = method_of(config(prior="auto"), None, shares).target_rule
+    target_rule = method_of(config(prior="auto"), None, shares).label_loss.rule
     assert isinstance(target_rule, SelectiveUnknown)
     assert target_rule.prior == shares
 

@@ -16,9 +16,9 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.losses.base import Needs, Scan, SparseLoss
-from sparselabel.losses.catalog import METHODS
+from sparselabel.losses.base import Needs, Scan, SparseLoss, TargetLoss
 from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.metrics.ranking import average_precision
 from sparselabel.training.checkpoint import Checkpoint
@@ -250,7 +250,11 @@ def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surveyor = Surveyor()
-    monkeypatch.setitem(METHODS, "surveyor", lambda: SparseLoss(surveyor, cross_entropy))
+    monkeypatch.setitem(
+        METHODS,
+        "surveyor",
+        Method("surveyor", lambda: SparseLoss(TargetLoss(surveyor, cross_entropy)), Needs(scan=True)),
+    )
     train_run(small, tiny("surveyor"), tmp_path / "run", HERE, QUIET)
     assert surveyor.seen == [list(range(len(small.train)))] * 4
 

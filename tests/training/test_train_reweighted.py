@@ -35,7 +35,7 @@ def memory(run: Path, name: str) -> torch.Tensor:
 def test_soft_labels_grow_by_the_epoch(small: Prepared, tmp_path: Path, frozen: bool) -> None:
     config = tiny("em+apl", frozen=frozen, settings=Settings(warm_up=1), **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
-    kept = memory(tmp_path / "run", "target_rule.soft.soft/values")
+    kept = memory(tmp_path / "run", "label_loss.soft_labels.soft/values")
     unknown = torch.from_numpy(np.array(small.train.observed.values)) == UNKNOWN
     # Three rounds of ⌊.9·n/3⌋ each, and every one the score of its round.
     wanted = 3 * (unknown.sum(dim=0) * 9 // 30)
@@ -48,7 +48,7 @@ def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Prepared, 
     before = np.array(small.train.observed.values)
     config = tiny("ll-cp", frozen=True, settings=Settings(share=0.01), **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
-    bits = np.unpackbits(memory(tmp_path / "run", "target_rule.corrected/values").numpy(), axis=1)
+    bits = np.unpackbits(memory(tmp_path / "run", "label_loss.rule.corrected/values").numpy(), axis=1)
     classes = len(small.classes)
     # 61 rows in batches of 16, 16, 16 and 13, in three epochs.
     assert bits.sum() == 3 * sum(-(-size * classes // 100) for size in (16, 16, 16, 13))
@@ -67,9 +67,9 @@ def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_pa
 def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp_path: Path) -> None:
     config = tiny("ll-r", boost=5.0, settings=Settings(preset="voc"), **HEAD_ALONE)
     resolved, method = resolve(small, config)
-    assert (resolved.settings.preset, float(vars(method.target_rule)["share"])) == ("boostlu", 0.005)
+    assert (resolved.settings.preset, float(vars(method.label_loss.rule)["share"])) == ("boostlu", 0.005)
     plain, method = resolve(small, replace(config, boost=None))
-    assert (plain.settings.preset, float(vars(method.target_rule)["share"])) == ("voc", 0.002)
+    assert (plain.settings.preset, float(vars(method.label_loss.rule)["share"])) == ("voc", 0.002)
     assert resolve(small, tiny("em", boost=5.0, settings=Settings(preset="voc")))[0].settings.preset == "voc"
 
 

@@ -1,17 +1,18 @@
 """``sparselabel methods``: what methods there are."""
 
 import inspect
+import re
 
 from rich.table import Table
 
 from sparselabel.cli.terminal import names_first, plain_console
 
 PAPERS = (
-    "Verelst 2023: Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from\n"
-    "    Single-Label Annotations (Verelst 2023 supplement: its supplement).\n"
-    "PatchML: PatchML: Patch Based Learning for Multi-label Image Classification.\n"
-    "Cole 2021: Cole et al. 2021, Multi-Label Learning from Single Positive Labels.\n"
-    "Query2Label: the reproduction of Query2Label and of Cole 2021.\n"
+    "Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label\n"
+    "    Annotations (Verelst 2023 for short).\n"
+    "PatchML: Patch Based Learning for Multi-label Image Classification.\n"
+    "Cole et al. 2021, Multi-Label Learning from Single Positive Labels (Cole 2021 for short).\n"
+    "Query2Label: A Simple Transformer Way to Multi-Label Classification, as its reproduction has it.\n"
     "Lin et al. 2017, Focal Loss for Dense Object Detection.\n"
     "Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification.\n"
     "Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels.\n"
@@ -40,13 +41,13 @@ def methods(name: str | None = None, /) -> None:
     name
         The method to explain.
     """
-    from sparselabel.losses.catalog import METHODS
+    from sparselabel.losses.registry import METHODS
 
     console = plain_console()
     if name is None:
         table = names_first("method", "what it does (paper, equation)", "needs")
-        for known, factory in METHODS.items():
-            table.add_row(known, _first_line(factory), needs_of(known))
+        for known, method in METHODS.items():
+            table.add_row(known, paragraphs_of(method.make)[0], needs_in_words(known))
         console.print(table)
         console.print(how_they_combine())
         console.print(PAPERS)
@@ -57,7 +58,7 @@ def methods(name: str | None = None, /) -> None:
 
 def how_they_combine() -> str:
     """What can stand together in a name."""
-    from sparselabel.losses.catalog import (
+    from sparselabel.losses.registry import (
         CONSISTENCY,
         ENTRY_LOSSES,
         METHODS,
@@ -69,8 +70,8 @@ def how_they_combine() -> str:
 
     alone = [name for name in METHODS if name not in with_consistency()]
     return (
-        "They combine: METHOD+ELEMENT+UNLABELED+CONSISTENCY, any of the three, as en+asl+scl or hill+scl.\n"
-        f"  ELEMENT {', '.join(ENTRY_LOSSES)} instead of cross-entropy, or of splc's focal margin: "
+        "They combine: METHOD+ENTRY_LOSS+UNLABELED+CONSISTENCY, any of the three, as en+asl+scl.\n"
+        f"  ENTRY_LOSS {', '.join(ENTRY_LOSSES)} instead of cross-entropy, or of splc's focal margin: "
         f"on {', '.join(with_entry_losses())}.\n"
         f"  UNLABELED {', '.join(UNLABELED)}, for images without labels: "
         f"on {', '.join(with_unlabeled())}.\n"
@@ -80,36 +81,34 @@ def how_they_combine() -> str:
 
 
 def _explain(name: str) -> None:
-    from sparselabel.losses.catalog import factories, presets_of, settings_of
+    from sparselabel.losses.registry import parse, presets_of, settings_of
 
-    console, parts = plain_console(), factories(name)
+    console, parts = plain_console(), parse(name).methods
     console.print(name, style="bold")
     for part in parts:
-        for paragraph in (inspect.getdoc(part) or "").split("\n\n"):
-            console.print(" ".join(paragraph.split()) + "\n", soft_wrap=False)
+        for paragraph in paragraphs_of(part.make):
+            console.print(paragraph + "\n", soft_wrap=False)
     if len(parts) > 1:
         console.print(SCALE + "\n", soft_wrap=False)
-    console.print(f"Needs: {needs_of(name) or 'nothing but the labels'}.")
+    console.print(f"Needs: {needs_in_words(name) or 'nothing but the labels'}.")
     settings = settings_of(name)
     if settings:
-        table = Table("setting", "flag", "default")
+        docs = {key: text for part in parts for key, text in parameters_of(part.make).items()}
+        docs["preset"] = "The settings of the method's paper for a data set; what else is given beats them."
+        table = Table("flag", "default", "what")
         for setting, default in settings.items():
-            table.add_row(
-                setting,
-                f"--settings.{setting.replace('_', '-')}",
-                "" if default is None else str(default),
-            )
+            flag = f"--settings.{setting.replace('_', '-')}"
+            table.add_row(flag, "" if default is None else str(default), docs[setting])
         console.print(table)
     for preset, values in presets_of(name).items():
         console.print(f"preset {preset}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
 
 
-def needs_of(name: str) -> str:
+def needs_in_words(name: str) -> str:
     """What a method needs, in words."""
-    from sparselabel.losses.catalog import make_method, settings_of
+    from sparselabel.losses.registry import needs_of, settings_of
 
-    has = settings_of(name)
-    needs = make_method(name, **({"expected_positives": 1.0} if "expected_positives" in has else {})).needs
+    needs = needs_of(name)
     words = {
         "all labels (an oracle)": needs.truth,
         "observed negatives": needs.negatives,
@@ -117,10 +116,19 @@ def needs_of(name: str) -> str:
         "points or boxes": needs.spatial_labels,
         "two fresh views of every image": needs.views > 1,
         "a pass over the images before epochs": needs.scan,
-        "expected_positives": "expected_positives" in has,
+        "expected_positives": "expected_positives" in settings_of(name),
     }
     return ", ".join(word for word, needed in words.items() if needed)
 
 
-def _first_line(factory: object) -> str:
-    return (inspect.getdoc(factory) or "").splitlines()[0]
+def paragraphs_of(make: object) -> list[str]:
+    """What a docstring says, without its parameters, a paragraph on a line."""
+    text = (inspect.getdoc(make) or "").partition("\n\nParameters\n---")[0]
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+
+
+def parameters_of(make: object) -> dict[str, str]:
+    """What a docstring says of each parameter."""
+    body = (inspect.getdoc(make) or "").partition("----------\n")[2]
+    sections = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in sections}

@@ -80,14 +80,14 @@ def plan(
 
 def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What settings each method has; a wrong name is found now, not after hours of training."""
-    from sparselabel.losses.catalog import settings_of
+    from sparselabel.losses.registry import settings_of
 
     return {method: settings_of(method) for method in methods}
 
 
 def has_preset(method: str, preset: str | None) -> bool:
     """Whether a method has settings by this name."""
-    from sparselabel.losses.catalog import presets_of
+    from sparselabel.losses.registry import presets_of
 
     return preset in presets_of(method)
 

@@ -1,0 +1,19 @@
+"""Losses for sparse labels: a file for each family of methods, and ``registry`` knows all by name."""
+
+# Importing a family registers its methods; the order is that of `sparselabel methods`.
+from sparselabel.losses import (  # noqa: F401, I001
+    baselines,
+    epr,
+    role,
+    pseudo_labels,
+    expected_negatives,
+    large_loss,
+    entropy_max,
+    robust,
+    pu,
+    selective,
+    patch,
+    patch_cluster,
+    fixmatch,
+    consistency,
+)

@@ -1,15 +1,14 @@
-"""The one interface of all methods.
+"""What every method is made of: a ``SparseLoss`` is a label loss and further terms, each a ``LossPart``.
 
-Nearly every loss for sparse labels is *a reading of the unknown labels* (a target and a weight for every
-entry) × *an element loss* + *further terms*, with a memory per image behind some of them. So there is
-one ``Method``, made of small ``Part``s; ``catalog/`` names the combinations that papers propose.
+    step ──▶ label loss ──▶ entry losses (B, L) ──▶ reduction ──▶ losses["labels"]
+      │                                                              +
+      └────▶ terms ─────────────────────────────────────▶ losses[name of the term]
+    after the optimizer's step: every part may ``update`` what it remembers of the step's images
 
-    step ──▶ reading ──▶ Targets ──▶ element ──▶ × weight ──▶ reduction ──▶ losses["labels"]
-      │                                                                        +
-      └────▶ terms ────────────────────────────────────────────────▶ losses[name of the term]
-    after the optimizer: every part may ``observe`` the step and remember something for the next epoch
-
-Parts never see the data set, the model, the optimizer or the configuration: a ``Step`` is all they get.
+Most label losses are a ``TargetLoss``: a target rule (a target and a weight for every entry, unknown ones
+too) and an entry loss. The others (pu, gr, em) compute their entry losses themselves. ``registry.py`` knows
+the methods by name. Parts never see the data set, the model, the optimizer or the configuration: a ``Step``
+is all they get.
 """
 
 import math
@@ -46,10 +45,10 @@ def in_pieces(values: Tensor) -> tuple[Tensor, ...]:
 
 
 class Memory:
-    """A large per-row array: in RAM (``rows.py``), or in a file with two slots a row (``rows_file.py``).
+    """A large per-row array: in RAM, or in a file with two slots per row (``memory/``).
 
-    ``by_row`` names what in its state has a line for every row of this process: it can be dealt out anew to
-    another number of processes (``dealing.py``; it knows row memories by itself).
+    ``by_row`` names what in its state has a line for every row of this process: it can be distributed anew
+    over another number of processes (``memory/reshard.py``).
     """
 
     by_row: tuple[str, ...] = ()
@@ -137,14 +136,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Step:
-    """All that a method may see of one training step: B rows, L classes, one output and frame per view.
+    """All that a method may see of one training step: B images, L classes, an output and geometry per view.
 
-    ``rows`` (B,) are the images' rows in the training set, the keys of every memory, each visited once an
-    epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN; it
-    is never written to. ``marks`` has positions in the batch as its rows. ``truth`` (B, L) is None unless a
-    part needs it: only oracles can peek. Labels are where the outputs are; rows and frames are best left on
-    the CPU, where memories are, so that nobody waits for a GPU to learn them. ``check``: refuse marks of
-    classes that are marked absent.
+    ``rows`` (B,) are the images' rows in the training set, the keys of every memory, each visited once per
+    epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN and
+    is never written to. ``spatial_labels`` has positions in the batch as its rows. ``truth`` (B, L) is None
+    unless a part needs it: only oracles see it. Labels are on the outputs' device; rows and geometries are
+    best left on the CPU, where memories are, so that no step waits for a GPU to learn them. ``check``: refuse
+    points and boxes of classes that are labeled absent.
     """
 
     rows: Tensor
@@ -157,9 +156,8 @@ class Step:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if (
-            check and self.spatial_labels is not None
-        ):  # prepared data has been checked, and a GPU would have to wait
+        # Prepared data is checked before; here a GPU would have to wait for it.
+        if check and self.spatial_labels is not None:
             refuse_spatial_labels(self.spatial_labels, self.observed)
 
     @cached_property
@@ -169,14 +167,14 @@ class Step:
 
 
 def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:
-    """Raise if a mark is of no row of a batch's labels (B, L), or of a class that is marked absent there."""
+    """Raise if a point or box is of no row of a batch's labels (B, L), or of a class labeled absent there."""
     rows, classes = torch.from_numpy(spatial_labels.rows), torch.from_numpy(spatial_labels.classes).long()
     beyond = (rows >= observed.shape[0]) | (classes >= observed.shape[1])
     if beyond.any():
         first = int(beyond.int().argmax())
         raise DataError(
-            f"a mark has row {int(rows[first])} and class {int(classes[first])}, but the labels of the step "
-            f"are {observed.shape[0]} × {observed.shape[1]}: rows of its marks are positions in the batch"
+            f"a spatial label has row {int(rows[first])} and class {int(classes[first])}, but the labels of "
+            f"the step are {observed.shape[0]} × {observed.shape[1]}: its rows are positions in the batch"
         )
     absent = observed[rows.to(observed.device), classes.to(observed.device)] == NEGATIVE
     if bool(absent.any()):
@@ -185,12 +183,14 @@ def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> No
         place = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
         raise DataError(
             f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
-            " it is marked absent (0): remove the mark, or mark the class present (1)"
+            " it is labeled absent (0)",
+            "remove it",
+            "label the class present (1)",
         )
 
 
 class Targets(NamedTuple):
-    """What the element loss is asked for: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 leaves it out."""
+    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 where it is left out."""
 
     value: Tensor
     weight: Tensor
@@ -218,11 +218,18 @@ EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, target, observed), each (B, L) -> losses (B, L)."""
 
 Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(losses (B, L), valid (B,) bool, weight (B, L)) -> scalar over all processes; 0 where not valid."""
+"""(losses (B, L), 0 where not valid; valid (B,) bool; counted (B, L) bool) -> scalar over all processes."""
+
+
+class EntryLosses(NamedTuple):
+    """What a label loss returns: ``value`` (B, L), each entry's loss; ``counted`` (B, L), not left out."""
+
+    value: Tensor
+    counted: Tensor
 
 
 class LossPart(nn.Module):
-    """A reading (Step -> Targets), a term (Step -> scalar) or a memory that others read."""
+    """A part of a method, with hooks for what it remembers; its subclasses say what calling it returns."""
 
     needs = Needs()
 
@@ -232,14 +239,14 @@ class LossPart(nn.Module):
     def begin_epoch(self, progress: Progress) -> None:
         """Before the first step of every epoch."""
 
-    def update(self, step: Step, targets: Targets) -> None:
-        """After the optimizer's step, without gradients: remember."""
+    def update(self, step: Step) -> None:
+        """After the optimizer's step, without gradients: remember what the model said of these images."""
 
     def scan(self, steps: "Scan") -> None:
-        """Look at training images in evaluation mode, if ``needs.survey``: after ``begin_epoch``.
+        """Look at training images in evaluation mode, if ``needs.scan``: after ``begin_epoch``.
 
-        ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. Who does not want to
-        look in this epoch does not call it, which then costs nothing.
+        ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. A part that has nothing
+        to look for in this epoch does not call it, and no image is loaded.
         """
 
     def begin_phase(self) -> None:
@@ -261,6 +268,29 @@ class LossPart(nn.Module):
         return {}
 
 
+class TargetRule(LossPart):
+    """Which target and weight every entry of a step gets: ``rule(step)`` returns ``Targets``."""
+
+
+class LabelLoss(LossPart):
+    """What the labels of a step cost, entry by entry: ``label_loss(step)`` returns ``EntryLosses``."""
+
+
+class TargetLoss(LabelLoss):
+    """A target rule and an entry loss: weight × entry loss(logit, target)."""
+
+    def __init__(self, rule: TargetRule, entry_loss: EntryLoss) -> None:
+        super().__init__()
+        self.rule = rule
+        self.entry_loss = entry_loss
+
+    def forward(self, step: Step) -> EntryLosses:
+        """The entry losses of the step's first view."""
+        target, weight = self.rule(step)
+        logits = at_least_float32(step.outputs[0].logits)
+        return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
+
+
 Scan = Callable[[Tensor | None], Iterable[Step]]
 """Rows (n,) of this process, or None for all -> steps that show each of them once, in any batches."""
 
@@ -274,19 +304,24 @@ def not_begun(progress: Progress) -> ConfigError:
     )
 
 
-def batch_mean(losses: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Sum over the entries divided by B·L, over all processes; entries of weight 0 count in B·L."""
+def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Sum over the entries divided by B·L, over all processes; entries that are left out count in B·L."""
     return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
 
 
-def batch_sum(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
+def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
     """Sum over the entries, over all processes: the scale of the losses for fully labeled data."""
     return total(losses.sum())
 
 
-def counted_mean(losses: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
-    """Sum over the entries divided by how many are not left out (weight 0), over all processes."""
-    return total(losses.sum()) / total(((weight != 0) & valid[:, None]).sum()).clamp(min=1)
+def counted_mean(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
+    """Sum over the entries divided by how many are not left out, over all processes."""
+    return total(losses.sum()) / total((counted & valid[:, None]).sum()).clamp(min=1)
+
+
+def beside_terms(reduction: Reduction) -> Reduction:
+    """A sum becomes a mean over the entries that count, so that the weights of terms mean the same."""
+    return counted_mean if reduction is batch_sum else reduction
 
 
 @dataclass(frozen=True)
@@ -299,34 +334,39 @@ class ScaledMean:
         if not 0 < self.scale < math.inf:
             raise ConfigError(f"scale must be a number above 0, not {self.scale}")
 
-    def __call__(self, losses: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
+    def __call__(self, losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
         """The mean over all processes, times the scale."""
         return self.scale * batch_mean(losses, valid)
 
 
 @final
 class SparseLoss(nn.Module):
-    """Reading × element + terms. Call it on a ``Step`` for the losses, then ``observe`` after the optimizer.
+    """A label loss and further terms. Call it on a ``Step``, then ``update`` it after the optimizer's step.
 
-    ``forward`` returns the losses by name, to be added up, and the targets that were used. A loss's value
-    is that of the whole batch over all processes; its gradient is scaled so that averaging it over
-    processes, as DDP does, is right.
+    ``forward`` returns the losses by name, to be added up. A loss's value is that of the whole batch over all
+    processes; its gradient is scaled so that averaging it over processes, as DDP does, is right.
     """
 
     def __init__(
         self,
-        target_rule: LossPart,
-        entry_loss: EntryLoss,
+        label_loss: LabelLoss,
         terms: Mapping[str, LossPart] | None = None,
         reduction: Reduction = batch_mean,
     ) -> None:
         super().__init__()
-        self.target_rule = target_rule
-        self.entry_loss = entry_loss
+        self.label_loss = label_loss
         self.terms = nn.ModuleDict(dict(terms or {}))
         self.reduction = reduction
         self._parts = [module for module in self.modules() if isinstance(module, LossPart)]
         self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
+
+    def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "SparseLoss":
+        """The same with one more term and, if given, another label loss around its own.
+
+        A sum becomes a mean over the entries that count, so that the weights of terms mean the same.
+        """
+        terms = {key: part for key, part in self.terms.items() if isinstance(part, LossPart)}
+        return SparseLoss(label_loss or self.label_loss, terms | {name: term}, beside_terms(self.reduction))
 
     def parts(self) -> list[LossPart]:
         """Every part once, those inside other parts included, in a fixed order."""
@@ -355,22 +395,20 @@ class SparseLoss(nn.Module):
         for part in self.parts():
             part.begin_epoch(progress)
 
-    def forward(self, step: Step) -> tuple[dict[str, Tensor], Targets]:
-        """The losses of a step by name, and the targets they used."""
-        logits = at_least_float32(step.outputs[0].logits)
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """The losses of a step by name."""
         valid = step.valid
-        targets = self.target_rule(step)
-        losses = self.entry_loss(logits, targets.value, step.observed) * targets.weight * valid[:, None]
-        named = {"labels": self.reduction(losses, valid, targets.weight)}
+        losses, counted = self.label_loss(step)
+        named = {"labels": self.reduction(losses * valid[:, None], valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
-        return named, targets
+        return named
 
     @torch.no_grad()
-    def update(self, step: Step, targets: Targets) -> None:
-        """Let every part remember the step; after the optimizer has moved."""
+    def update(self, step: Step) -> None:
+        """Let every part remember the step, after the optimizer's."""
         for part in self.parts():
-            part.update(step, targets)
+            part.update(step)
 
     def prefetch(self, rows: Tensor) -> None:
         """Tell the parts that want to know which rows come soon."""

@@ -1,6 +1,6 @@
 """Consistency with what the model said of an image before (Verelst 2023 §3.4 and §3.5).
 
-Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale
 of its other losses (ours). The target carries no gradient.
 """
@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, nearest
-from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32, batch_mean
+from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
+from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import not_negative
 
@@ -114,3 +115,65 @@ def _distance(name: str) -> Distance:
     if name not in DISTANCES:
         raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
     return DISTANCES[name]
+
+
+@register("cl", "consistency")
+def cl(method: SparseLoss, momentum: float = 0.8, weight: float = 1.0, distance: str = "l1") -> SparseLoss:
+    """Consistency: γ times the distance of scores from the image's running scores (Verelst 2023 eq. 6, 8).
+
+    It joins after the warm-up (the head alone), or, without one, after the first epoch. Verelst 2023 writes a
+    norm; here it is the mean over the B·L entries (ours).
+
+    Parameters
+    ----------
+    method
+        What it is added to.
+    momentum
+        μ of running averages.
+    weight
+        γ of consistency, which Verelst 2023 chooses from .1 and 1 by validation.
+    distance
+        l1, l2 (squared, ours) or jsd.
+    """
+    return method.with_term("consistency", Consistency(_running_scores(method, momentum), weight, distance))
+
+
+@register("scl", "consistency", needs=Needs(maps=True))
+def scl(
+    method: SparseLoss,
+    momentum: float = 0.8,
+    weight: float = 1.0,
+    distance: str = "l1",
+    map_scale: int = 2,
+    top_maps: int | None = None,
+) -> SparseLoss:
+    """Spatial consistency: γ times the distance of cells' scores from heat maps (Verelst 2023 eq. 7, 8).
+
+    As cl, but cell by cell: heat maps keep ``map_scale`` times the cells of the model, in 8 bits, and are
+    seen through the view's crop and flip. With ``top_maps`` (Verelst 2023, supplement G) only the best
+    classes of an image have one. Means over the entries instead of norms, and stochastic rounding, are ours.
+
+    Parameters
+    ----------
+    method
+        What it is added to.
+    momentum
+        μ of running averages.
+    weight
+        γ of consistency, which Verelst 2023 chooses from .1 and 1 by validation.
+    distance
+        l1, l2 (squared, ours) or jsd.
+    map_scale
+        Cells of a heat map for each cell of the model, along an axis.
+    top_maps
+        Keep heat maps of so many classes of each image, the best; default: of all.
+    """
+    scores = None if top_maps is None else _running_scores(method, momentum)
+    maps = HeatMaps(momentum, map_scale, top_maps, scores)
+    return method.with_term("consistency", SpatialConsistency(maps, weight, distance))
+
+
+def _running_scores(method: SparseLoss, momentum: float) -> RunningScores:
+    """The method's own running scores, so that an image's are kept once, or new ones."""
+    own = [part for part in method.parts() if isinstance(part, RunningScores)]
+    return own[0] if own else RunningScores(momentum)

@@ -1,4 +1,4 @@
-"""Unknown as unknown: entropy maximization and asymmetric pseudo-labeling.
+"""Entropy maximization and asymmetric pseudo-labeling: the unknown label stays unknown.
 
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels (2022).
 """
@@ -11,42 +11,27 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import Piece, topk_per_class, total
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.losses.base import (
+    EntryLosses,
+    LabelLoss,
     Layout,
     LossPart,
     Memory,
     Needs,
     Progress,
     Scan,
+    SparseLoss,
     Step,
-    Targets,
     at_least_float32,
     rows_at_once,
 )
+from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.memory.row_file import make_row_store
 from sparselabel.losses.memory.row_store import RowStore
+from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets
-
-
-class Acknowledged(LossPart):
-    """An unknown label costs −α times the entropy of its score: the model shall not be sure.
-
-    The cross-entropy of a score with itself is its entropy. So the target of an unknown label is its own
-    score, with its gradient, at weight −α.
-    """
-
-    def __init__(self, entropy_weight: float) -> None:
-        super().__init__()
-        self.entropy_weight = not_negative("entropy_weight", entropy_weight, "its sign is the method's")
-
-    def forward(self, step: Step) -> Targets:
-        """The score itself at −α where unknown, else the label at 1."""
-        unknown = step.observed == UNKNOWN
-        scores = torch.sigmoid(at_least_float32(step.outputs[0].logits))
-        value = torch.where(unknown, scores, positive_targets(step.observed, step))
-        return Targets(value, torch.where(unknown, -self.entropy_weight, torch.ones_like(scores)))
 
 
 class SoftLabels(LossPart):
@@ -56,7 +41,7 @@ class SoftLabels(LossPart):
     class i that are still unknown (of n_i at the beginning) get their score as a soft label, for good. Scores
     are those of evaluation mode, over all processes; ties go to the lower row (ours).
 
-    A line holds for each class the score of the last survey as a negative number, and the soft label as a
+    A line holds for each class the score of the last scan as a negative number, and the soft label as a
     positive one: the sign bit tells which, also of 0.
     """
 
@@ -69,7 +54,7 @@ class SoftLabels(LossPart):
         if warm_up < 1:
             raise ConfigError(f"warm_up must be at least 1 epoch, not {warm_up}: scores mean nothing before")
         self.warm_up = warm_up
-        self._asked = self._surveyed = -1
+        self._asked = self._scanned = -1
 
     def prepare(self, layout: Layout) -> None:
         """Count the unknown labels of every class and make room."""
@@ -87,8 +72,12 @@ class SoftLabels(LossPart):
         rounds = progress.epochs - self.warm_up
         if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
             raise ConfigError(
-                f"em+apl labels after --settings.warm-up {self.warm_up} epochs, but the run has "
-                f"{progress.epochs}: train longer, or give a smaller --settings.warm-up"
+                f"em+apl labels after {param('settings.warm_up', self.warm_up)} epochs, but the run has "
+                f"{progress.epochs}",
+                "train longer",
+                f"give a smaller {param('settings.warm_up')}",
+                what="settings.warm_up",
+                value=self.warm_up,
             )
         if progress.epoch >= self.warm_up:
             self._asked = progress.epoch
@@ -97,7 +86,7 @@ class SoftLabels(LossPart):
 
     def scan(self, steps: Scan) -> None:
         """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
-        if self._asked == self._surveyed:
+        if self._asked == self._scanned:
             return
         for step in steps(None):
             real = (step.rows >= 0).cpu()
@@ -110,14 +99,14 @@ class SoftLabels(LossPart):
             piece, kept = self._piece(slots), self.rows.read(slots)
             chosen = piece.candidate & threshold.chooses(piece.scores, piece.rows)
             self.rows.write(slots, torch.where(chosen, -kept, kept))
-        self._surveyed = self._asked
+        self._scanned = self._asked
 
     def forward(self, step: Step) -> tuple[Tensor, Tensor]:
         """(B, L) bool where an unknown entry has a soft label, and (B, L) these labels."""
-        if step.progress.epoch >= self.warm_up and self._surveyed != step.progress.epoch:
+        if step.progress.epoch >= self.warm_up and self._scanned != step.progress.epoch:
             raise ConfigError(
                 "em+apl looks at all training images before every epoch: call method.begin_epoch(progress) "
-                "and method.survey(steps), where steps(rows) makes Steps of rows, in evaluation mode"
+                "and method.scan(steps), where steps(rows) makes Steps of rows, in evaluation mode"
             )
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
@@ -142,26 +131,93 @@ class SoftLabels(LossPart):
         return Piece(self.layout.rows[slots], _upside_down(kept.abs()), candidate)
 
 
-class PseudoLabeled(LossPart):
-    """As Acknowledged, but entries with a soft label cost β times the cross-entropy with it."""
+class EntropyMaximization(LabelLoss):
+    """An unknown label costs −α times the entropy of its score: the model shall not be sure.
 
-    def __init__(self, unknown: Acknowledged, soft: SoftLabels, soft_weight: float) -> None:
+    With soft labels, entries that have one cost β (``soft_weight``) times the cross-entropy with it instead.
+    The cross-entropy of a score with itself is its entropy: so the target of an unknown label is its own
+    score, with its gradient, at weight −α.
+    """
+
+    def __init__(
+        self, entropy_weight: float, soft_labels: SoftLabels | None = None, soft_weight: float = 1.0
+    ) -> None:
         super().__init__()
-        self.unknown = unknown
-        self.soft = soft
+        self.entropy_weight = not_negative("entropy_weight", entropy_weight, "its sign is the method's")
+        self.soft_labels = soft_labels
         self.soft_weight = not_negative("soft_weight", soft_weight)
 
-    def forward(self, step: Step) -> Targets:
-        """Targets of Acknowledged with the soft labels in their places."""
-        value, weight = self.unknown(step)
-        labeled, soft = self.soft(step)
-        return Targets(
-            torch.where(labeled, soft.to(value.dtype), value),
-            torch.where(labeled, self.soft_weight, weight),
-        )
+    def forward(self, step: Step) -> EntryLosses:
+        """The entry losses of the step's first view."""
+        unknown = step.observed == UNKNOWN
+        logits = at_least_float32(step.outputs[0].logits)
+        target = torch.where(unknown, torch.sigmoid(logits), positive_targets(step.observed, step))
+        weight = torch.where(unknown, -self.entropy_weight, torch.ones_like(target))
+        if self.soft_labels is not None:
+            labeled, soft = self.soft_labels(step)
+            target = torch.where(labeled, soft.to(target.dtype), target)
+            weight = torch.where(labeled, self.soft_weight, weight)
+        return EntryLosses(cross_entropy(logits, target, step.observed) * weight, weight != 0)
 
 
 def _upside_down(scores: Tensor) -> Tensor:
     """Numbers in 0..1 in the opposite order, exactly: the bits of a float in 0..1 are ordered as it is."""
     one = torch.ones((), dtype=torch.float32).view(torch.int32)
     return (one - scores.contiguous().view(torch.int32)).view(torch.float32)
+
+
+ENTROPY = "an unknown label costs its entropy there"
+
+
+@register(
+    "em",
+    keeps_entry_loss=ENTROPY,
+    presets={
+        "voc": {"entropy_weight": 0.2},
+        "coco": {"entropy_weight": 0.1},
+        "nus": {"entropy_weight": 0.1},
+        "cub": {"entropy_weight": 0.01},
+    },
+)
+def em(entropy_weight: float = 0.1) -> SparseLoss:
+    """Entropy maximization: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
+
+    So the model is kept unsure of what nobody has said. The loss can be negative. An observed negative is
+    −log(1−p) (ours; the paper has none). The program adds 1e-5 in logarithms.
+
+    Parameters
+    ----------
+    entropy_weight
+        α of the entropy of unknown labels.
+    """
+    return SparseLoss(EntropyMaximization(entropy_weight))
+
+
+@register(
+    "em+apl",
+    needs=Needs(scan=True),
+    keeps_entry_loss=ENTROPY,
+    presets={
+        "voc": {"entropy_weight": 0.2, "soft_weight": 0.02, "warm_up": 5},
+        "coco": {"entropy_weight": 0.1, "soft_weight": 0.9, "warm_up": 5},
+        "nus": {"entropy_weight": 0.1, "soft_weight": 0.2, "warm_up": 4},
+        "cub": {"entropy_weight": 0.01, "soft_weight": 0.4, "warm_up": 3},
+    },
+)
+def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int = 5) -> SparseLoss:
+    """Entropy maximization with asymmetric pseudo-labels: low scores become soft labels (Zhou et al. 2022).
+
+    Before every epoch from ``warm_up`` on, the lowest-scored unknown rows of every class get their score as a
+    soft label for good: as many each time that 90 % have one at the end. Scores are those of all training
+    images seen whole, in evaluation mode. 10 epochs in the paper.
+
+    Parameters
+    ----------
+    entropy_weight
+        α of the entropy of unknown labels.
+    soft_weight
+        β, the weight of soft labels.
+    warm_up
+        Epochs before the first soft labels.
+    """
+    return SparseLoss(EntropyMaximization(entropy_weight, SoftLabels(warm_up), soft_weight))

@@ -1,7 +1,6 @@
-"""Expected positives: the images of every class that most likely show it though nobody said so (Verelst 2023
-§3.3).
+"""Expected negatives: of every class, the images that most likely show it are left out (Verelst 2023 §3.3).
 
-Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations.
 """
 
@@ -13,10 +12,23 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import Piece, Threshold, nobody, topk_per_class, total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Progress, Step, not_begun, rows_at_once
+from sparselabel.losses.base import (
+    Layout,
+    LossPart,
+    Progress,
+    SparseLoss,
+    Step,
+    TargetLoss,
+    TargetRule,
+    Targets,
+    not_begun,
+    rows_at_once,
+)
+from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
-from sparselabel.losses.setting_checks import within_label_bounds
-from sparselabel.losses.terms import Expected, checked_counts, refuse_too_many
+from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many, within_label_bounds
+from sparselabel.losses.target_rules import positive_targets
 
 
 def positives_of_classes(
@@ -93,3 +105,66 @@ class ExpectedLabels(LossPart):
         observed, rows = self.layout.observed, self.layout.rows
         for slots in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
             yield Piece(rows[slots], self.scores.rows.read(slots), observed[slots] == UNKNOWN)
+
+
+class ExpectedNegative(TargetRule):
+    """Unknown is negative, but expected positives are left out (Verelst 2023 eq. 5)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Weight 0 where a positive is expected, else 1."""
+        value = positive_targets(step.observed, step)
+        return Targets(value, (~self.expected(step)).to(value.dtype))
+
+
+class ExpectedPositive(TargetRule):
+    """Unknown is negative, but expected positives are positive (Verelst 2023 §4.2, L_EP)."""
+
+    def __init__(self, expected: ExpectedLabels) -> None:
+        super().__init__()
+        self.expected = expected
+
+    def forward(self, step: Step) -> Targets:
+        """Target 1 where positive or expected to be."""
+        value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
+        return Targets(value, torch.ones_like(value))
+
+
+@register("en")
+def en(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss:
+    """Expected negatives: unknown is negative, but likely positives are left out (Verelst 2023 eq. 3–5).
+
+    Of every class the p_i best images by running scores (eq. 4) are expected positives, chosen anew in
+    every epoch but the first; p_i follows from K (``expected_positives``), or is given for each class. No
+    program was published. Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every image has one
+    positive; an observed negative is never expected to be positive; ties go to the lower row.
+
+    Parameters
+    ----------
+    expected_positives
+        K, the mean number of classes in an image, or the number of images of every class.
+    momentum
+        μ of running averages.
+    """
+    rule = ExpectedNegative(ExpectedLabels(RunningScores(momentum), expected_positives))
+    return SparseLoss(TargetLoss(rule, cross_entropy))
+
+
+@register("ep")
+def ep(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss:
+    """Expected positives: as en, but the likeliest positives count as positive (Verelst 2023 §4.2, L_EP).
+
+    Verelst 2023 finds it to work badly (table 2): early mistakes confirm themselves.
+
+    Parameters
+    ----------
+    expected_positives
+        K, the mean number of classes in an image, or the number of images of every class.
+    momentum
+        μ of running averages.
+    """
+    rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives))
+    return SparseLoss(TargetLoss(rule, cross_entropy))

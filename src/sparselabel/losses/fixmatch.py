@@ -1,7 +1,7 @@
 """FixMatch for many labels: what the model is sure of in one view is the target of another, harder one.
 
-Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). PatchML =
-PatchML, which compares with a form for many labels and prints neither thresholds nor weights.
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). PatchML
+compares with a form for many labels and prints neither thresholds nor weights.
 """
 
 import torch
@@ -11,7 +11,9 @@ from torch.nn import functional as F
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32
+from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32
+from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
+from sparselabel.losses.selective import csl_i
 from sparselabel.losses.setting_checks import not_negative
 
 
@@ -40,7 +42,7 @@ class ConfidentViews(LossPart):
         """A scalar over all processes."""
         if len(step.outputs) < 2:
             raise ConfigError(
-                "fixmatch needs two views of every image: give Step(outputs=(weak, strong), frames=...)"
+                "fixmatch needs two views of every image: give Step(outputs=(weak, strong), geometries=...)"
             )
         weak, strong = (at_least_float32(output.logits) for output in step.outputs[:2])
         scores = torch.sigmoid(weak.detach())
@@ -49,3 +51,59 @@ class ConfidentViews(LossPart):
         losses = F.binary_cross_entropy_with_logits(strong, present.to(strong.dtype), reduction="none")
         losses = losses * (unknown & (present | absent))
         return self.weight * total(losses.sum()) / total(unknown.sum()).clamp(min=1)
+
+
+@register("fixmatch", "unlabeled", needs=ConfidentViews.needs)
+def with_fixmatch(
+    method: SparseLoss, sure_positive: float = 0.9, sure_negative: float = 0.1, strong_weight: float = 1.0
+) -> SparseLoss:
+    """FixMatch: unknown labels that one view is sure of are the targets of another (Sohn et al. 2020).
+
+    The second view of an image is strong: two random changes of its colors beside crop and flip. Where the
+    weak view's score is above τ₊ (``sure_positive``) or below τ₋ (``sure_negative``), the strong view's
+    cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. PatchML
+    says neither its values (.9, .1 and 1 are ours) nor whether it was kept to images without labels; here it
+    is for every unknown label. Cutout, which FixMatch has too, would hide what was labeled: left out (ours),
+    unless ``views.cutout`` asks for it; that and ``views.rand_augment`` are for the strong view alone.
+
+    Parameters
+    ----------
+    method
+        What it is added to.
+    sure_positive
+        τ₊, the weak view's score above which a label is the strong view's target.
+    sure_negative
+        τ₋, the score below which it is.
+    strong_weight
+        Weight of the strong view.
+    """
+    return method.with_term("strong", ConfidentViews(sure_positive, sure_negative, strong_weight))
+
+
+@register("fixmatch", needs=ConfidentViews.needs | Needs(negatives=True), keeps_entry_loss=OWN_ENTRY_LOSS)
+def fixmatch(
+    sure_positive: float = 0.9,
+    sure_negative: float = 0.1,
+    strong_weight: float = 1.0,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 1.0,
+) -> SparseLoss:
+    """FixMatch for many labels: csl-i in ignore mode, and +fixmatch (Sohn et al. 2020; PatchML table 3).
+
+    The mean over observed labels, and a term for the unknown ones: see +fixmatch.
+
+    Parameters
+    ----------
+    sure_positive
+        τ₊, the weak view's score above which a label is the strong view's target.
+    sure_negative
+        τ₋, the score below which it is.
+    strong_weight
+        Weight of the strong view.
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    """
+    base = csl_i("ignore", gamma_pos=gamma_pos, gamma_neg=gamma_neg)
+    return with_fixmatch(base, sure_positive, sure_negative, strong_weight)

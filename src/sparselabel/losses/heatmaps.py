@@ -1,10 +1,9 @@
-"""Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5,
-Verelst 2023 supplement G).
+"""Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5).
 
-    heat maps of an image  ── cut by the view's frame ──▶ what the cells should say     (before the step)
-    heat maps of an image  ◀── pasted by the same frame ── what the cells did say        (after the step)
+    heat maps of an image  ── cut by the view's geometry ──▶ what the cells should say     (before the step)
+    heat maps of an image  ◀── pasted by the same geometry ── what the cells did say        (after the step)
 
-Verelst 2023 = Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
+Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
 """
 
@@ -24,7 +23,6 @@ from sparselabel.losses.base import (
     Needs,
     Progress,
     Step,
-    Targets,
     at_least_float32,
     not_begun,
     rows_at_once,
@@ -142,7 +140,7 @@ class HeatMaps(LossPart):
             if self.top is not None:
                 self.classes.prefetch(slots)
 
-    def update(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
         if not self.chosen and not step.progress.warmed_up:
             return

@@ -1,9 +1,11 @@
 """Patch loss: supervision of single cells by points and boxes (PatchML §3.2, eq. 2).
 
-PatchML. It gives no weights or exponents; ours are 1, 1 and 0 for positive, negative and unknown cells,
-and 0, 1 and 4, with sums divided by the number of labeled cells.
+PatchML: Patch Based Learning for Multi-label Image Classification. It gives no weights or exponents; ours are
+1, 1 and 0 for positive, negative and unknown cells, and 0, 1 and 4, with sums divided by the number of
+labeled cells.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,8 +17,17 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry, cell_centers
 from sparselabel.distributed import total
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LossPart, Needs, Step, at_least_float32
-from sparselabel.losses.selective import MODES, SelectiveFocal, Unknown, annotated
+from sparselabel.losses.base import (
+    LossPart,
+    Needs,
+    SparseLoss,
+    Step,
+    TargetLoss,
+    at_least_float32,
+    counted_mean,
+)
+from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
+from sparselabel.losses.selective import MODES, SelectiveFocal, SelectiveUnknown, Unknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
 BoxRule = Literal["half", "any"]
@@ -34,7 +45,7 @@ def cell_labels(
     grid: tuple[int, int],
     box_rule: BoxRule = "half",
 ) -> Tensor:
-    """(B, L, h, w) int8 labels of the cells of a view; ``marks`` have positions in the batch as their rows.
+    """(B, L, h, w) int8 labels of a view's cells; rows of ``spatial_labels`` are positions in the batch.
 
     A box that covers no cell by half still has the cell of its center, or small things would be lost (ours).
     Where a view is hidden (cutout) no cell is positive: of a box those cells whose centers are hidden.
@@ -50,7 +61,7 @@ def cell_labels(
 def _positive_cells(
     spatial_labels: SpatialLabels, geometry: ViewGeometry, grid: tuple[int, int], least: float
 ) -> Tensor:
-    """(4, n) Image, class, row and column of the cells that marks make positive."""
+    """(4, n) Image, class, row and column of the cells that points and boxes make positive."""
     images = torch.from_numpy(spatial_labels.rows)
     seen = geometry.to("cpu")[images]
     centers, sizes = seen.boxes_to_view(
@@ -63,7 +74,7 @@ def _positive_cells(
     center = center * _covered(centers[:, 0], torch.zeros(len(spatial_labels)), grid[1])[:, None, :]
     covers = enough.flatten(1).any(dim=1)[:, None, None]
     chosen = torch.where(covers, enough, center > 0)
-    if seen.hidden is not None:  # nobody sees there what the mark is on
+    if seen.hidden is not None:  # nobody sees there what is labeled
         by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
         places = torch.where(by_cell[..., None], cell_centers(grid).to(centers), centers[:, None, None])
         chosen &= ~seen.hides(places)
@@ -83,17 +94,17 @@ def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
     return torch.where((sizes == 0)[:, None], inside.double(), share)
 
 
-LIKELIEST_CELLS = 0.25  # of a marked class's cells: what CSL-P leaves out (ours)
+LIKELIEST_CELLS = 0.25  # of a labeled class's cells: what CSL-P leaves out (ours)
 
 
 class PatchLoss(LossPart):
     """w_patch times the focal loss of labeled cells, divided by their number over all processes.
 
-    A cell is positive where a mark says so, negative where its class is marked absent, else unknown. Unknown
-    cells are left out (``ignore``); or negative (``negative``), in images with any label; or, of a marked
-    class, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that are not
-    left out count as labeled. What cutout hides is left out unless its class is absent: nobody can tell
-    from the view that a marked thing goes on there (ours).
+    A cell is positive where a point or box is, negative where its class is absent, else unknown. Unknown
+    cells are left out (``ignore``); or negative (``negative``), in images with any label; or, of a class with
+    a point or box, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that
+    are not left out count as labeled. What cutout hides is left out unless its class is absent: nobody can
+    tell from the view that the object goes on there (ours).
     """
 
     needs = Needs(maps=True, spatial_labels=True)
@@ -119,7 +130,7 @@ class PatchLoss(LossPart):
         """A scalar; 0 for a batch without a labeled cell."""
         maps = step.outputs[0].maps
         if maps is None or step.spatial_labels is None:
-            raise ConfigError("the patch loss needs Output(maps=...) and Step(marks=...)")
+            raise ConfigError("the patch loss needs Output(maps=...) and Step(spatial_labels=...)")
         logits = at_least_float32(maps)
         grid = (logits.shape[2], logits.shape[3])
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
@@ -133,7 +144,7 @@ class PatchLoss(LossPart):
         return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
 
     def _unknown(self, step: Step, labels: Tensor) -> Tensor:
-        """(B, L, h, w) The unknown cells that the view shows, and no mark whose place it hides is on."""
+        """(B, L, h, w) The unknown cells that the view shows, and no point or box that it hides is on."""
         unknown, geometry = labels == UNKNOWN, step.geometries[0]
         if geometry.hidden is None or step.spatial_labels is None:
             return unknown
@@ -154,3 +165,131 @@ def _unlikely(logits: Tensor, labels: Tensor, unknown: Tensor) -> Tensor:
     places = torch.arange(cells.shape[2], device=cells.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(2, order, places)
     return (marked & unknown & (rank >= LIKELIEST_CELLS * cells.shape[2])).view_as(labels)
+
+
+def _needs(unknown: Unknown, **_: object) -> Needs:
+    return Needs(maps=True, spatial_labels=True, negatives=unknown == "ignore")
+
+
+@register("patchml", needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
+def patchml(
+    unknown: Unknown = "ignore",
+    unknown_cells: Unknown = "ignore",
+    patch_weight: float = 1.0,
+    positive_cell_weight: float = 1.0,
+    negative_cell_weight: float = 1.0,
+    unknown_cell_weight: float = 1.0,
+    box_rule: BoxRule = "half",
+    likeliest: int = 5,
+    prior: Sequence[float] | None = None,
+    prior_threshold: float = 0.5,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 1.0,
+    gamma_unknown: float = 4.0,
+) -> SparseLoss:
+    """Points and boxes label cells, beside the image-level loss of csl-i in ignore mode (PatchML eq. 1–3).
+
+    A point makes its cell positive, a box those it covers by half (``box_rule`` half) or meets (any); all
+    cells of an absent class are negative; the others are left out, or (``unknown_cells``) negative, or, as
+    csl-p has it, negative but for the likeliest of a class with a point or box. PatchML prints no weights, no
+    exponents and no denominators: ours are 1, those of csl-i on cells too, and each sum divided by how many
+    labels, or cells, are in it. Images without any label are left out of the image-level loss in every mode
+    (their set D^u, eq. 5).
+
+    Parameters
+    ----------
+    unknown
+        What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
+        else negative (selective).
+    unknown_cells
+        As ``unknown``, for cells; selective: as csl-p has it.
+    patch_weight
+        w_patch of the loss of cells.
+    positive_cell_weight
+        w₊ of cells that a point or box makes positive.
+    negative_cell_weight
+        w₋ of cells of absent classes.
+    unknown_cell_weight
+        w_u of unknown cells that count as negative.
+    box_rule
+        Which cells a box makes positive: those it covers by half, or any that it meets.
+    likeliest
+        So many unknown labels per image of a batch count as likely positive.
+    prior
+        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
+        number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
+        first. Default: not looked at.
+    prior_threshold
+        The prior above which a class is frequent.
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    gamma_unknown
+        Exponent γ_u of unknown labels that count as negative.
+    """
+    rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, annotated_only=True)
+    gammas = gamma_pos, gamma_neg, gamma_unknown
+    cells = SelectiveFocal(
+        *gammas,
+        not_negative("positive_cell_weight", positive_cell_weight),
+        not_negative("negative_cell_weight", negative_cell_weight),
+        not_negative("unknown_cell_weight", unknown_cell_weight),
+    )
+    patches = PatchLoss(patch_weight, unknown_cells, cells, box_rule)
+    return SparseLoss(TargetLoss(rule, SelectiveFocal(*gammas)), {"patches": patches}, counted_mean)
+
+
+@register("csl-p", needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
+def csl_p(
+    unknown: Unknown = "ignore",
+    patch_weight: float = 1.0,
+    positive_cell_weight: float = 1.0,
+    negative_cell_weight: float = 1.0,
+    unknown_cell_weight: float = 1.0,
+    box_rule: BoxRule = "half",
+    likeliest: int = 5,
+    prior: Sequence[float] | None = None,
+    prior_threshold: float = 0.5,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 1.0,
+    gamma_unknown: float = 4.0,
+) -> SparseLoss:
+    """Patch-selective: as patchml, but a located class's unlikely unknown cells are negative (PatchML §3.2).
+
+    PatchML's CSL-P. Left out are the likeliest unknown cells of a class with a point or box, a quarter of all
+    cells (ours; PatchML has "top k").
+
+    Parameters
+    ----------
+    unknown
+        What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
+        else negative (selective).
+    patch_weight
+        w_patch of the loss of cells.
+    positive_cell_weight
+        w₊ of cells that a point or box makes positive.
+    negative_cell_weight
+        w₋ of cells of absent classes.
+    unknown_cell_weight
+        w_u of unknown cells that count as negative.
+    box_rule
+        Which cells a box makes positive: those it covers by half, or any that it meets.
+    likeliest
+        So many unknown labels per image of a batch count as likely positive.
+    prior
+        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
+        number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
+        first. Default: not looked at.
+    prior_threshold
+        The prior above which a class is frequent.
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    gamma_unknown
+        Exponent γ_u of unknown labels that count as negative.
+    """
+    weights = patch_weight, positive_cell_weight, negative_cell_weight, unknown_cell_weight
+    prior_of = likeliest, prior, prior_threshold
+    return patchml(unknown, "selective", *weights, box_rule, *prior_of, gamma_pos, gamma_neg, gamma_unknown)

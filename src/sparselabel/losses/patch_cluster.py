@@ -1,6 +1,6 @@
 """PatchCluster: pseudo labels for images that nobody has annotated (PatchML §3.3, eq. 4–5).
 
-PatchML. The prototype of a class is the mean feature of its annotated cells. An image without any label
+The prototype of a class is the mean feature of its annotated cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
 distance is the cosine distance. Or, as PatchML's "I+PC", images' mean features take the place of cells.
 
@@ -20,6 +20,8 @@ from sparselabel.distributed import gathered, total
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import (
     EntryLoss,
+    EntryLosses,
+    LabelLoss,
     Layout,
     LossPart,
     Memory,
@@ -27,14 +29,17 @@ from sparselabel.losses.base import (
     Progress,
     Reduction,
     Scan,
+    SparseLoss,
     Step,
-    Targets,
+    TargetLoss,
     at_least_float32,
+    beside_terms,
     not_begun,
 )
 from sparselabel.losses.memory.row_file import make_row_store
 from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.losses.patch import BoxRule, cell_labels
+from sparselabel.losses.registry import register
 from sparselabel.losses.selective import SelectiveUnknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
@@ -47,7 +52,7 @@ FAR = 0.7  # d⁻ (ours)
 class PseudoLabels(LossPart):
     """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
-    From when training has settled (after the warm-up or, without one, the first epoch). A class of which
+    Once training has warmed up (after the warm-up or, without one, the first epoch). A class of which
     nothing is annotated has no prototype and no pseudo labels.
     """
 
@@ -70,7 +75,7 @@ class PseudoLabels(LossPart):
         self.box_rule: BoxRule = box_rule
         cells = source == "cells"
         self.needs = Needs(scan=True, features=True, maps=cells, spatial_labels=cells)
-        self._asked = self._surveyed = -1
+        self._asked = self._scanned = -1
 
     def prepare(self, layout: Layout) -> None:
         """Find the images without a label, and make room for theirs."""
@@ -100,9 +105,9 @@ class PseudoLabels(LossPart):
 
     def scan(self, steps: Scan) -> None:
         """Make prototypes of annotated images, and labels of the others by them."""
-        if self._asked == self._surveyed:
+        if self._asked == self._scanned:
             return
-        self._surveyed = self._asked
+        self._scanned = self._asked
         if not self._useful:  # in no process, so that all return here
             return
         prototypes = self.prototypes(steps)
@@ -154,7 +159,7 @@ class PseudoLabels(LossPart):
             return which, features[image, :, 0]
         cells = step.outputs[0].features
         if step.spatial_labels is None or cells is None:
-            raise ConfigError("prototypes of cells need Step(marks=...)")
+            raise ConfigError("prototypes of cells need Step(spatial_labels=...)")
         grid = (cells.shape[2], cells.shape[3])
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
         positive = (labels == POSITIVE) & step.valid[:, None, None, None]
@@ -163,7 +168,7 @@ class PseudoLabels(LossPart):
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) The pseudo labels of the step's rows; UNKNOWN for images that have labels."""
-        if step.progress.warmed_up and self._surveyed != step.progress.epoch:
+        if step.progress.warmed_up and self._scanned != step.progress.epoch:
             raise not_begun(step.progress)
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
@@ -194,19 +199,20 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
     return cosines.amax(dim=2)
 
 
-class AnnotatedOnly(LossPart):
-    """Another reading, of images that have a label; the others are left out (PatchML eq. 5)."""
+class AnnotatedOnly(LabelLoss):
+    """Another label loss, of images that have a label; the others are left out (PatchML eq. 5)."""
 
-    def __init__(self, target_rule: LossPart) -> None:
+    def __init__(self, label_loss: TargetLoss) -> None:
         super().__init__()
-        self.target_rule = target_rule
-        if isinstance(target_rule, SelectiveUnknown):  # it chooses in the whole batch: only among these
-            target_rule.annotated_only = True
+        self.label_loss = label_loss
+        if isinstance(label_loss.rule, SelectiveUnknown):  # it chooses in the whole batch: only among these
+            label_loss.rule.annotated_only = True
 
-    def forward(self, step: Step) -> Targets:
-        """The other's targets, with weight 0 for all entries of an image without labels."""
-        value, weight = self.target_rule(step)
-        return Targets(value, weight * annotated(step.observed)[:, None])
+    def forward(self, step: Step) -> EntryLosses:
+        """The other's entry losses, 0 and not counted for all entries of an image without labels."""
+        losses, counted = self.label_loss(step)
+        labeled = annotated(step.observed)[:, None]
+        return EntryLosses(losses * labeled, counted & labeled)
 
 
 class PseudoLoss(LossPart):
@@ -225,7 +231,60 @@ class PseudoLoss(LossPart):
         """A scalar; 0 where no image of the batch has a pseudo label."""
         labels = self.labels(step)
         logits = at_least_float32(step.outputs[0].logits)
-        counted = (labels != UNKNOWN).to(logits.dtype)
+        counted = labels != UNKNOWN
         losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels)
         losses = losses * counted * step.valid[:, None]
         return self.weight * self.reduction(losses, step.valid, counted)
+
+
+def _source(base: Needs, prototypes: Source | None) -> Source:
+    """What prototypes are means of: cells, where the method has points or boxes, unless it is said."""
+    return prototypes or ("cells" if base.spatial_labels else "images")
+
+
+def _needs(base: Needs, prototypes: Source | None, **_: object) -> Needs:
+    cells = _source(base, prototypes) == "cells"
+    return Needs(scan=True, features=True, maps=cells, spatial_labels=cells)
+
+
+@register("cluster", "unlabeled", needs=_needs)
+def cluster(
+    method: SparseLoss,
+    prototypes: Source | None = None,
+    near: float | None = None,
+    far: float = FAR,
+    pseudo_weight: float = 1.0,
+    box_rule: BoxRule = "half",
+) -> SparseLoss:
+    """PatchCluster: images without labels get some, by the features of annotated cells (PatchML eq. 4–5).
+
+    Before every epoch (ours) once training has warmed up, the prototype of each class is the mean feature of
+    its annotated cells in all training images, seen whole. An image without any label is positive for a
+    class if one of its cells is within the cosine distance ``near`` (d⁺, .3; PatchML .30–.35) of the
+    prototype, and negative if all are beyond ``far`` (d⁻, ours .7). They act at image level only, at
+    ``pseudo_weight``. ``prototypes`` images: mean features of whole images instead (PatchML's I+PC; d⁺ .1),
+    which is the default for methods without points. Labels and pseudo labels are each divided by their own
+    number (ours), but with iu both by B·L, as iu itself divides.
+
+    Parameters
+    ----------
+    method
+        What it is added to.
+    prototypes
+        What prototypes are means of: annotated cells, or whole images. Default: cells, where the method has
+        points or boxes.
+    near
+        d⁺, the cosine distance to a prototype up to which an image is positive.
+    far
+        d⁻, the cosine distance to a prototype beyond which an image is negative.
+    pseudo_weight
+        Weight of pseudo labels.
+    box_rule
+        Which cells a box makes positive: those it covers by half, or any that it meets.
+    """
+    label_loss = method.label_loss
+    if not isinstance(label_loss, TargetLoss):
+        raise TypeError("cluster takes the entry loss of a TargetLoss for its pseudo labels")
+    labels = PseudoLabels(_source(method.needs, prototypes), near, far, box_rule)
+    loss = PseudoLoss(labels, label_loss.entry_loss, beside_terms(method.reduction), pseudo_weight)
+    return method.with_term("pseudo", loss, AnnotatedOnly(label_loss))

@@ -1,92 +1,105 @@
-"""Methods by name, and what can be combined: READING[+ELEMENT][+UNLABELED][+CONSISTENCY], as in en+asl+scl.
+"""Methods by name, their settings, and what combines: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
 
-The element is that of focal, asl or hill and takes the place of cross-entropy, or of splc's focal margin.
-What puts images without labels to use (cluster, fixmatch) and consistency are terms beside the label loss.
-Whatever is combined is on the scale of the mean over entries (asl, hill, splc and csl-i alone are sums), so
-that the weights of terms mean the same everywhere.
+A method is a function that makes a ``SparseLoss``, registered under its name where it is written:
+
+    @register("wan")
+    def wan(negative_weight: float | None = None, ...) -> SparseLoss: ...
+
+Its parameters are its settings, its docstring explains it and them. What it needs is known before it is made.
+In a combination, as en+asl+scl, the entry loss of focal, asl or hill takes the place of cross-entropy, or of
+splc's focal margin; what puts images without labels to use (cluster, fixmatch) and consistency (cl, scl) are
+terms beside the label loss. A combination is on the scale of the mean over entries (asl, hill, splc and csl-i
+alone are sums), so that the weights of terms mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
-only) and the methods of PatchML are the exceptions: they have an exponent for negatives too. As an element,
-as in an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no unknown
-labels: there an element is the loss of all negatives, and bce+asl is asl with all labels.
+only) and the methods of PatchML are the exceptions: they have an exponent for negatives too. As an entry
+loss, as in an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no
+unknown labels: there an entry loss is the loss of all negatives, and bce+asl is asl with all labels.
 """
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sparselabel.errors import ConfigError, nearest
-from sparselabel.losses import refusing
-from sparselabel.losses.base import LossPart, SparseLoss
-from sparselabel.losses.catalog import annotated, expected, patches, reweighted, single_positive
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import LabelTable, as_labels
+from sparselabel.errors import ConfigError, command, nearest, param
+from sparselabel.losses.base import Layout, LossPart, Needs, SparseLoss, TargetLoss
 from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill
 
-METHODS: dict[str, Callable[..., SparseLoss]] = {
-    "bce": single_positive.bce,
-    "bce-ls": single_positive.bce_ls,
-    "iu": single_positive.iu,
-    "iun": single_positive.iun,
-    "an": single_positive.an,
-    "an-ls": single_positive.an_ls,
-    "wan": single_positive.wan,
-    "epr": single_positive.epr,
-    "role": single_positive.role,
-    "pseudo": expected.pseudo,
-    "en": expected.en,
-    "ep": expected.ep,
-    "focal": reweighted.focal,
-    "asl": reweighted.asl,
-    "hill": reweighted.hill,
-    "splc": reweighted.splc,
-    "ll-r": reweighted.ll_r,
-    "ll-ct": reweighted.ll_ct,
-    "ll-cp": reweighted.ll_cp,
-    "em": reweighted.em,
-    "em+apl": reweighted.em_apl,
-    "gr": reweighted.gr,
-    "pu": annotated.pu,
-    "csl-i": patches.csl_i,
-    "patchml": patches.patchml,
-    "csl-p": patches.csl_p,
-    "fixmatch": patches.fixmatch,
-}
+Settings = Mapping[str, Any]
+Factory = TypeVar("Factory", bound=Callable[..., SparseLoss])
+Presets = Mapping[str, Mapping[str, Any]]
 
-ENTRY_LOSSES = ("focal", "asl", "hill")
-UNLABELED: dict[str, Callable[..., SparseLoss]] = {
-    "cluster": patches.cluster,
-    "fixmatch": patches.with_fixmatch,
-}
-CONSISTENCY: dict[str, Callable[..., SparseLoss]] = {"cl": expected.cl, "scl": expected.scl}
-
-LEAVES_OUT = ("iu", "csl-i", "patchml", "csl-p")
-"""Methods that can leave unknown labels out: others have a use of their own for images without labels."""
-
-NO_UNKNOWN = ("bce", "bce-ls", "iun", "iu")
-"""Methods whose negatives are all known, so that an element is the loss of these."""
-
-OWN_LOSS = {
-    "epr": "it has no loss on unknown labels, which are what an element weighs",
-    "role": "its estimates are those of cross-entropy (Cole 2021 eq. 11)",
-    "focal": "it brings an element of its own",
-    "asl": "it brings an element of its own",
-    "hill": "it brings an element of its own",
-    "em": "an unknown label costs its entropy there",
-    "em+apl": "an unknown label costs its entropy there",
-    "gr": "it brings an element of its own",
-    "pu": "it brings an element of its own",
-    "csl-i": "it brings an element of its own",
-    "patchml": "it brings an element of its own",
-    "csl-p": "it brings an element of its own",
-    "fixmatch": "it brings an element of its own",
-}
-OWN_ENTRY_LOSS = {"splc": ("gamma_pos", "gamma_neg", "margin")}
-"""Settings of a method that are its element's, and go with it where another takes its place."""
-OWN_PAST = {"role": "its label estimates already follow what the model said before"}
-
+OWN_ENTRY_LOSS = "it brings an entry loss of its own"
 SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
 SCALE = "scale"  # no setting of a combination, which is on the scale of the mean
+ORDER = ("METHOD", "ENTRY_LOSS", "UNLABELED", "CONSISTENCY")
+NOTHING = Needs()
+BOOST = ("boostlu", "boost")  # what somebody may take for a part of a method's name
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is known of a method, or of a term that is added to one, before it is made.
+
+    ``needs`` is a function of its settings where it depends on them; that of a term is given the needs of the
+    method too. ``keeps_entry_loss`` and ``keeps_past`` say why its entry loss cannot be exchanged and why
+    consistency cannot be added; nothing where they can. ``leaves_out``: it can leave unknown labels out, and
+    has no use for images without labels. ``all_known``: its negatives are all known. ``entry_loss_settings``
+    go with its entry loss where another takes its place.
+    """
+
+    name: str
+    make: Callable[..., SparseLoss]
+    needs: Needs | Callable[..., Needs] = NOTHING
+    presets: Presets = field(default_factory=dict)
+    keeps_entry_loss: str = ""
+    keeps_past: str = ""
+    leaves_out: bool = False
+    all_known: bool = False
+    entry_loss_settings: tuple[str, ...] = ()
+
+    def needs_with(self, settings: Settings, base: Needs | None = None) -> Needs:
+        """What it needs with these settings, added to a method that needs ``base``."""
+        if isinstance(self.needs, Needs):
+            return self.needs
+        values = {key: p.default for key, p in inspect.signature(self.make).parameters.items()}
+        return self.needs(**(values | {"base": base} | dict(settings)))
+
+
+METHODS: dict[str, Method] = {}
+ENTRY_LOSSES: dict[str, Method] = {}
+UNLABELED: dict[str, Method] = {}
+CONSISTENCY: dict[str, Method] = {}
+
+
+def register(
+    name: str, kind: Literal["method", "entry loss", "unlabeled", "consistency"] = "method", **known: Any
+) -> Callable[[Factory], Factory]:
+    """Register what makes a method, or a term that is added to one, under a name.
+
+    ``known`` are the fields of ``Method``. An ``entry loss`` is a method too, whose entry loss others take.
+    """
+
+    def registered(make: Factory) -> Factory:
+        method = Method(name, make, **known)
+        if kind in ("method", "entry loss"):
+            METHODS[name] = method
+        if kind != "method":
+            added = {"entry loss": ENTRY_LOSSES, "unlabeled": UNLABELED, "consistency": CONSISTENCY}
+            added[kind][name] = method
+        return make
+
+    return registered
 
 
 class Combination(NamedTuple):
@@ -102,106 +115,140 @@ class Combination(NamedTuple):
         """The parts joined again."""
         return "+".join(part for part in self if part is not None)
 
+    @property
+    def methods(self) -> list[Method]:
+        """The registered parts, in their order."""
+        tables = (METHODS, ENTRY_LOSSES, UNLABELED, CONSISTENCY)
+        return [table[part] for table, part in zip(tables, self, strict=True) if part is not None]
 
-def parsed(name: str) -> Combination:
+
+def parse(name: str) -> Combination:
     """The parts of a name; one that cannot be is refused with the reason."""
-    base, entry_loss, unlabeled, consistency = name, None, None, None
-    rest, _, last = base.rpartition("+")
-    if rest and last in CONSISTENCY:
-        base, consistency = rest, last
-    rest, _, last = base.rpartition("+")
-    if rest and last in UNLABELED:
-        base, unlabeled = rest, last
-    rest, _, last = base.rpartition("+")
-    if rest and last in ENTRY_LOSSES:
-        base, entry_loss = rest, last
+    base, added = name, []
+    for table in (CONSISTENCY, UNLABELED, ENTRY_LOSSES):
+        rest, _, last = base.rpartition("+")
+        found = bool(rest) and last in table
+        added.append(last if found else None)
+        base = rest if found else base
     if base not in METHODS:
-        if name.lower() == "auto":
-            raise ConfigError(
-                "auto is a word of training alone (--method auto), for pu, or for pu+scl where everything is "
-                "trained (--finetune.epochs) and cells have logits: name one of these"
-            )
-        if reason := refusing.why_not(name, _kinds(), parsed):
-            raise ConfigError(f"{name}: {reason} (`sparselabel methods` says what combines)")
+        raise _no_method(name)
+    consistency, unlabeled, entry_loss = added
+    method = METHODS[base]
+    if entry_loss is not None and method.keeps_entry_loss:
         raise ConfigError(
-            f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; "
-            "some combine: READING+ELEMENT+CONSISTENCY, as en+asl+scl, or READING+UNLABELED, as "
-            "patchml+cluster (`sparselabel methods`)"
+            f"{name}: {base} does not combine with the entry loss {entry_loss}, as "
+            f"{method.keeps_entry_loss}; these do: {', '.join(with_entry_losses())}",
+            what="method",
+            value=name,
         )
-    if entry_loss is not None and base in OWN_LOSS:
-        raise ConfigError(
-            f"{name}: {base} does not combine with the element {entry_loss}, as {OWN_LOSS[base]}; these do: "
-            + ", ".join(with_entry_losses())
-        )
-    if unlabeled is not None and base not in LEAVES_OUT:
+    if unlabeled is not None and not method.leaves_out:
         raise ConfigError(
             f"{name}: {base} does not combine with {unlabeled}, which is for images and labels that a "
-            f"method leaves out, as {', '.join(LEAVES_OUT)} can"
+            f"method leaves out, as {', '.join(with_unlabeled())} can",
+            what="method",
+            value=name,
         )
-    if consistency is not None and base in OWN_PAST:
-        raise ConfigError(f"{name}: {base} does not combine with {consistency}, as {OWN_PAST[base]}")
+    if consistency is not None and method.keeps_past:
+        raise ConfigError(
+            f"{name}: {base} does not combine with {consistency}, as {method.keeps_past}",
+            what="method",
+            value=name,
+        )
     return Combination(base, entry_loss, unlabeled, consistency)
 
 
-def _kinds() -> dict[str, str]:
-    """What each part of a name is; focal, asl, hill and fixmatch are methods on their own too."""
-    return (
-        dict.fromkeys(METHODS, refusing.READING)
-        | dict.fromkeys(ENTRY_LOSSES, refusing.ELEMENT)
-        | dict.fromkeys(UNLABELED, refusing.UNLABELED)
-        | dict.fromkeys(CONSISTENCY, refusing.CONSISTENCY)
+def _no_method(name: str) -> ConfigError:
+    methods = command("methods")
+    if name.lower() == "auto":
+        return ConfigError(
+            "auto is a word of training alone, for pu, or for pu+scl where everything is fine-tuned and "
+            "cells have logits",
+            "name one of these",
+            what="method",
+            value=name,
+        )
+    if reason := _why_not(name):
+        return ConfigError(f"{name}: {reason} ({methods} says what combines)", what="method", value=name)
+    return ConfigError(
+        f"there is no method {name!r}: {nearest(name, METHODS, also=combinations())}; some combine: "
+        f"METHOD+ENTRY_LOSS+CONSISTENCY, as en+asl+scl, or METHOD+UNLABELED, as patchml+cluster ({methods})",
+        what="method",
+        value=name,
     )
 
 
+def _why_not(name: str) -> str | None:
+    """Why parts that are known cannot stand together in a name; None where a part is unknown."""
+    alone = {
+        "METHOD": "each say what an unknown label counts as",
+        "ENTRY_LOSS": "are each the loss of one entry",
+        "UNLABELED": "each put images without labels to use",
+        "CONSISTENCY": "each hold the model to what it said before",
+    }
+    # focal, asl, hill and fixmatch are methods on their own too.
+    kinds = (
+        dict.fromkeys(METHODS, ORDER[0])
+        | dict.fromkeys(ENTRY_LOSSES, ORDER[1])
+        | dict.fromkeys(UNLABELED, ORDER[2])
+        | dict.fromkeys(CONSISTENCY, ORDER[3])
+    )
+    parts = re.split(r"\+(?!apl)", name)  # em+apl is one part
+    if not {*parts} <= {*kinds, *BOOST}:
+        return None
+    if not {*parts}.isdisjoint(BOOST):
+        rest = "+".join(part for part in parts if part not in BOOST) or "an"
+        parse(rest)  # refuses it with its own reason
+        boosted = f"give {param('method', rest)} and {param('boost', 5)}"
+        return f"BoostLU is a part of the head, not of a method's name: {boosted}"
+    for kind, reason in alone.items():
+        same = [part for part in parts if kinds[part] == kind]
+        if len(same) > 1:
+            return f"{' and '.join(same)} {reason}, and a method has one: take one of them"
+    ordered = "+".join(sorted(parts, key=lambda part: ORDER.index(kinds[part])))
+    if ordered == name:
+        base = "iu" if parts[0] in UNLABELED else "en"
+        return f"{name} is added to a method: name that first, as in {base}+{name}"
+    parse(ordered)
+    return f"the parts of a name stand in the order {'+'.join(ORDER)}: write {ordered}"
+
+
 def with_entry_losses() -> list[str]:
-    """The methods whose element can be exchanged."""
-    return [name for name in METHODS if name not in OWN_LOSS]
+    """The methods whose entry loss can be exchanged."""
+    return [name for name, method in METHODS.items() if not method.keeps_entry_loss]
 
 
 def with_unlabeled() -> list[str]:
     """The methods to which something for images without labels can be added."""
-    return [*LEAVES_OUT]
+    return [name for name, method in METHODS.items() if method.leaves_out]
 
 
 def with_consistency() -> list[str]:
     """The methods that consistency can be added to."""
-    return [name for name in METHODS if name not in OWN_PAST]
+    return [name for name, method in METHODS.items() if not method.keeps_past]
 
 
 def combinations() -> Iterator[str]:
     """The names of all combinations."""
-    for base in METHODS:
-        entry_losses = (None, *(ENTRY_LOSSES if base not in OWN_LOSS else ()))
-        unlabeled = (None, *(UNLABELED if base in LEAVES_OUT else ()))
-        consistency = (None, *(CONSISTENCY if base not in OWN_PAST else ()))
+    for base, method in METHODS.items():
+        entry_losses = (None, *(() if method.keeps_entry_loss else ENTRY_LOSSES))
+        unlabeled = (None, *(UNLABELED if method.leaves_out else ()))
+        consistency = (None, *(() if method.keeps_past else CONSISTENCY))
         for added in itertools.product(entry_losses, unlabeled, consistency):
             if any(added):
                 yield Combination(base, *added).name
 
 
-def factories(name: str) -> list[Callable[..., SparseLoss]]:
-    """What makes the parts of a method; their signatures are its settings, their docstrings explain it."""
-    base, entry_loss, unlabeled, consistency = parsed(name)
-    found = [METHODS[base]]
-    if entry_loss is not None:
-        found.append(METHODS[entry_loss])
-    if unlabeled is not None:
-        found.append(UNLABELED[unlabeled])
-    if consistency is not None:
-        found.append(CONSISTENCY[consistency])
-    return found
-
-
 def settings_of(name: str) -> dict[str, Any]:
     """A method's settings and their defaults."""
-    base, entry_loss, *_ = parsed(name)
-    gone = OWN_ENTRY_LOSS.get(base, ()) if entry_loss is not None else ()
+    combination = parse(name)
     settings: dict[str, Any] = {}
-    for factory in factories(name):
-        parameters = inspect.signature(factory).parameters
-        left_out = gone if factory is METHODS[base] else ("method",)
-        settings |= {key: p.default for key, p in parameters.items() if key not in left_out}
-    if len(factories(name)) > 1:
+    for method in combination.methods:
+        gone = {"method"}
+        if combination.entry_loss is not None and method.name == combination.base:
+            gone |= {*method.entry_loss_settings}
+        parameters = inspect.signature(method.make).parameters
+        settings |= {key: p.default for key, p in parameters.items() if key not in gone}
+    if len(combination.methods) > 1:
         settings.pop(SCALE, None)
     if presets_of(name):
         settings["preset"] = None
@@ -210,40 +257,99 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def presets_of(name: str) -> dict[str, dict[str, Any]]:
     """The settings that a method's paper uses, by data set; of a combination those of its base."""
-    presets = reweighted.PRESETS.get(parsed(name).base, {})
-    if len(factories(name)) == 1:
-        return presets
+    combination = parse(name)
+    alone = len(combination.methods) == 1
     return {
-        preset: {key: value for key, value in values.items() if key != SCALE}
-        for preset, values in presets.items()
+        preset: {key: value for key, value in values.items() if alone or key != SCALE}
+        for preset, values in METHODS[combination.base].presets.items()
     }
+
+
+def needs_of(name: str, settings: Settings | None = None) -> Needs:
+    """What a method needs with these settings, without making it."""
+    needs = Needs()
+    for method, own in _own_settings(name, settings or {}):
+        needs = needs | method.needs_with(own, needs)
+    return needs
 
 
 def make_method(name: str, **settings: Any) -> SparseLoss:
     """A method by its name, not yet told about any labels."""
-    base, entry_loss, unlabeled, consistency = parsed(name)
+    combination = parse(name)
+    (base, own), *added = _own_settings(name, settings)
+    method = base.make(**own)
+    if combination.entry_loss is not None:
+        (entry_loss, own), *added = added
+        method = _exchanged(method, entry_loss.make(**own), plain_negatives=not base.all_known)
+    for term, own in added:
+        method = term.make(method, **own)
+    return method
+
+
+def build_method(
+    name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any
+) -> SparseLoss:
+    """A method ready for a training loop of your own.
+
+    ``observed`` are the training labels, N×L with POSITIVE, NEGATIVE and UNKNOWN; rows in a ``Step`` are rows
+    of it. The trainer of this package does the same for the rows of its process.
+    """
+    values = observed.values if isinstance(observed, LabelTable) else np.asarray(observed)
+    labels = torch.from_numpy(np.array(as_labels(values)))
+    if labels.ndim != 2 or 0 in labels.shape:
+        raise ConfigError(
+            f"observed must be N×L with at least one of each, not of shape {tuple(labels.shape)}"
+        )
+    method = make_method(name, **settings)
+    method.prepare(Layout(torch.arange(len(labels)), labels, len(labels)))
+    return method
+
+
+def _exchanged(method: SparseLoss, other: SparseLoss, plain_negatives: bool) -> SparseLoss:
+    """A method with the entry loss of another one."""
+    from dataclasses import replace
+
+    own, new = method.label_loss, other.label_loss
+    if not isinstance(own, TargetLoss) or not isinstance(new, TargetLoss):
+        raise TypeError("only a TargetLoss has an entry loss to exchange")
+    entry_loss = new.entry_loss
+    if isinstance(entry_loss, Focal | Asymmetric | Hill):
+        entry_loss = replace(entry_loss, plain_negatives=plain_negatives)
+    terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
+    return SparseLoss(TargetLoss(own.rule, entry_loss), terms)
+
+
+def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str, Any]]]:
+    """Every part of a method with its settings, checked; a preset's where none is given.
+
+    Of a setting that several parts have, the last one takes it, unless they share it: ``weight`` of epr+cl is
+    that of consistency, and epr's own keeps its default.
+    """
     known = settings_of(name)
     for key in settings:
         if key not in known:
-            leave_out = f"it has none: leave --settings.{key.replace('_', '-')} out"
-            has = nearest(key, known) if known else leave_out
-            if key == "preset":
-                has = f"presets are for {', '.join(reweighted.PRESETS)}, and combinations that begin with one"
-            raise ConfigError(f"method {name!r} has no setting {key!r}: {has}")
-    settings = _preset(name, settings.pop("preset", None)) | settings
-    own = _dealt_out(factories(name), settings)
-    method = METHODS[base](**own.pop(0))
-    if entry_loss is not None:
-        exchanged = METHODS[entry_loss](**own.pop(0)).entry_loss
-        if isinstance(exchanged, Focal | Asymmetric | Hill):
-            exchanged = replace(exchanged, plain_negatives=base not in NO_UNKNOWN)
-        terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
-        method = SparseLoss(method.target_rule, exchanged, terms)
-    if unlabeled is not None:
-        method = UNLABELED[unlabeled](method, **own.pop(0))
-    if consistency is not None:
-        method = CONSISTENCY[consistency](method, **own.pop(0))
-    return method
+            raise _no_setting(name, key, known)
+    given = dict(settings)
+    preset = given.pop("preset", None)
+    given = _preset(name, preset) | given
+    taken: set[str] = set()
+    owned = []
+    for method in reversed(parse(name).methods):
+        types = _types(method.make)
+        own = {key: _typed(key, types[key], given[key]) for key in types if key in given and key not in taken}
+        taken |= own.keys() - {*SHARED}
+        owned.append((method, own))
+    return owned[::-1]
+
+
+def _no_setting(name: str, key: str, known: Settings) -> ConfigError:
+    problem = f"method {name!r} has no setting {key!r}"
+    if key == "preset":
+        having = ", ".join(method.name for method in METHODS.values() if method.presets)
+        problem += f": presets are for {having}, and combinations that begin with one"
+    elif known:
+        problem += f": {nearest(key, known)}"
+    return ConfigError(problem, f"leave {param(f'settings.{key}')} out", what=f"settings.{key}")
 
 
 def _preset(name: str, preset: str | None) -> dict[str, Any]:
@@ -251,19 +357,43 @@ def _preset(name: str, preset: str | None) -> dict[str, Any]:
         return {}
     presets = presets_of(name)
     if preset not in presets:
-        raise ConfigError(f"{name} has no preset {preset!r}: {nearest(preset, presets)}")
+        raise ConfigError(
+            f"{name} has no preset {preset!r}: {nearest(preset, presets)}",
+            what="settings.preset",
+            value=preset,
+        )
     return presets[preset]
 
 
-def _dealt_out(parts: list[Callable[..., SparseLoss]], settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings of each part: of a name that several have, the last one takes it, unless they share it.
+@cache
+def _types(make: Callable[..., SparseLoss]) -> dict[str, Any]:
+    """The settings of a part and their types."""
+    hints = get_type_hints(make)
+    return {key: hints[key] for key in inspect.signature(make).parameters if key != "method"}
 
-    So ``weight`` of epr+cl is that of consistency, and epr's own keeps its default.
-    """
-    taken: set[str] = set()
-    dealt = []
-    for part in reversed(parts):
-        has = {key for key in inspect.signature(part).parameters if key in settings and key not in taken}
-        taken |= has - {*SHARED}
-        dealt.append({key: settings[key] for key in has})
-    return dealt[::-1]
+
+def _typed(name: str, hint: Any, value: Any) -> Any:
+    """A setting as its type has it, where that is one of a configuration's; else the method checks it."""
+    kinds = {kind for kind in _members(hint) if kind is not NoneType}
+    if value is None or not kinds <= {bool, int, float, str}:
+        return value
+    if bool in kinds and value in ("true", "false"):  # as a flag has it
+        return value == "true"
+    if float in kinds and type(value) is int:
+        return float(value)
+    if int in kinds and float not in kinds and type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) not in kinds:
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+        allowed = " or ".join(words[kind] for kind in words if kind in kinds)
+        raise ConfigError(
+            f"{param(f'settings.{name}')} must be {allowed}, not {value!r}",
+            what=f"settings.{name}",
+            value=value,
+            allowed=allowed,
+        )
+    return value
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

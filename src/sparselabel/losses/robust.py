@@ -6,13 +6,22 @@ Chen et al., Boosting Single Positive Multi-label Classification with Generalize
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import LossPart, Progress, Step, Targets, not_begun
+from sparselabel.losses.base import (
+    EntryLosses,
+    LabelLoss,
+    Progress,
+    SparseLoss,
+    Step,
+    at_least_float32,
+    not_begun,
+)
 from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import finite
+from sparselabel.losses.target_rules import positive_targets
 
 
 class Line(NamedTuple):
@@ -29,13 +38,13 @@ class Line(NamedTuple):
 CENTER, WIDTH = Line(0.5, 0.8), Line(2.0, 0.5)
 
 
-class GeneralizedRobust(LossPart):
+class GeneralizedRobust(LabelLoss):
     """An unknown entry costs V·[k·(1−f^q₂)/q₂ + (1−k)·(1−(1−f)^q₃)/q₃]; a known one its cross-entropy.
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
     no gradient. w, b, m and s move with the epochs, as in the authors' program: of T epochs after the
     warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T. So every
-    epoch must begin with ``begin_epoch``; an element sees no epochs, but ``observe`` does and refuses.
+    epoch must begin with ``begin_epoch``.
     """
 
     def __init__(
@@ -64,13 +73,11 @@ class GeneralizedRobust(LossPart):
         slope, offset, center, width = self.lines
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
-    def update(self, step: Step, targets: Targets) -> None:
-        """Refuse a step of an epoch that nobody began: w, b, m and s would silently stay where they were."""
-        if step.progress.epoch != self._begun:
+    def forward(self, step: Step) -> EntryLosses:
+        """The entry losses of the step's first view."""
+        if step.progress.epoch != self._begun:  # w, b, m and s would silently stay where they were
             raise not_begun(step.progress)
-
-    def forward(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
-        """(B, L) losses."""
+        logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         slope, offset, center, width = self.at
         scores = torch.sigmoid(logits).detach()
         belief = torch.sigmoid(slope * scores + offset)
@@ -79,4 +86,34 @@ class GeneralizedRobust(LossPart):
         positive = -torch.expm1(self.positive_power * F.logsigmoid(logits)) / self.positive_power
         negative = -torch.expm1(self.negative_power * F.logsigmoid(-logits)) / self.negative_power
         unknown = weight * (belief * positive + (1 - belief) * negative)
-        return torch.where(observed == UNKNOWN, unknown, cross_entropy(logits, target, observed))
+        known = cross_entropy(logits, positive_targets(observed, step), observed)
+        losses = torch.where(observed == UNKNOWN, unknown, known)
+        return EntryLosses(losses, torch.ones_like(observed, dtype=torch.bool))
+
+
+@register(
+    "gr",
+    keeps_entry_loss=OWN_ENTRY_LOSS,
+    presets={
+        "voc": {"belief_slope": 2.0, "belief_offset": -2.0},
+        "coco": {"belief_slope": 10.0, "belief_offset": -8.0},
+        "nus": {"belief_slope": 2.0, "belief_offset": -2.0},
+        "cub": {"belief_slope": 2.0, "belief_offset": -2.0},
+    },
+)
+def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> SparseLoss:
+    """Generalized robust loss: an unknown label is positive to the degree of a belief (Chen et al. 2024).
+
+    V·[k·(1−p^q₂)/q₂ + (1−k)·(1−(1−p)^q₃)/q₃] with q₂ .01, q₃ 1, the belief k = σ(w·p + b) and the weight
+    V = exp(−(p−m)²/2s²). After the warm-up w goes from 0 to ``belief_slope``, b from −2 to ``belief_offset``,
+    m from .5 to .8 and s from 2 to .5; w and b stop a step short, as in the authors' program. 8 epochs there.
+    An observed negative is −log(1−p) (ours; the program drops it).
+
+    Parameters
+    ----------
+    belief_slope
+        w of the belief σ(w·p + b) in unknown labels at the end; it starts at 0.
+    belief_offset
+        b of the belief at the end; it starts at −2.
+    """
+    return SparseLoss(GeneralizedRobust(slope=Line(0.0, belief_slope), offset=Line(-2.0, belief_offset)))

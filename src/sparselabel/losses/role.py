@@ -24,9 +24,21 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.distributed import total
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Layout, LossPart, Memory, Step, Targets
+from sparselabel.losses.base import (
+    Layout,
+    LossPart,
+    Memory,
+    SparseLoss,
+    Step,
+    TargetLoss,
+    TargetRule,
+    Targets,
+)
+from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.epr import CountPenalty
 from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.registry import register
+from sparselabel.losses.setting_checks import checked_count, not_negative
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
@@ -143,7 +155,7 @@ class Current(NamedTuple):
 
 
 class LabelEstimates(LossPart):
-    """The memory that ``RoleReading`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
+    """The memory that ``RoleTargets`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
 
     ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
     positives' term has ``positive_weight``: 1 as in the authors' program, L as in the paper's equation. φ's
@@ -198,7 +210,7 @@ class LabelEstimates(LossPart):
             self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
         return self._current
 
-    def update(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step) -> None:
         """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
         current, self._current = self.current(step), None
         rate = self.rate_factor * step.progress.lr
@@ -265,7 +277,7 @@ def _steps_to_come(steps: int) -> Tensor:
     return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, steps)
 
 
-class RoleTargets(LossPart):
+class RoleTargets(TargetRule):
     """The classifier's side of ROLE: the beliefs as targets, pulled up for the observed positives.
 
     weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)], which is Cole 2021 eq. 11 without its R_k. An
@@ -303,3 +315,33 @@ class EstimatesLoss(LossPart):
         mean = total(losses[current.kept].sum()) / (current.size * beliefs.classes)
         deviation = (current.positives - beliefs.expected) / beliefs.classes
         return 0.5 * (mean + beliefs.weight * deviation**2)
+
+
+@register(
+    "role",
+    keeps_entry_loss="its estimates are those of cross-entropy (Cole 2021 eq. 11)",
+    keeps_past="its label estimates already follow what the model said before",
+)
+def role(
+    expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
+) -> SparseLoss:
+    """Regularized online label estimation: labels are estimated along with the classifier (Cole 2021 eq. 11).
+
+    (L′(F|Ỹ) + L′(Ỹ|F))/2, each side held fixed for the other, with epr on both. The estimates Ỹ = σ(φ), one
+    logit per entry, move by their own Adam at ten times the classifier's rate. Its updates equal the authors'
+    dense Adam (momentum moves rows between visits too) but cost nothing for rows that are not in the batch.
+    An observed negative counts as −log(1−f) at full weight (ours).
+
+    Parameters
+    ----------
+    expected_positives
+        K, the mean number of classes in an image.
+    weight
+        λ of the counts' terms.
+    positive_weight
+        Weight of observed positives: 1 as in the authors' program; L as in the paper's equation.
+    """
+    expected = checked_count(expected_positives)
+    estimates = LabelEstimates(expected, weight=weight, positive_weight=positive_weight)
+    terms = {"count": CountPenalty(expected, weight / 2), "estimates": EstimatesLoss(estimates)}
+    return SparseLoss(TargetLoss(RoleTargets(estimates), cross_entropy), terms)

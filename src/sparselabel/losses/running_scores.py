@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Memory, Step, Targets
+from sparselabel.losses.base import Layout, LossPart, Memory, Step
 from sparselabel.losses.memory.row_file import make_row_store
 from sparselabel.losses.memory.row_store import RowStore
 
@@ -49,7 +49,7 @@ class RunningScores(LossPart):
         """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.slots(rows))
 
-    def update(self, step: Step, targets: Targets) -> None:
+    def update(self, step: Step) -> None:
         """Move the scores of the step's rows towards what the model said."""
         rows = step.rows.cpu()
         real = rows >= 0

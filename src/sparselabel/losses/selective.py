@@ -14,9 +14,20 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.distributed import total
-from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Needs, Step, Targets, at_least_float32
+from sparselabel.errors import ConfigError, command
+from sparselabel.losses.base import (
+    Layout,
+    Needs,
+    SparseLoss,
+    Step,
+    TargetLoss,
+    TargetRule,
+    Targets,
+    at_least_float32,
+    batch_sum,
+)
 from sparselabel.losses.large_loss import largest
+from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import checked_share, not_negative
 from sparselabel.losses.target_rules import no_negatives, positive_targets
 
@@ -55,7 +66,7 @@ class SelectiveFocal:
         return target * self.positive_weight * positive + (1 - target) * weight * negative
 
 
-class SelectiveUnknown(LossPart):
+class SelectiveUnknown(TargetRule):
     """Unknown is negative, or left out, or (``selective``) left out where it is likely positive.
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
@@ -78,7 +89,7 @@ class SelectiveUnknown(LossPart):
         if isinstance(prior, str):
             raise ConfigError(
                 f"prior must be a number for each class, not {prior!r}: a file, or auto, is for "
-                "`sparselabel train`, which reads or makes it before"
+                f"{command('train')}, which reads or makes it before"
             )
         if likeliest < 0:
             raise ConfigError(
@@ -128,3 +139,52 @@ class SelectiveUnknown(LossPart):
 def annotated(observed: Tensor) -> Tensor:
     """(B,) bool Which images have a label at all; the others are D^u of PatchML §3.2."""
     return (observed != UNKNOWN).any(dim=1)
+
+
+@register(
+    "csl-i",
+    needs=lambda unknown, **_: Needs(negatives=unknown == "ignore"),
+    keeps_entry_loss=OWN_ENTRY_LOSS,
+    leaves_out=True,
+)
+def csl_i(
+    unknown: Unknown = "selective",
+    likeliest: int = 5,
+    prior: Sequence[float] | None = None,
+    prior_threshold: float = 0.5,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 1.0,
+    gamma_unknown: float = 4.0,
+) -> SparseLoss:
+    """Class-aware selective loss: unknown is negative unless likely positive (Ben-Baruch et al. 2022).
+
+    ``unknown`` selective: left out are the ``likeliest``·B unknown entries with the highest scores of a batch
+    of B images, and all of a class whose ``prior`` is above ``prior_threshold``; negative: none; ignore: all.
+    Exponents 0, 1 and 4 for positive, negative and unknown entries, where answers are drawn at random; the
+    authors take 0, 3, 4 where a number is fixed for each class. The sum over the entries, as in their
+    program; beside other terms the mean over those that are not left out (ours). Observed negatives are on
+    its negative side.
+
+    Parameters
+    ----------
+    unknown
+        What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
+        else negative (selective).
+    likeliest
+        So many unknown labels per image of a batch count as likely positive.
+    prior
+        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
+        number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
+        first. Default: not looked at.
+    prior_threshold
+        The prior above which a class is frequent.
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    gamma_unknown
+        Exponent γ_u of unknown labels that count as negative.
+    """
+    rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold)
+    entry_loss = SelectiveFocal(gamma_pos, gamma_neg, gamma_unknown)
+    return SparseLoss(TargetLoss(rule, entry_loss), reduction=batch_sum)

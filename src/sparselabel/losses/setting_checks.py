@@ -1,11 +1,14 @@
 """What a method's settings may be: each check names the setting and returns it."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, command
 
 
 def checked_share(name: str, value: float) -> float:
@@ -41,3 +44,70 @@ def within_label_bounds(
         annotated > 0, np.clip(expected, annotated, images - negatives), 0.0
     )
     return kept
+
+
+Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
+"""K, or the number of images of every class."""
+
+WAYS = (
+    "count them in a few dozen images and give, say, expected_positives=2.5",
+    f"let {command('expect')} estimate them, which needs the images, and give its file to {command('train')}",
+)
+
+
+def checked_count(expected: float | None) -> float:
+    """The expected number of positives per image, which nobody can do without."""
+    if expected is None:
+        raise ConfigError(
+            "this method needs expected_positives (K), the mean number of classes in an image",
+            *WAYS,
+            what="expected_positives",
+        )
+    if not isinstance(expected, int | float) or isinstance(expected, bool) or not 0 < expected < math.inf:
+        raise ConfigError(
+            f"expected_positives must be a number above 0, not {expected!r}",
+            *WAYS,
+            what="expected_positives",
+            value=expected,
+        )
+    return float(expected)
+
+
+def checked_counts(expected: Expected) -> float | tuple[float, ...]:
+    """K, or the expected number of images of every class."""
+    if expected is None or isinstance(expected, str | bool | int | float):
+        return checked_count(expected)
+    if np.ndim(expected) == 0:
+        return checked_count(float(np.asarray(expected)))
+    try:
+        counts = np.asarray(expected, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"expected_positives must be numbers, one for each class: {error}") from error
+    if counts.ndim != 1 or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ConfigError(
+            f"expected_positives must be finite numbers, none negative, one for each class, not {expected!r}"
+        )
+    return tuple(counts.tolist())
+
+
+def refuse_too_many(expected: float | Sequence[float], classes: int, images: int) -> None:
+    """Raise if an image shall have more classes than there are, or a class more images."""
+    if isinstance(expected, int | float):
+        if expected > classes:
+            raise ConfigError(
+                f"expected_positives (K) is the mean number of classes in an image, so at most the "
+                f"{classes} there are, not {expected:g}",
+                *WAYS,
+                what="expected_positives",
+                value=expected,
+                allowed=classes,
+            )
+    elif expected and max(expected) > images:
+        raise ConfigError(
+            f"expected_positives of a class is its number of images, so at most the {images:,} there "
+            f"are, not {max(expected):,.10g}",
+            *WAYS,
+            what="expected_positives",
+            value=max(expected),
+            allowed=images,
+        )

@@ -1,10 +1,7 @@
-"""Readings of the unknown label: which target and weight every entry gets (Cole 2021 §4–5, Verelst 2023
-§3.3).
+"""Target rules: which target and weight every entry gets (Cole et al. 2021, §4 and §5).
 
-Cole 2021 = Cole et al., Multi-Label Learning from Single Positive Labels; Verelst 2023 = Verelst et al.,
-Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations. In all of them an
-observed positive has target 1 and an observed negative target 0, both at full weight; they differ in what
-they do with UNKNOWN.
+In all of them an observed positive has target 1 and an observed negative target 0, both at full weight; they
+differ in what they do with unknown labels. Rules that belong to one family of methods are in its file.
 """
 
 import torch
@@ -12,23 +9,21 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import total
-from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Needs, Step, Targets, at_least_float32
-from sparselabel.losses.expected_negatives import ExpectedLabels
-from sparselabel.losses.running_scores import RunningScores
-from sparselabel.losses.setting_checks import checked_share, not_negative
+from sparselabel.errors import ConfigError, command
+from sparselabel.losses.base import Layout, Needs, Step, TargetRule, Targets
+from sparselabel.losses.setting_checks import checked_share
 
 
 def no_negatives(method: str) -> ConfigError:
     """The refusal of labels that are all positive by a method that leaves unknown ones out."""
     return ConfigError(
-        f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none: "
-        "use an, wan or role, or observe some (`prepare ... --sparsify per-image --positives 1 "
-        "--negatives 1`)"
+        f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none",
+        "use an, wan or role",
+        f"observe some ({command('prepare', '...', sparsify='per-image', positives=1, negatives=1)})",
     )
 
 
-class Truth(LossPart):
+class Truth(TargetRule):
     """Oracle: every label is known (Cole 2021 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
 
     needs = Needs(truth=True)
@@ -43,7 +38,7 @@ class Truth(LossPart):
         return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
 
 
-class TrueNegatives(LossPart):
+class TrueNegatives(TargetRule):
     """Oracle: observed positives and all true negatives; other positives are left out (Cole 2021 eq. 7)."""
 
     needs = Needs(truth=True)
@@ -54,7 +49,7 @@ class TrueNegatives(LossPart):
         return Targets(value, torch.clamp(value + (_truth(step) == NEGATIVE), max=1))
 
 
-class Ignored(LossPart):
+class Ignored(TargetRule):
     """Unknown labels are left out (Cole 2021 eq. 6): needs observed negatives, or everything becomes
     positive.
     """
@@ -72,7 +67,7 @@ class Ignored(LossPart):
         return Targets(value, (step.observed != UNKNOWN).to(value.dtype))
 
 
-class AssumedNegative(LossPart):
+class AssumedNegative(TargetRule):
     """Unknown is negative (Cole 2021 eq. 8); ``smoothing`` ε smooths assumed and positive targets (Cole 2021
     eq. 9).
     """
@@ -90,7 +85,7 @@ class AssumedNegative(LossPart):
         return Targets(value, torch.ones_like(value))
 
 
-class WeakNegative(LossPart):
+class WeakNegative(TargetRule):
     """Unknown is negative at a small weight γ, 1/(L−1) by default (Cole 2021 §5.1).
 
     ``sampled``: instead one random unknown label of every image is a negative in this step, at full weight;
@@ -115,85 +110,6 @@ class WeakNegative(LossPart):
         classes = value.shape[1]
         weight = self.weight if self.weight is not None else 1 / max(classes - 1, 1)
         return Targets(value, torch.where(unknown, weight, torch.ones_like(value)))
-
-
-class PositivesOnly(LossPart):
-    """Unknown labels are left out, whatever else is known: the first half of EPR (Cole 2021 §5.3)."""
-
-    def __init__(self, positive_weight: float = 1.0) -> None:
-        super().__init__()
-        self.positive_weight = not_negative("positive_weight", positive_weight)
-
-    def forward(self, step: Step) -> Targets:
-        """Weight ``positive_weight`` where positive, 1 where observed negative, else 0."""
-        value = positive_targets(step.observed, step)
-        return Targets(value, value * self.positive_weight + (step.observed == NEGATIVE))
-
-
-class ConfidentPositive(LossPart):
-    """Unknown is negative, unless the image's running score is above a threshold: then positive.
-
-    Verelst 2023 supplement table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
-    """
-
-    def __init__(self, scores: RunningScores, threshold: float = 0.6) -> None:
-        super().__init__()
-        self.scores = scores
-        self.threshold = checked_share("threshold", threshold)
-
-    def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or confidently so."""
-        value = positive_targets(step.observed, step)
-        scores = self.scores(step.rows).to(value.device)
-        confident = (step.observed == UNKNOWN) & (scores > self.threshold)
-        value = value.masked_fill(confident, 1)
-        return Targets(value, torch.ones_like(value))
-
-
-class ConfidentNow(LossPart):
-    """Unknown is negative, unless the model's score in this very step is above a threshold: then positive.
-
-    From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
-    """
-
-    def __init__(self, threshold: float = 0.6, first: int = 1) -> None:
-        super().__init__()
-        self.threshold = checked_share("threshold", threshold)
-        self.first = first
-
-    def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or confidently so."""
-        value = positive_targets(step.observed, step)
-        if step.progress.epoch >= self.first:
-            scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach()))
-            value = value.masked_fill((step.observed == UNKNOWN) & (scores > self.threshold), 1)
-        return Targets(value, torch.ones_like(value))
-
-
-class ExpectedNegative(LossPart):
-    """Unknown is negative, but expected positives are left out (Verelst 2023 eq. 5)."""
-
-    def __init__(self, expected: ExpectedLabels) -> None:
-        super().__init__()
-        self.expected = expected
-
-    def forward(self, step: Step) -> Targets:
-        """Weight 0 where a positive is expected, else 1."""
-        value = positive_targets(step.observed, step)
-        return Targets(value, (~self.expected(step)).to(value.dtype))
-
-
-class ExpectedPositive(LossPart):
-    """Unknown is negative, but expected positives are positive (Verelst 2023 §4.2, L_EP)."""
-
-    def __init__(self, expected: ExpectedLabels) -> None:
-        super().__init__()
-        self.expected = expected
-
-    def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or expected to be."""
-        value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
-        return Targets(value, torch.ones_like(value))
 
 
 def positive_targets(labels: Tensor, step: Step) -> Tensor:

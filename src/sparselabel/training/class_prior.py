@@ -22,7 +22,7 @@ from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing
 from sparselabel.files import write_json
 from sparselabel.losses.base import in_pieces
-from sparselabel.losses.catalog import parsed, settings_of
+from sparselabel.losses.registry import parse, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
@@ -137,7 +137,7 @@ def trains_for_prior(config: TrainConfig) -> bool:
 
 def run_before(config: TrainConfig) -> TrainConfig:
     """The run whose mean scores are the prior: the method alone, in ignore mode, a quarter of the epochs."""
-    base = parsed(config.method).base
+    base = parse(config.method).base
     known = settings_of(base)
     settings = {name: value for name, value in config.settings.given().items() if name in known}
     return replace(

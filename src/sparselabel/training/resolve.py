@@ -11,7 +11,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.losses.base import Needs, SparseLoss
-from sparselabel.losses.catalog import make_method, parsed, presets_of, settings_of
+from sparselabel.losses.registry import make_method, parse, presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -33,7 +33,7 @@ def method_of(
     settings = config.settings.given()
     has = settings_of(config.method)
     if isinstance(settings.get("expected_positives"), str) and "expected_positives" in has:
-        per_class = parsed(config.method).base in PER_CLASS
+        per_class = parse(config.method).base in PER_CLASS
         if counts is None:
             settings["expected_positives"] = 1.0
         else:

@@ -19,7 +19,7 @@ from sparselabel.distributed import start
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
 from sparselabel.expected_positives.class_counts import ClassCounts, How, counted_positives, read_expected
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
-from sparselabel.losses.catalog import parsed, settings_of
+from sparselabel.losses.registry import parse, settings_of
 from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
@@ -58,7 +58,7 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         return config
     val = data.splits.get("val")
     if val is None or not val.observed.complete:
-        if parsed(config.method).base == DEFAULT:  # it must work for who knows nothing
+        if parse(config.method).base == DEFAULT:  # it must work for who knows nothing
             return replace(config, settings=replace(config.settings, expected_positives=AUTO))
         raise ConfigError(
             f"{config.method} needs the mean number of classes in an image, and there is no fully labeled "

@@ -325,11 +325,11 @@ def train_step(
     """One step: the model moves, and the method remembers."""
     try:
         step = session.step(batch, session.outputs(stage, batch), progress)
-        losses, targets = session.method(step)
+        losses = session.method(step)
         stage.optimizer_step(losses.values())
     except torch.OutOfMemoryError as error:
         raise too_large(session.config, stage.name, error) from error
-    session.method.update(step, targets)
+    session.method.update(step)
     return step, losses
 
 
