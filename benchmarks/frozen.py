@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.common import imagined
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.metrics.ranking import average_precision
 from sparselabel.training.inputs import Inputs
@@ -57,7 +57,7 @@ def role_loss(logits: torch.Tensor, estimates: torch.Tensor, positive: torch.Ten
 
 def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Path) -> float:
     """Seconds of our loop, with validation, log, watched rows and a checkpoint after every epoch."""
-    settings = Settings(expected_positives=1.5) if method == "role" else Settings()
+    settings: dict[str, Setting] = {"expected_positives": 1.5} if method == "role" else {}
     config = TrainConfig(
         method=method,
         settings=settings,

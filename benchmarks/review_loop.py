@@ -18,7 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import Handling, HeadPhase, Machine, Settings, TrainConfig, Views
+from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
@@ -76,7 +76,7 @@ def rounds(
         result = train_run(data, config, folder / name, machine, handling)
         return 100 * float(result["test"]["value"])
 
-    yield ALL, trained("oracle", seen, replace(config, method="bce", settings=Settings())), 0
+    yield ALL, trained("oracle", seen, replace(config, method="bce", settings={})), 0
     yield BEFORE, trained("before", seen), 0
     file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
     run = Run(folder / "before")
@@ -127,7 +127,7 @@ def main() -> None:
     for seed in given.seeds:
         config = TrainConfig(
             method=given.method,
-            settings=Settings(expected_positives="auto" if given.expected == "auto" else None),
+            settings={"expected_positives": "auto"} if given.expected == "auto" else {},
             backbone=given.backbone,
             weights=given.weights,
             frozen=True,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from sparselabel.config import HeadPhase, Settings, TrainConfig
+from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.files import write_json
 from sparselabel.run import Run
 
-CONFIG = TrainConfig(method="role", settings=Settings(expected_positives=2.5))
+CONFIG = TrainConfig(method="role", settings={"expected_positives": 2.5})
 ABOUT: dict[str, Any] = {"data": "somewhere", "data_digest": {"train": "abc"}, "classes": ["cat", "Möwe"]}
 
 
@@ -71,11 +71,11 @@ def test_force_replaces_the_run(run: Run) -> None:
 
 def test_resume_refuses_another_configuration(run: Run) -> None:
     other = replace(
-        CONFIG, seed=3, head=HeadPhase(epochs=7), settings=Settings(expected_positives=2.5, weight=2.0)
+        CONFIG, seed=3, head=HeadPhase(epochs=7), settings={"expected_positives": 2.5, "weight": 2.0}
     )
     with pytest.raises(RunError, match="was begun with another configuration") as error:
         run.begin(other, ABOUT, resume=True, force=False)
-    assert "(settings.weight was None, not 2.0, head.epochs was 25, not 7, seed was 0, not 3)" in str(
+    assert "(head.epochs was 25, not 7, seed was 0, not 3, settings.weight was None, not 2.0)" in str(
         error.value
     )
 

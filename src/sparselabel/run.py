@@ -290,7 +290,11 @@ def _answers(about: dict[str, Any]) -> str:
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:
     old, new = _flat(asdict(before)), _flat(asdict(now))
-    return ", ".join(f"{name} was {old[name]}, not {new[name]}" for name in old if old[name] != new[name])
+    return ", ".join(
+        f"{name} was {old.get(name)}, not {new.get(name)}"
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    )
 
 
 def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:

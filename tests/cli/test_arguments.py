@@ -58,7 +58,6 @@ def test_a_recipe_where_it_means_nothing_is_an_unknown_option(command: Command) 
     ("words", "said"),
     [
         ("train prepared --out run --head.epochs 2.7", "--head.epochs must be a whole number, not 2.7"),
-        ("train prepared --out run --settings.top-maps .5", "--settings.top-maps must be a whole number"),
         ("compare prepared --methods an --out c --seeds 0 1.5", "--seeds must be a whole number, not 1.5"),
         ("prepare scenes --train 10.5 --out d", "--train must be a whole number, not 10.5"),
         ("train prepared --out run --config c.toml", "--finetune.epochs must be a whole number, not 0.5"),

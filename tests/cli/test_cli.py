@@ -49,7 +49,7 @@ def test_every_reader_has_help(command: Command, reader: str) -> None:
 
 def test_train_has_a_flag_for_everything(command: Command) -> None:
     out = command("train", "--help-all").out
-    for flag in ("--method", "--settings.expected-positives", "--views.size", "--head.lr"):
+    for flag in ("--method", "--settings.NAME", "--views.size", "--head.lr"):
         assert flag in out
     for flag in ("--finetune.ema-decay", "--workers", "--resume", "--force", "--quiet", "--partial-weights"):
         assert flag in out

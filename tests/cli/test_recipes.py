@@ -129,6 +129,10 @@ def test_a_recipe_is_really_run(command: Command) -> None:
     assert [cell.strip() for cell in an.split("|")[1:-1]][6:8] == ["84.2", "85.8"]
     assert [cell.strip() for cell in role.split("|")[1:-1]][6:8] == ["86.5", "90.3"]
     config = Run(next(Path("table-1").glob("role-*seed0"))).config()
-    assert (config.settings.expected_positives, config.frozen, config.head.batch_size) == (1.5, True, 16)
+    assert (config.settings.get("expected_positives"), config.frozen, config.head.batch_size) == (
+        1.5,
+        True,
+        16,
+    )
     done = command(*again)
     assert "4 of 4 runs were finished before" in done.err

@@ -53,7 +53,7 @@ def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path
     ]
     run = Run(folder / "runs" / "photos")
     assert run.config().method == "pu"
-    assert run.config().settings.expected_positives == 1.5
+    assert run.config().settings.get("expected_positives") == 1.5
     assert run.finished
     assert "<html" in (run.path / "report.html").read_text()[:200]
     again = command("train", "photos", "--labels", "labels.csv", *SMALL)

@@ -14,7 +14,7 @@ import pytest
 from sparselabel.compare.grid import Varied, choices
 from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, plan
 from sparselabel.compare.runner import compare, error_file
-from sparselabel.config import Handling, HeadPhase, Machine, Preparation, Settings, TrainConfig, Views
+from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
@@ -238,7 +238,7 @@ def test_memories_that_fit_nowhere_are_found_first(
 ) -> None:
     stand_in(monkeypatch, never)
     keep = make_memory_without_room(monkeypatch)
-    base = replace(TINY, settings=Settings(expected_positives=2.0))
+    base = replace(TINY, settings={"expected_positives": 2.0})
     with pytest.raises(ResourceError, match=r"en, seed 0: .* needs 0.00 MB of memory"):
         compare(data, plan(base, ["an", "en"], [0], tmp_path), replace(HERE, memories=keep))
 

@@ -127,7 +127,7 @@ def test_rows_of_values_numbers_of_labels_and_hidden_labels(tmp_path: Path) -> N
     planned = plan(BASE, ["an", "en"], [0, 1], tmp_path, varied=Varied("settings.momentum", ("0.5", "0.8")))
     made = []
     for run in planned:
-        value = (run.config.settings.momentum or 0.0) + run.seed / 100
+        value = float(run.config.settings.get("momentum", 0.0)) + run.seed / 100
         subset = {"average_precision": {"mean_of_present": value / 2}}
         empty = {"average_precision": {"mean_of_present": None}}
         found = result(value, value, by_number_of_labels={"1": subset, "2": empty})

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
-from sparselabel.losses.consistency import DISTANCES
+from sparselabel.losses.consistency import DISTANCES, DistanceName
 from sparselabel.losses.registry import build_method, make_method
 from tests.losses.steps import make_step
 
@@ -23,12 +23,12 @@ def plain_jsd(p: float, q: float) -> float:
 PLAIN = {"l1": lambda p, q: abs(p - q), "l2": lambda p, q: (p - q) ** 2, "jsd": plain_jsd}
 
 
-def distance(name: str, logits: Tensor, target: Tensor) -> Tensor:
+def distance(name: DistanceName, logits: Tensor, target: Tensor) -> Tensor:
     return DISTANCES[name](logits, torch.sigmoid(logits), target)
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_distances_equal_their_formulas(name: str) -> None:
+def test_distances_equal_their_formulas(name: DistanceName) -> None:
     for score in (0.02, 0.3, 0.5, 0.97):
         for target in (0.0, 0.1, 0.5, 0.9, 1.0):
             logits = torch.tensor(score, dtype=torch.float64).logit()
@@ -37,7 +37,7 @@ def test_distances_equal_their_formulas(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_gradients_are_right_and_finite_everywhere(name: str) -> None:
+def test_gradients_are_right_and_finite_everywhere(name: DistanceName) -> None:
     logits = torch.randn(40, dtype=torch.float64, generator=torch.manual_seed(0)).requires_grad_()
     targets = torch.rand(40, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: distance(name, x, targets), logits)
@@ -52,7 +52,7 @@ def test_gradients_are_right_and_finite_everywhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_a_target_that_rounding_carried_beyond_1_counts_as_1(name: str) -> None:
+def test_a_target_that_rounding_carried_beyond_1_counts_as_1(name: DistanceName) -> None:
     beyond = torch.tensor(1 + 2**-23)  # as a weighted sum of full cells may end
     found = distance(name, torch.tensor(0.0), beyond)
     assert float(found) == pytest.approx(PLAIN[name](0.5, 1.0), abs=1e-6)
@@ -79,7 +79,7 @@ def test_cl_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["an+cl", "an+scl"])
-def test_consistency_joins_after_the_warm_up_or_the_first_epoch(name: str) -> None:
+def test_consistency_joins_after_the_warm_up_or_the_first_epoch(name: DistanceName) -> None:
     method = build_method(name, OBSERVED)
     logits = torch.zeros(2, 3)
     for epoch, warm_up, there in ((0, 0, False), (1, 0, True), (2, 3, False), (3, 3, True)):
@@ -115,7 +115,7 @@ def test_epr_keeps_its_own_weight() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no distance 'l3': known: jsd, l1, l2"):
+    with pytest.raises(ConfigError, match="distance` cannot be 'l3': known: jsd, l1, l2"):
         make_method("an+cl", distance="l3")
     with pytest.raises(ConfigError, match="weight must be a number that is not negative, not -1"):
         make_method("an+scl", weight=-1)

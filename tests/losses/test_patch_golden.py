@@ -263,11 +263,11 @@ def test_scales_beside_other_terms() -> None:
 
 def test_wrong_use_is_explained() -> None:
     for name, settings, why in (
-        ("csl-i", {"unknown": "maybe"}, "unknown must be negative, ignore, selective, not 'maybe'"),
+        ("csl-i", {"unknown": "maybe"}, "unknown` cannot be 'maybe': known: ignore, negative, selective"),
         ("csl-i", {"prior": "auto"}, "prior must be a number for each class, not 'auto'"),
-        ("patchml", {"unknown_cells": "no"}, "unknown_cells must be negative, ignore, selective, not 'no'"),
-        ("patchml", {"box_rule": "all"}, "box_rule must be half or any, not 'all'"),
-        ("patchml+cluster", {"prototypes": "rows"}, "prototypes must be of cells or images, not 'rows'"),
+        ("patchml", {"unknown_cells": "no"}, "unknown_cells` cannot be 'no'"),
+        ("patchml", {"box_rule": "all"}, "box_rule` cannot be 'all': known: any, half"),
+        ("patchml+cluster", {"prototypes": "rows"}, "prototypes` cannot be 'rows': known: cells, images"),
         ("patchml+cluster", {"pseudo_weight": -1}, "pseudo_weight must be a number that is not negative"),
         ("fixmatch", {"sure_positive": 0.05}, "sure_negative must be below sure_positive, both scores"),
         ("fixmatch", {"strong_weight": math.nan}, "strong_weight must be a number that is not negative"),

@@ -433,10 +433,12 @@ def _spy(make: Any, seen: dict[str, Any]) -> Any:
         ("an+cl", "weight", "heavy", "a number"),
         ("em+apl", "warm_up", 2.5, "a whole number"),
         ("wan", "sampled_negatives", 1, "true or false"),
-        ("an+scl", "distance", 2, "a text"),
+        ("an+scl", "distance", "l3", ["l1", "l2", "jsd"]),
     ],
 )
-def test_settings_of_another_type_are_refused(name: str, setting: str, value: object, allowed: str) -> None:
+def test_settings_of_another_type_are_refused(
+    name: str, setting: str, value: object, allowed: object
+) -> None:
     with pytest.raises(ConfigError) as raised:
         make_method(name, **{setting: value})
     assert (raised.value.what, raised.value.value) == (f"settings.{setting}", value)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import Preparation, Settings, TrainConfig
+from sparselabel.config import Preparation, TrainConfig
 from sparselabel.data.annotation_budget import Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
@@ -61,7 +61,7 @@ def test_labels_and_features_beside_the_data_stay(data: Prepared, budget: Budget
 
 
 def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_path: Path) -> None:
-    base = TrainConfig(settings=Settings(patch_weight=2.0), seed=7)
+    base = TrainConfig(settings={"patch_weight": 2.0}, seed=7)
     found = candidates_of(data, budget, ["I", "SB"], 2, base, METHODS, tmp_path)
     assert [(one.kind, one.fraction, one.draw, one.run.path.name) for one in found[:5]] == [
         ("I", 0.5, 0, "I-0.5-draw0"),
@@ -70,15 +70,15 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
         ("SB", 0.5, 1, "SB-0.5-draw1"),
         ("I", 1, 0, "I-1-draw0"),
     ]
-    assert (found[0].run.method, found[0].run.config.settings.given()) == ("csl-i", {"unknown": "ignore"})
-    assert (found[2].run.method, found[2].run.config.settings.given()) == ("patchml", {"patch_weight": 2.0})
+    assert (found[0].run.method, found[0].run.config.settings) == ("csl-i", {"unknown": "ignore"})
+    assert (found[2].run.method, found[2].run.config.settings) == ("patchml", {"patch_weight": 2.0})
     assert str(found[2].run) == "patchml with SB for 1/2 of the budget, draw 0, seed 7"
-    told = TrainConfig(settings=Settings(unknown="selective"))
+    told = TrainConfig(settings={"unknown": "selective"})
     assert (
         candidates_of(data, budget, ["I"], 1, told, METHODS, tmp_path)[0].run.config.settings == told.settings
     )
     with pytest.raises(ConfigError, match="csl-i, patchml has a setting 'momentum'"):
-        candidates_of(data, budget, ["I"], 1, TrainConfig(settings=Settings(momentum=0.5)), METHODS, tmp_path)
+        candidates_of(data, budget, ["I"], 1, TrainConfig(settings={"momentum": 0.5}), METHODS, tmp_path)
     with pytest.raises(ConfigError, match="--draws must be 1 or more, not 0"):
         candidates_of(data, budget, ["I"], 0, base, METHODS, tmp_path)
 

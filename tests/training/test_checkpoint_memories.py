@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FinetunePhase, Handling, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.training.train import train_run
 from tests.training.conftest import tiny
 
 IN_FILES = Machine(accelerator="cpu", workers=0, memories="file")
-CONFIG = tiny("en+scl", settings=Settings(top_maps=3))
+CONFIG = tiny("en+scl", settings={"top_maps": 3})
 
 
 class StopError(Exception):
@@ -69,7 +69,7 @@ def test_why_estimates_are_not_measured(
 ) -> None:
     # A wild learning rate ruins what the head has learned, so that the best epoch is not the last.
     wild = FinetunePhase(epochs=3, lr=3.0, batch_size=16)
-    config = tiny("role", settings=Settings(expected_positives=2), finetune=wild)
+    config = tiny("role", settings={"expected_positives": 2}, finetune=wild)
     result = train_run(small, config, tmp_path / "run", IN_FILES, Handling())
     assert result["best_epoch"] < result["epochs"]
     assert result["recovery"]["estimates"] is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.losses import base as layout
@@ -27,7 +27,7 @@ HEAD_ALONE = {"head": HeadPhase(epochs=3, lr=1e-2, batch_size=16), "finetune": F
 
 
 def config(**settings: Any) -> Any:
-    return tiny("csl-i", frozen=True, settings=Settings(**settings), **HEAD_ALONE)
+    return tiny("csl-i", frozen=True, settings=dict(settings), **HEAD_ALONE)
 
 
 def test_a_prior_is_read_from_json_and_tables(tmp_path: Path) -> None:
@@ -73,11 +73,11 @@ def test_refusals_come_before_a_folder_is_made(marked: Prepared, small: Prepared
 
 def test_the_run_before_is_the_method_alone_and_short() -> None:
     given = tiny(
-        "patchml+cluster+cl", settings=Settings(unknown="selective", prior="auto", near=0.2, weight=2.0)
+        "patchml+cluster+cl", settings={"unknown": "selective", "prior": "auto", "near": 0.2, "weight": 2.0}
     )
     before = run_before(given)
     assert before.method == "patchml"
-    assert before.settings == Settings(unknown="ignore")
+    assert before.settings == {"unknown": "ignore"}
     assert (before.head.epochs, before.finetune.epochs, before.watch) == (1, 1, 0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Settings, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.training.class_prior import run_before
@@ -29,7 +29,7 @@ def everything_under(folder: Path) -> set[Path]:
 @pytest.mark.parametrize("method", ["an", "role", "en+scl", "em+apl", "ll-cp"])
 def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path: Path, method: str) -> None:
     before = everything_under(small.folder)
-    settings = Settings(warm_up=1) if method == "em+apl" else Settings()
+    settings = {"warm_up": 1} if method == "em+apl" else {}
     full = FinetunePhase(epochs=2, lr=1e-3, batch_size=8, micro_batches=2)
     config = tiny(method, finetune=full, settings=settings)
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -176,7 +176,7 @@ def test_the_sum() -> None:
 def test_estimating_before_training_is_counted(tmp_path: Path) -> None:
     # Data of its own: beside the shared ones another test may have left features.
     data = small_scenes(tmp_path / "data", 76, 20, Preparation(sparsify="single-positive"))
-    config = tiny("en", settings=Settings(expected_positives="auto"))
+    config = tiny("en", settings={"expected_positives": "auto"})
     cost = dry_run(data, config, tmp_path / "run", HERE, QUIET)
     assert cost.features == 61 * 256 * 4  # of the training split only, though the backbone is not frozen
     assert min(cost.features_time, cost.expected_time) > 0
@@ -194,7 +194,7 @@ def test_two_samples_tell_how_long_all_images_take(
 
     monkeypatch.setattr("sparselabel.training.resolve_expected.SAMPLE", 20)
     monkeypatch.setattr("sparselabel.training.resolve_expected._seconds", seconds)
-    config = tiny("en", settings=Settings(expected_positives="auto"), head=HeadPhase(epochs=0))
+    config = tiny("en", settings={"expected_positives": "auto"}, head=HeadPhase(epochs=0))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every image has a label
 
@@ -202,22 +202,20 @@ def test_two_samples_tell_how_long_all_images_take(
 def test_features_of_cells_and_those_to_estimate_from(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="single-positive"))
     cells = {"frozen": True, "finetune": FinetunePhase(epochs=0), "views": Views(size=64)}
-    config = tiny("en+scl", settings=Settings(expected_positives="auto"), **cells)
+    config = tiny("en+scl", settings={"expected_positives": "auto"}, **cells)
     cost = dry_run(data, config, tmp_path / "run", HERE, QUIET)
     assert cost.features == 32 * 256 * 4 * 2 + 18 * 256 * 4 + 32 * 256 * 4
 
 
 def test_labels_that_tell_by_their_numbers_need_no_features(tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 40, 10, Preparation(sparsify="positive-share", share=0.6))
-    cost = dry_run(
-        data, tiny("pu", settings=Settings(expected_positives="auto")), tmp_path / "run", HERE, QUIET
-    )
+    cost = dry_run(data, tiny("pu", settings={"expected_positives": "auto"}), tmp_path / "run", HERE, QUIET)
     assert cost.features == 0
     assert cost.expected_time > 0
 
 
 def test_the_run_that_finds_a_prior_is_counted(marked: Prepared, tmp_path: Path) -> None:
-    config = tiny("csl-i+cl", settings=Settings(prior="auto"), head=HeadPhase(epochs=5, batch_size=16))
+    config = tiny("csl-i+cl", settings={"prior": "auto"}, head=HeadPhase(epochs=5, batch_size=16))
     cost = dry_run(marked, config, tmp_path / "run", HERE, QUIET)
     assert everything_under(tmp_path) == set()
     before = run_before(config)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparselabel.config import FinetunePhase, Settings, Views
+from sparselabel.config import FinetunePhase, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.training.validate import scores_of
@@ -26,7 +26,7 @@ def test_rows_are_spread_over_the_training_set(
 
 
 def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
-    config = tiny("en+scl", settings=Settings(expected_positives=1.5))
+    config = tiny("en+scl", settings={"expected_positives": 1.5})
     session = make_session(small, config, tmp_path)
     session.watch.keep("finetune", 7, session.learner.classifier, session.method)
     kept = np.load(session.run.watched / "0007.npz")

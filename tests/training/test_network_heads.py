@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FinetunePhase, Handling, Machine, Query, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine, Query
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.inference.evaluate import evaluate_run, load_classifier
@@ -26,7 +26,7 @@ QUIET = Handling(quiet=True)
 def test_a_transformer_trains_with_either_head(
     small: Prepared, tmp_path: Path, classifier: str, kind: type
 ) -> None:
-    settings = Settings(expected_positives=2.5)
+    settings = {"expected_positives": 2.5}
     config = tiny("en+scl", backbone="test_vit", classifier=classifier, settings=settings)
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert isinstance(load_classifier(Run(tmp_path / "run")).head, kind)

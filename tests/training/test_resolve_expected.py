@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.config import FinetunePhase, Handling, Machine, Settings
+from sparselabel.config import FinetunePhase, Handling, Machine
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
@@ -118,14 +118,14 @@ def test_training_with_estimated_positives(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
-    config = tiny("en", settings=Settings(expected_positives="auto"), finetune=FinetunePhase(epochs=0))
+    config = tiny("en", settings={"expected_positives": "auto"}, finetune=FinetunePhase(epochs=0))
     machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
     train_run(small, config, tmp_path / "auto", machine, handling)
     kept = read_expected(tmp_path / "auto" / "expected.json", small.classes)
     assert kept.how == "auto"
     # The file of one run serves another.
     file = str(tmp_path / "auto" / "expected.json")
-    given = tiny("en", settings=Settings(expected_positives=file), finetune=FinetunePhase(epochs=0))
+    given = tiny("en", settings={"expected_positives": file}, finetune=FinetunePhase(epochs=0))
     train_run(small, given, tmp_path / "given", machine, handling)
     with Path(file).open("a") as appended:
         appended.write("\n")
@@ -140,10 +140,10 @@ def test_training_with_estimated_positives(
 
 def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
-    config = tiny("en+cl", settings=Settings(expected_positives="auto"))
+    config = tiny("en+cl", settings={"expected_positives": "auto"})
     part = next(part for part in method_of(config, counts).parts() if isinstance(part, ExpectedLabels))
     assert part.expected == tuple(counts.expected.tolist())
-    config = tiny("epr", settings=Settings(expected_positives="auto"))
+    config = tiny("epr", settings={"expected_positives": "auto"})
     assert method_of(config, counts).terms["count"].expected == pytest.approx(counts.per_image)
     for given, said in (
         ("nowhere.json", "there is no file 'nowhere.json'$"),
@@ -157,15 +157,15 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
         (float("nan"), "not nan$"),
     ):
         with pytest.raises(ConfigError, match=said):
-            resolve(small, tiny("en", settings=Settings(expected_positives=given)))
+            resolve(small, tiny("en", settings={"expected_positives": given}))
     with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels per image are annotated"):
-        resolve(small, tiny("en", settings=Settings(expected_positives=0.5)))
+        resolve(small, tiny("en", settings={"expected_positives": 0.5}))
     with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
-        resolve(small, tiny("en", settings=Settings(expected_positives="counted")))
+        resolve(small, tiny("en", settings={"expected_positives": "counted"}))
 
 
 def test_counts_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
     replace(counts, images=100_000).write(tmp_path / "other.json")
     with pytest.raises(DataError, match=r"made for other labels \(100,000 images"):
-        resolve(small, tiny("en", settings=Settings(expected_positives=str(tmp_path / "other.json"))))
+        resolve(small, tiny("en", settings={"expected_positives": str(tmp_path / "other.json")}))

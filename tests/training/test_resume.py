@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.loaders import Batch
 from sparselabel.losses.base import Progress, Step
@@ -51,7 +51,7 @@ KINDS = {
     "best heat maps": Kind(
         tiny(
             "en+scl",
-            settings=Settings(top_maps=3),
+            settings={"top_maps": 3},
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             finetune=replace(FULL, start="best"),
         ),
@@ -60,7 +60,7 @@ KINDS = {
     "best heat maps in a file": Kind(
         tiny(
             "en+scl",
-            settings=Settings(top_maps=3),
+            settings={"top_maps": 3},
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             finetune=FULL,
         ),
@@ -69,7 +69,7 @@ KINDS = {
     "soft labels in a file": Kind(
         tiny(
             "em+apl",
-            settings=Settings(warm_up=2),
+            settings={"warm_up": 2},
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             finetune=FULL,
         ),
@@ -78,7 +78,7 @@ KINDS = {
     "corrected labels": Kind(
         tiny(
             "ll-cp",
-            settings=Settings(share=0.01),
+            settings={"share": 0.01},
             head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
             finetune=replace(FULL, start="best"),
         ),

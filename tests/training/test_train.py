@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Settings
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
@@ -191,7 +191,7 @@ def test_impossible_wishes_are_refused_before_training(small: Prepared, tmp_path
     with pytest.raises(ConfigError, match="iu leaves unknown labels out"):
         train_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
     with pytest.raises(ConfigError, match="'an' has no setting 'smoothing'"):
-        train_run(small, tiny("an", settings=Settings(smoothing=0.1)), tmp_path / "run2", HERE, QUIET)
+        train_run(small, tiny("an", settings={"smoothing": 0.1}), tmp_path / "run2", HERE, QUIET)
     assert not (tmp_path / "run2").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -121,8 +121,8 @@ def test_a_resumed_run_ends_with_the_same_bits(
     assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
 
 
-def _settings(method: str) -> Settings:
-    return Settings(near=0.2, far=0.4) if "cluster" in method else Settings()
+def _settings(method: str) -> dict[str, Setting]:
+    return {"near": 0.2, "far": 0.4} if "cluster" in method else {}
 
 
 def stop_after(patch: pytest.MonkeyPatch, epochs: int) -> None:
@@ -140,7 +140,7 @@ def stop_after(patch: pytest.MonkeyPatch, epochs: int) -> None:
 
 
 def test_pseudo_labels_are_for_images_without_labels(marked: Prepared, tmp_path: Path) -> None:
-    config = tiny("patchml+cluster", frozen=True, settings=Settings(near=0.2, far=0.4), **HEAD_ALONE)
+    config = tiny("patchml+cluster", frozen=True, settings={"near": 0.2, "far": 0.4}, **HEAD_ALONE)
     train_run(marked, config, tmp_path / "run", HERE, QUIET)
     newest = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert newest is not None
@@ -190,10 +190,10 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
     out = tmp_path / "run"
     bare = replace(marked, splits={**marked.splits, "train": _without_marks(marked)})
     for data, config, why in (
-        (small, tiny("csl-i", settings=Settings(unknown="ignore")), "csl-i leaves unknown labels out and so"),
+        (small, tiny("csl-i", settings={"unknown": "ignore"}), "csl-i leaves unknown labels out and so"),
         (
             small,
-            tiny("csl-i+cluster", settings=Settings(prototypes="cells")),
+            tiny("csl-i+cluster", settings={"prototypes": "cells"}),
             "csl-i.cluster needs points or",
         ),
         (bare, tiny("patchml"), r"patchml needs points or boxes; this data has none: prepare data whose"),
@@ -209,7 +209,7 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
             "--views.geometry imagenet shows their middle",
         ),
         (marked, tiny("patchml", classifier="query2label"), "query2label has none"),
-        (marked, tiny("patchml+cluster", settings=Settings(near=0.8)), r"near \(d⁺\) must be below far"),
+        (marked, tiny("patchml+cluster", settings={"near": 0.8}), r"near \(d⁺\) must be below far"),
     ):
         with pytest.raises(ConfigError, match=why):
             train_run(data, config, out, HERE, QUIET)

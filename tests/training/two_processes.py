@@ -5,20 +5,20 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Settings, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.training.train import train_run
 
 HANDLING = Handling(quiet=True, resume=True)
-SETTINGS = {
-    "ll-r": Settings(share=0.05),
-    "ll-cp": Settings(share=0.02),
-    "em+apl": Settings(warm_up=1),
-    "csl-i": Settings(likeliest=1),
-    "csl-p": Settings(unknown="selective", prior="auto", prior_threshold=0.3),
-    "patchml+cluster": Settings(near=0.2, far=0.4),
+SETTINGS: dict[str, dict[str, Setting]] = {
+    "ll-r": {"share": 0.05},
+    "ll-cp": {"share": 0.02},
+    "em+apl": {"warm_up": 1},
+    "csl-i": {"likeliest": 1},
+    "csl-p": {"unknown": "selective", "prior": "auto", "prior_threshold": 0.3},
+    "patchml+cluster": {"near": 0.2, "far": 0.4},
 }
 
 
@@ -31,7 +31,7 @@ def config(method: str) -> TrainConfig:
     everything = method in ("an", "en+scl", "fixmatch")
     return TrainConfig(
         method=method,
-        settings=SETTINGS.get(method, Settings()),
+        settings=SETTINGS.get(method, {}),
         backbone="test_convnext" if everything else "test_efficientnet",
         weights="none",
         views=Views(size=32),

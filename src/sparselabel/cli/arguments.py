@@ -78,9 +78,16 @@ def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollect
     found = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
     if found is None:
         return
+    from cyclopts import Token
     from cyclopts.config import Dict
 
     values, _, source = found
+    # Each setting of the method by itself: cyclopts would take all of them for told where one flag is.
+    for argument in (one for one in arguments if "--settings" in one.names):
+        told = {token.keys for token in argument.tokens}
+        for name, value in values.pop("settings", {}).items():
+            if all((spelling,) not in told for spelling in (name, name.replace("_", "-"))):
+                argument.append(Token(value=str(value), source=source, keys=(name,)))
     Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
 
 
@@ -95,7 +102,7 @@ def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollec
 def as_flag(name: str, value: str | None) -> str | None:
     """A parameter of the library as a flag of the command at hand; None if it has no such flag."""
     flag = f"--{name.replace('_', '-')}"
-    if flag not in FLAGS:
+    if flag not in FLAGS and not (flag.startswith("--settings.") and "--settings" in FLAGS):
         return None
     return flag if value in (None, "True") else f"{flag} {value}"
 

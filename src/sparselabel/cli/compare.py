@@ -14,7 +14,7 @@ from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Tol
 from sparselabel.cli.run_progress import runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
-from sparselabel.config import Machine, Recipe, Settings, TrainConfig
+from sparselabel.config import Machine, Recipe, TrainConfig
 from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def compare(
     console = plain_console()
     rows = with_differences(rows, against, console.print)
     name = None if varied is None else varied.name
-    notes = notes_on(prepared, config, told) + note_on_preset(named, config.settings.preset)
+    notes = notes_on(prepared, config, told) + note_on_preset(named, config.settings.get("preset"))
     sheet = sheet_of(rows, name, against, recipe, notes)
     write_all(rows, sheet, out, name, recipe)
     show(sheet)
@@ -184,14 +184,14 @@ def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: 
     from sparselabel.compare.planned_runs import has_preset, settings_known
 
     known = {name for settings in settings_known(methods).values() for name in settings}
-    if not any(has_preset(method, config.settings.preset) for method in methods):
+    if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
     kept = {
         name: value
-        for name, value in config.settings.given().items()
+        for name, value in config.settings.items()
         if name in known or told.settings.get(name) != value
     }
-    return replace(config, settings=Settings(**kept))
+    return replace(config, settings=kept)
 
 
 def write_all(

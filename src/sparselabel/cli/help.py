@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+from attrs import evolve
 from cyclopts.help.formatters import DefaultFormatter
 
 from sparselabel.config import Kind
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 EVERYTHING = "--help-all"
 HELP_FLAGS = ["--help", "-h", EVERYTHING]
 """For every App: those with commands of their own do not take over their parent's."""
+SETTINGS = "--settings"
 SCREEN = 50  # lines
 FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (
     "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
-    "--vary", "--method", "--backbone", "--weights", "--frozen", "--settings.expected-positives",
+    "--vary", "--method", "--backbone", "--weights", "--frozen", SETTINGS + ".NAME",
     "--head.epochs", "--finetune.epochs", "--head.lr", "--finetune.lr", "--views.size",
     "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
     "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
@@ -49,6 +51,7 @@ class ShortHelp(DefaultFormatter):
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         """Print a panel of the help: commands and arguments whole, flags as far as they fit."""
+        panel = panel.copy(entries=[_with_name(entry) for entry in panel.entries])
         fitting = panel if EVERYTHING in sys.argv else self._fitting(console, options, panel)
         left = len(panel.entries) - len(fitting.entries)
         super().__call__(console, options, fitting)
@@ -76,6 +79,13 @@ class ShortHelp(DefaultFormatter):
             fits, too_many = (middle, too_many) if lines(middle) <= room else (fits, middle)
         self.used += lines(fits)
         return first(fits)
+
+
+def _with_name(entry: "HelpEntry") -> "HelpEntry":
+    """The method's settings are named by themselves: --settings.momentum 0.9."""
+    if SETTINGS not in entry.names:
+        return entry
+    return evolve(entry, positive_names=(f"{SETTINGS}.NAME",), metavar="VALUE", default=None)
 
 
 def _rank(entry: "HelpEntry") -> int:

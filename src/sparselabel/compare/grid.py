@@ -87,7 +87,8 @@ def choices(words: Sequence[str]) -> list[Varied]:
     names = set(_names(TrainConfig))
     groups: list[list[str]] = []
     for word in words:
-        if word.rpartition(":")[2].removeprefix("--").replace("-", "_") in names:
+        name = word.rpartition(":")[2].removeprefix("--").replace("-", "_")
+        if name in names or name.startswith(f"{SETTINGS}."):
             groups.append([word])
         elif groups:
             groups[-1].append(word)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.compare.grid import CHOOSE, VARY, Varied
-from sparselabel.config import Settings, TrainConfig
+from sparselabel.config import Setting, TrainConfig
 from sparselabel.errors import ConfigError, listing
 
 Chosen = tuple[tuple[str, str], ...]
@@ -64,10 +64,11 @@ def plan(
             for one, value in taken:
                 config = one.config(config, value)
             _refuse_settings_of_none(config.settings, known)
-            given = {name: value for name, value in config.settings.given().items() if name in known[method]}
-            if given.get("preset") == base.settings.preset and not has_preset(method, given.get("preset")):
+            given = {name: value for name, value in config.settings.items() if name in known[method]}
+            preset = given.get("preset")
+            if preset == base.settings.get("preset") and not has_preset(method, preset):
                 given.pop("preset", None)
-            config = replace(config, method=method, settings=Settings(**given))
+            config = replace(config, method=method, settings=given)
             parts = [method, *(one.folder(value, everything) for one, value in taken)]
             at = next((value for one, value in taken if one is varied), "")
             chosen = tuple((one.name, value) for one, value in taken if one is not varied)
@@ -85,14 +86,14 @@ def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {method: settings_of(method) for method in methods}
 
 
-def has_preset(method: str, preset: str | None) -> bool:
+def has_preset(method: str, preset: object) -> bool:
     """Whether a method has settings by this name."""
     from sparselabel.losses.registry import presets_of
 
     return preset in presets_of(method)
 
 
-def note_on_preset(methods: Sequence[str], preset: str | None) -> list[str]:
+def note_on_preset(methods: Sequence[str], preset: object) -> list[str]:
     """Which methods do not have the preset that was asked for, as a note; none where all have it."""
     others = [method for method in methods if not has_preset(method, preset)]
     if preset is None or not others:
@@ -107,13 +108,14 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
         raise ConfigError(f"{what} names {listing(repeated)} more than once: name each once")
 
 
-def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]]) -> None:
-    for name in settings.given():
+def _refuse_settings_of_none(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
+    for name in settings:
         if not any(name in settings_known for settings_known in known.values()):
             raise ConfigError(f"none of the methods {listing(known)} has a setting {name!r}")
-    if settings.preset is not None and not any(has_preset(method, settings.preset) for method in known):
+    preset = settings.get("preset")
+    if preset is not None and not any(has_preset(method, preset) for method in known):
         raise ConfigError(
-            f"none of the methods {listing(known)} has a preset {settings.preset!r}: leave it out, or see "
+            f"none of the methods {listing(known)} has a preset {preset!r}: leave it out, or see "
             "`sparselabel methods NAME` for what a method has"
         )
 

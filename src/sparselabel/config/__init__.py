@@ -15,7 +15,6 @@ from sparselabel.config.preparation import (
     Sparsify,
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
-from sparselabel.config.settings import Settings
 from sparselabel.config.toml import from_dict, load, save
 from sparselabel.config.training import (
     WORKERS,
@@ -25,6 +24,7 @@ from sparselabel.config.training import (
     Machine,
     Phase,
     Query,
+    Setting,
     TrainConfig,
     Views,
 )
@@ -47,7 +47,7 @@ __all__ = [
     "Preparation",
     "Query",
     "Recipe",
-    "Settings",
+    "Setting",
     "Sparsify",
     "TrainConfig",
     "Views",

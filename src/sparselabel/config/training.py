@@ -5,7 +5,6 @@ import os
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from sparselabel.config.settings import Settings
 from sparselabel.errors import ConfigError
 
 
@@ -198,6 +197,10 @@ class Query:
         )
 
 
+Setting = float | str | bool
+"""A setting of a method; its type, and what it may be, are checked where the method is."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides the outcome of a training run.
@@ -206,6 +209,10 @@ class TrainConfig:
     ----------
     method
         How unknown labels are read (`sparselabel methods`); auto is pu, with --finetune.epochs pu+scl.
+    settings
+        Settings of the method, which `sparselabel methods METHOD` lists. expected-positives is K: a number,
+        a file of `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled
+        validation data, else auto.
     backbone
         Any timm network that makes a grid of cells of an image.
     weights
@@ -232,7 +239,7 @@ class TrainConfig:
     """
 
     method: str = "auto"
-    settings: Settings = field(default_factory=Settings)
+    settings: dict[str, Setting] = field(default_factory=dict)
     backbone: str = "resnet50"
     weights: str = "pretrained"
     partial_weights: bool = False
@@ -249,6 +256,8 @@ class TrainConfig:
     watch: int = 8
 
     def __post_init__(self) -> None:
+        settings = {key.replace("-", "_"): value for key, value in self.settings.items() if value is not None}
+        object.__setattr__(self, "settings", settings)
         refuse(
             self.head.epochs + self.finetune.epochs == 0,
             "there is nothing to train: --head.epochs and --finetune.epochs are both 0",

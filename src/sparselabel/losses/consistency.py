@@ -6,13 +6,14 @@ of its other losses (ours). The target carries no gradient.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.errors import ConfigError, nearest
+from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import register
@@ -47,7 +48,8 @@ def jensen_shannon(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
     return divergence
 
 
-DISTANCES: dict[str, Distance] = {
+DistanceName = Literal["l1", "l2", "jsd"]
+DISTANCES: dict[DistanceName, Distance] = {
     "l1": absolute,
     "l2": squared,
     "jsd": jensen_shannon,
@@ -57,11 +59,11 @@ DISTANCES: dict[str, Distance] = {
 class Consistency(LossPart):
     """γ times the distance between the scores and the image's running scores (Verelst 2023 eq. 6)."""
 
-    def __init__(self, scores: RunningScores, weight: float = 1.0, distance: str = "l1") -> None:
+    def __init__(self, scores: RunningScores, weight: float = 1.0, distance: DistanceName = "l1") -> None:
         super().__init__()
         self.scores = scores
         self.weight = not_negative("weight", weight)
-        self.distance = _distance(distance)
+        self.distance = DISTANCES[distance]
 
     def forward(self, step: Step) -> Tensor:
         """The mean over the batch's entries; 0 before the term joins."""
@@ -83,11 +85,11 @@ class SpatialConsistency(LossPart):
 
     needs = Needs(maps=True)
 
-    def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: str = "l1") -> None:
+    def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: DistanceName = "l1") -> None:
         super().__init__()
         self.heat_maps = heat_maps
         self.weight = not_negative("weight", weight)
-        self.distance = _distance(distance)
+        self.distance = DISTANCES[distance]
 
     def forward(self, step: Step) -> Tensor:
         """The mean over the cells of each image, then over the batch; 0 before the term joins."""
@@ -111,14 +113,10 @@ def _over_visible(losses: Tensor, geometry: ViewGeometry) -> Tensor:
     return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)
 
 
-def _distance(name: str) -> Distance:
-    if name not in DISTANCES:
-        raise ConfigError(f"there is no distance {name!r}: {nearest(name, DISTANCES)}")
-    return DISTANCES[name]
-
-
 @register("cl", "consistency")
-def cl(method: SparseLoss, momentum: float = 0.8, weight: float = 1.0, distance: str = "l1") -> SparseLoss:
+def cl(
+    method: SparseLoss, momentum: float = 0.8, weight: float = 1.0, distance: DistanceName = "l1"
+) -> SparseLoss:
     """Consistency: γ times the distance of scores from the image's running scores (Verelst 2023 eq. 6, 8).
 
     It joins after the warm-up (the head alone), or, without one, after the first epoch. Verelst 2023 writes a
@@ -143,7 +141,7 @@ def scl(
     method: SparseLoss,
     momentum: float = 0.8,
     weight: float = 1.0,
-    distance: str = "l1",
+    distance: DistanceName = "l1",
     map_scale: int = 2,
     top_maps: int | None = None,
 ) -> SparseLoss:

@@ -27,14 +27,13 @@ from sparselabel.losses.base import (
     counted_mean,
 )
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
-from sparselabel.losses.selective import MODES, SelectiveFocal, SelectiveUnknown, Unknown, annotated
+from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown, Unknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
 BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""
 
 _LEAST: dict[BoxRule, float] = {"half": 0.5, "any": 0.0}
-BOX_RULES = tuple(_LEAST)
 ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet it by a rounding error
 
 
@@ -117,10 +116,6 @@ class PatchLoss(LossPart):
         box_rule: BoxRule = "half",
     ) -> None:
         super().__init__()
-        if unknown not in MODES:
-            raise ConfigError(f"unknown_cells must be {', '.join(MODES)}, not {unknown!r}")
-        if box_rule not in BOX_RULES:
-            raise ConfigError(f"box_rule must be {' or '.join(BOX_RULES)}, not {box_rule!r}")
         self.weight = not_negative("patch_weight", weight)
         self.unknown = unknown
         self.entry_loss = entry_loss or SelectiveFocal()

@@ -62,8 +62,6 @@ class PseudoLabels(LossPart):
         self, source: Source, near: float | None = None, far: float = FAR, box_rule: BoxRule = "half"
     ) -> None:
         super().__init__()
-        if source not in NEAR:
-            raise ConfigError(f"prototypes must be of {' or '.join(NEAR)}, not {source!r}")
         self.source = source
         self.near = NEAR[source] if near is None else near
         self.far = far

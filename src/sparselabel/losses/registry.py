@@ -265,6 +265,16 @@ def presets_of(name: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def typed_settings(name: str, settings: Settings) -> dict[str, Any]:
+    """A method's settings, each of its type; one that it does not have is refused."""
+    known = settings_of(name)
+    for key in settings:
+        if key not in known:
+            raise _no_setting(name, key, known)
+    types = {key: hint for method in parse(name).methods for key, hint in _types(method.make).items()}
+    return {key: _typed(key, types.get(key, str), value) for key, value in settings.items()}
+
+
 def needs_of(name: str, settings: Settings | None = None) -> Needs:
     """What a method needs with these settings, without making it."""
     needs = Needs()
@@ -325,18 +335,12 @@ def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str,
     Of a setting that several parts have, the last one takes it, unless they share it: ``weight`` of epr+cl is
     that of consistency, and epr's own keeps its default.
     """
-    known = settings_of(name)
-    for key in settings:
-        if key not in known:
-            raise _no_setting(name, key, known)
-    given = dict(settings)
-    preset = given.pop("preset", None)
-    given = _preset(name, preset) | given
+    given = typed_settings(name, settings)
+    given = _preset(name, given.pop("preset", None)) | given
     taken: set[str] = set()
     owned = []
     for method in reversed(parse(name).methods):
-        types = _types(method.make)
-        own = {key: _typed(key, types[key], given[key]) for key in types if key in given and key not in taken}
+        own = {key: given[key] for key in _types(method.make) if key in given and key not in taken}
         taken |= own.keys() - {*SHARED}
         owned.append((method, own))
     return owned[::-1]
@@ -375,17 +379,25 @@ def _types(make: Callable[..., SparseLoss]) -> dict[str, Any]:
 def _typed(name: str, hint: Any, value: Any) -> Any:
     """A setting as its type has it, where that is one of a configuration's; else the method checks it."""
     kinds = {kind for kind in _members(hint) if kind is not NoneType}
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if words and value is not None and value not in words:
+        raise ConfigError(
+            f"{param(f'settings.{name}')} cannot be {value!r}: {nearest(str(value), words)}",
+            what=f"settings.{name}",
+            value=value,
+            allowed=words,
+        )
     if value is None or not kinds <= {bool, int, float, str}:
         return value
-    if bool in kinds and value in ("true", "false"):  # as a flag has it
-        return value == "true"
+    if bool in kinds and str(value).lower() in ("true", "false"):  # a flag has it as a text
+        return str(value).lower() == "true"
     if float in kinds and type(value) is int:
         return float(value)
     if int in kinds and float not in kinds and type(value) is float and value.is_integer():
         return int(value)
     if type(value) not in kinds:
-        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-        allowed = " or ".join(words[kind] for kind in words if kind in kinds)
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+        allowed = " or ".join(names[kind] for kind in names if kind in kinds)
         raise ConfigError(
             f"{param(f'settings.{name}')} must be {allowed}, not {value!r}",
             what=f"settings.{name}",

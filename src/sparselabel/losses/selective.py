@@ -33,7 +33,6 @@ from sparselabel.losses.target_rules import no_negatives, positive_targets
 
 Unknown = Literal["negative", "ignore", "selective"]
 """What an unknown label is: negative, left out, or negative unless it is likely positive."""
-MODES: tuple[Unknown, ...] = ("negative", "ignore", "selective")
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,6 @@ class SelectiveUnknown(TargetRule):
         annotated_only: bool = False,
     ) -> None:
         super().__init__()
-        if unknown not in MODES:
-            raise ConfigError(f"unknown must be {', '.join(MODES)}, not {unknown!r}")
         if isinstance(prior, str):
             raise ConfigError(
                 f"prior must be a number for each class, not {prior!r}: a file, or auto, is for "

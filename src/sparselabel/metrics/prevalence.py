@@ -68,7 +68,7 @@ def expected_by(config: TrainConfig, expected_file: Path, classes: tuple[str, ..
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{expected_file} does not have what it must ({error}): train again") from error
         return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
-    given = config.settings.expected_positives
+    given = config.settings.get("expected_positives")
     return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparselabel.compare.planned_runs import Planned, Watcher, settings_known, without_force
 from sparselabel.compare.runner import keep_error, outcome_of
-from sparselabel.config import Handling, Machine, Settings, Sparsify, TrainConfig
+from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
@@ -81,15 +81,15 @@ def candidates_of(
 def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfig]:
     """The configuration with each method, which takes those of the settings that it has."""
     known = settings_known(methods)
-    given = base.settings.given()
+    given = base.settings
     for name in given:
         if not any(name in settings for settings in known.values()):
             raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
         if method == "csl-i":  # what PatchML compares points with, and what patchml does with whole images
-            own = {"unknown": "ignore"} | own
-        yield replace(base, method=method, settings=Settings(**own))
+            own.setdefault("unknown", "ignore")
+        yield replace(base, method=method, settings=own)
 
 
 def simulate(

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparselabel.config import Settings, TrainConfig
+from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.readers.csv_parquet import open_cells
@@ -38,16 +38,16 @@ Train = Callable[[TrainConfig, Path], object]
 
 def prior_file(config: TrainConfig) -> Path | None:
     """The file of a prior that the configuration names, if its method has a use for it."""
-    given = config.settings.prior
-    return Path(given) if given not in (None, AUTO) and "prior" in settings_of(config.method) else None
+    given = config.settings.get("prior")
+    return Path(str(given)) if given not in (None, AUTO) and "prior" in settings_of(config.method) else None
 
 
 def refuse_prior(config: TrainConfig, data: Prepared) -> None:
     """Find what is wrong with a prior before anything slow begins."""
-    given, known = config.settings.prior, settings_of(config.method)
+    given, known = config.settings.get("prior"), settings_of(config.method)
     if given is None or "prior" not in known:
         return
-    mode = config.settings.unknown or known["unknown"]
+    mode = config.settings.get("unknown") or known["unknown"]
     if mode != "selective":
         raise ConfigError(
             f"a prior says which unknown labels to leave out in selective mode, but the mode is {mode}: give "
@@ -57,7 +57,7 @@ def refuse_prior(config: TrainConfig, data: Prepared) -> None:
         if not (data.train.observed.values == NEGATIVE).any():
             raise no_negatives("the run for --settings.prior auto")
     else:
-        read_prior(Path(given), data.classes)
+        read_prior(Path(str(given)), data.classes)
 
 
 def read_prior(file: Path, classes: Sequence[str]) -> tuple[float, ...]:
@@ -111,7 +111,7 @@ def _of_table(file: Path) -> dict[str, Any]:
 
 def kept_prior(config: TrainConfig, inputs: Inputs, run: Run, train: Train) -> tuple[float, ...] | None:
     """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
-    given = config.settings.prior
+    given = config.settings.get("prior")
     if given is None or "prior" not in settings_of(config.method):
         return None
     classes, fabric = inputs.data.classes, inputs.fabric
@@ -119,7 +119,7 @@ def kept_prior(config: TrainConfig, inputs: Inputs, run: Run, train: Train) -> t
         prior = (
             _mean_scores(config, inputs, run.path / "prior", train)
             if given == AUTO
-            else read_prior(Path(given), classes)
+            else read_prior(Path(str(given)), classes)
         )
         fabric.barrier()
         if fabric.is_global_zero:
@@ -132,18 +132,18 @@ def kept_prior(config: TrainConfig, inputs: Inputs, run: Run, train: Train) -> t
 
 def trains_for_prior(config: TrainConfig) -> bool:
     """Whether a run of its own comes first, to find the prior."""
-    return config.settings.prior == AUTO and "prior" in settings_of(config.method)
+    return config.settings.get("prior") == AUTO and "prior" in settings_of(config.method)
 
 
 def run_before(config: TrainConfig) -> TrainConfig:
     """The run whose mean scores are the prior: the method alone, in ignore mode, a quarter of the epochs."""
     base = parse(config.method).base
     known = settings_of(base)
-    settings = {name: value for name, value in config.settings.given().items() if name in known}
+    settings = {name: value for name, value in config.settings.items() if name in known}
     return replace(
         config,
         method=base,
-        settings=Settings(**(settings | {"unknown": "ignore", "prior": None})),
+        settings={key: value for key, value in settings.items() if key != "prior"} | {"unknown": "ignore"},
         head=replace(config.head, epochs=-(-config.head.epochs // SHORTER)),
         finetune=replace(config.finetune, epochs=-(-config.finetune.epochs // SHORTER)),
         watch=0,

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
+from sparselabel.losses import registry
 from sparselabel.losses.base import Needs, SparseLoss
 from sparselabel.losses.registry import make_method, parse, presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
@@ -30,7 +31,7 @@ def method_of(
     config: TrainConfig, counts: ClassCounts | None = None, prior: Sequence[float] | None = None
 ) -> SparseLoss:
     """The configuration's method; without counts and prior that it will have, with something like them."""
-    settings = config.settings.given()
+    settings: dict[str, Any] = dict(config.settings)
     has = settings_of(config.method)
     if isinstance(settings.get("expected_positives"), str) and "expected_positives" in has:
         per_class = parse(config.method).base in PER_CLASS
@@ -59,18 +60,18 @@ def with_chosen_method(config: TrainConfig) -> TrainConfig:
 
 def with_boosted_preset(config: TrainConfig) -> TrainConfig:
     """The configuration with the preset of BoostLU's paper in place of another, where that is the head."""
-    wanted = config.boost is not None and config.settings.preset is not None
+    wanted = config.boost is not None and "preset" in config.settings
     if not wanted or BOOSTED not in presets_of(config.method):
         return config
-    return replace(config, settings=replace(config.settings, preset=BOOSTED))
+    return replace(config, settings=config.settings | {"preset": BOOSTED})
 
 
 def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
     """What was chosen in place of what was asked for, in words."""
     if config.method != asked.method:
         yield f"method {config.method}: what {asked.method} is for these phases and this classifier"
-    if config.settings.preset != asked.settings.preset:
-        instead = f"preset {config.settings.preset} instead of {asked.settings.preset}"
+    if config.settings.get("preset") != asked.settings.get("preset"):
+        instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
         yield f"{instead}: --boost has settings of its own"
 
 
@@ -83,9 +84,7 @@ def stores_cells(config: TrainConfig) -> bool:
 
 def needs_of(config: TrainConfig) -> Needs:
     """What the configuration's method needs, also where its K has still to be found out."""
-    if "expected_positives" in settings_of(config.method):
-        config = replace(config, settings=replace(config.settings, expected_positives=1.0))
-    return method_of(config).needs
+    return registry.needs_of(config.method, config.settings)
 
 
 def pools_first(config: TrainConfig) -> bool:

@@ -38,7 +38,7 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     """
     if "expected_positives" not in settings_of(config.method):
         return config
-    given = config.settings.expected_positives
+    given = config.settings.get("expected_positives")
     if isinstance(given, int | float):
         _refuse_impossible(given, data)
     if given == "counted":
@@ -59,14 +59,14 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     val = data.splits.get("val")
     if val is None or not val.observed.complete:
         if parse(config.method).base == DEFAULT:  # it must work for who knows nothing
-            return replace(config, settings=replace(config.settings, expected_positives=AUTO))
+            return replace(config, settings=config.settings | {"expected_positives": AUTO})
         raise ConfigError(
             f"{config.method} needs the mean number of classes in an image, and there is no fully labeled "
             "validation data to count it in: give --settings.expected-positives: a number, auto, or a file "
             "of `sparselabel expect`"
         )
     counted = round(float(val.observed.per_image(POSITIVE).mean()), 3)
-    return replace(config, settings=replace(config.settings, expected_positives=counted))
+    return replace(config, settings=config.settings | {"expected_positives": counted})
 
 
 def _refuse_impossible(given: float, data: Prepared) -> None:
@@ -88,14 +88,15 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
 
 def expected_file(config: TrainConfig) -> Path | None:
     """The file of expected positives that the configuration names, if its method has a use for it."""
-    given = config.settings.expected_positives
+    given = config.settings.get("expected_positives")
     named = isinstance(given, str) and given != AUTO and "expected_positives" in settings_of(config.method)
     return Path(str(given)) if named else None
 
 
 def is_estimated(config: TrainConfig) -> bool:
     """Whether expected positives are to be estimated before training."""
-    return config.settings.expected_positives == AUTO and "expected_positives" in settings_of(config.method)
+    given = config.settings.get("expected_positives")
+    return given == AUTO and "expected_positives" in settings_of(config.method)
 
 
 def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparselabel.cli.figure import budgets
-from sparselabel.config import HeadPhase, Preparation, Settings, TrainConfig
+from sparselabel.config import HeadPhase, Preparation, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -17,7 +17,7 @@ from sparselabel.files import write_json
 from tests.report.figures.made_up import make_run
 
 BUDGET = Preparation("budget", budget=0.4, validation=0)
-CONFIG = TrainConfig(method="csl-i", settings=Settings(unknown="ignore"))
+CONFIG = TrainConfig(method="csl-i", settings={"unknown": "ignore"})
 
 
 def bought(folder: Path, how: Preparation, train: int = 8) -> Prepared:
@@ -58,7 +58,7 @@ def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
         ),
         r"a figure, .* \(--head.epochs: 25 and 3\)": replace(CONFIG, head=HeadPhase(epochs=3)),
         r"a figure, .* \(--weights: pretrained and none\)": replace(CONFIG, weights="none"),
-        r"a curve of csl-i, .* \(--settings.unknown: ignore and None\)": replace(CONFIG, settings=Settings()),
+        r"a curve of csl-i, .* \(--settings.unknown: ignore and None\)": replace(CONFIG, settings={}),
         r"a curve of csl-i, .* \(--head.lr: 0.001 and 0.1\)": replace(CONFIG, head=HeadPhase(lr=0.1)),
     }
     for number, (said, config) in enumerate(others.items()):

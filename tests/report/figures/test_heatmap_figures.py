@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.config import Settings, TrainConfig, Views, save
+from sparselabel.config import TrainConfig, Views, save
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
@@ -192,7 +192,7 @@ def test_other_images_of_the_same_names_are_refused(run: Run, tmp_path: Path) ->
 
 def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Prepared) -> None:
     run = make_run(tmp_path / "run", data)
-    save(TrainConfig(settings=Settings(top_maps=2)), run.config_file)
+    save(TrainConfig(settings={"top_maps": 2}), run.config_file)
     levels = np.array([[255, 0, 0, 0, 0]])  # ant and bee have maps: that of bee has fallen to 0
     maps = {"maps": constant_maps(SCORES[:1], 2), "heat_maps": constant_maps(levels, 4)}
     watch(run, 1, [0], SCORES[:1], **maps, heat_map_classes=np.array([[0, 1]], np.int32))

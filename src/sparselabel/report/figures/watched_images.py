@@ -69,7 +69,8 @@ class Watched:
     @property
     def top_maps(self) -> int | None:
         """Of how many classes of an image it keeps heat maps; None: of all."""
-        return self.run.config().settings.top_maps
+        top = self.run.config().settings.get("top_maps")
+        return None if top is None else int(top)
 
     def sources(self, *others: "Watched") -> list[str]:
         """Which maps to show of each: heat maps where all have them, else the model's own of cells.
