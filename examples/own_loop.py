@@ -1,4 +1,4 @@
-"""Your own training loop: python own_loop.py PHOTOS LABELS.csv, a column a class with 1, 0 or nothing."""
+"""Your own training loop: python own_loop.py PHOTOS LABELS.csv (a column per class: 1, 0 or nothing)."""
 
 import csv
 import sys
@@ -32,4 +32,4 @@ for epoch in range(EPOCHS):
         sum(losses.values()).backward()
         optimizer.step()
         method.update(step, targets)
-    print(f"epoch {epoch + 1}: {sum(losses.values()).item():.4f}")  # of the last batch
+    print(f"epoch {epoch + 1}: {sum(losses.values()).item():.4f}")  # loss of the last batch
