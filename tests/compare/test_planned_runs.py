@@ -100,8 +100,9 @@ def test_a_preset_that_is_varied_is_not_dropped() -> None:
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(ConfigError, match="nothing to compare: give --methods"):
+    with pytest.raises(ConfigError, match="nothing to compare") as empty:
         plan(BASE, [], [0], OUT)
+    assert (empty.value.what, empty.value.parameters) == ("methods", ["methods"])
     with pytest.raises(ConfigError, match="there is no method 'rolle': did you mean 'role'"):
         plan(BASE, ["an", "rolle"], [0], OUT)
     with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
@@ -117,8 +118,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
 @pytest.mark.parametrize(
     ("methods", "seeds", "said"),
     [
-        (["an", "bce", "an"], [0], "--methods names an more than once: name each once"),
-        (["an"], [2, 1, 0, 1, 2], "--seeds names 2, 1 more than once"),
+        (["an", "bce", "an"], [0], "`methods` names an more than once: name each once"),
+        (["an"], [2, 1, 0, 1, 2], "`seeds` names 2, 1 more than once"),
     ],
 )
 def test_what_is_named_twice_is_refused(methods: list[str], seeds: list[int], said: str) -> None:
@@ -165,8 +166,8 @@ def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
     [
         ("settings.momentum", "0.5", "none of the methods an, bce has a setting 'momentum'"),
         ("settings.momentun", "0.5", "unknown key 'momentun': did you mean 'momentum'"),
-        ("seed", "3", " cannot be seed: give --seeds"),
-        ("method", "an", " cannot be method: give --methods"),
+        ("seed", "3", " cannot be seed: give `seeds`"),
+        ("method", "an", " cannot be method: give `methods`"),
         ("head.epochs", "0", " head.epochs 0 would add or drop a phase"),
     ],
 )

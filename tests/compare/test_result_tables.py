@@ -2,6 +2,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+from sparselabel.compare.planned_runs import Outcome, Planned
 from sparselabel.compare.result_tables import (
     duration,
     latex,
@@ -12,7 +13,8 @@ from sparselabel.compare.result_tables import (
     write_table,
 )
 from sparselabel.compare.summary import Row, with_share
-from sparselabel.config import Comparison, Recipe
+from sparselabel.config import Comparison, Recipe, TrainConfig
+from sparselabel.errors import RunError
 from sparselabel.metrics.bootstrap import Difference
 
 RECIPE = Recipe(
@@ -23,6 +25,7 @@ RECIPE = Recipe(
     compare=Comparison(("an",)),
     published={"test mAP": {"role": 86.5, "an 2": 84.2}, "top-1": {"iu": 1.0}},
 )
+FAILED = Outcome(Planned("bce", 1, TrainConfig(), Path("bce-seed1")), None, RunError("no"))
 ROWS = with_share(
     [
         Row(
@@ -42,7 +45,13 @@ ROWS = with_share(
             difference=Difference(0.51, 0.65, -0.01, 0.2, 0.9, 100),
             labels=4574,
         ),
-        Row("bce", {}, {0: 0.9, 3: 0.92}, chosen=(("head.batch-size", "8"),), failed=("bce, seed 1: no",)),
+        Row(
+            "bce",
+            {},
+            {0: 0.9, 3: 0.92},
+            chosen=(("head.batch-size", "8"),),
+            failed=(FAILED,),
+        ),
     ]
 )
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, plan
+from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, in_comparison, plan
 from sparselabel.compare.runner import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, Settings, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError
+from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
 from sparselabel.metrics.real import real_measures
 from sparselabel.recipes import load
 
@@ -61,7 +61,7 @@ class Told(Watcher):
         self.said.append(f"begins {run}")
 
     def ends(self, outcome: Outcome) -> None:
-        self.said.append(f"ends {outcome.run}{': ' * bool(outcome.error)}{outcome.error}")
+        self.said.append(f"ends {outcome.run}{f': {outcome.error}' * bool(outcome.error)}")
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None:
@@ -100,7 +100,7 @@ def test_a_comparison_is_trained_once(
     assert compare(data, planned, HERE, told) == rows
     assert told.said == ["2 before"]
     (planned[1].path / "result.json").unlink()
-    assert compare(data, planned, HERE)[1].failed[0].endswith("ValueError: trained again")
+    assert str(compare(data, planned, HERE)[1].failed[0]).endswith("ValueError: trained again")
     other = plan(replace(TINY, head=HeadPhase(epochs=1, lr=0.5)), ["bce", "an"], [0], tmp_path / "out")
     with pytest.raises(RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.lr"):
         compare(data, other, HERE)
@@ -163,7 +163,8 @@ def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch
     told = Told()
     an, bce = compare(data, planned, HERE, told)
     assert told.said[2] == "ends an, seed 0: training diverged"
-    assert (an.failed, an.test, bce.test) == (("an, seed 0: training diverged",), {}, {0: 0.25})
+    assert [str(one.error) for one in an.failed] == ["training diverged"]
+    assert (an.failed[0].run, an.test, bce.test) == (planned[0], {}, {0: 0.25})
     assert calls == [(run.path, Handling(resume=True), run.path.name) for run in planned]
     assert error_file(planned[0]).read_text() == "training diverged\n"
     monkeypatch.setattr("sparselabel.training.train.check_run", lambda *given: None)  # it would start them
@@ -255,8 +256,9 @@ def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, never)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file is a file, and a folder is needed: choose another --out"):
+    with pytest.raises(RunError, match="file is a file, and a folder is needed") as taken:
         compare(data, plan(TINY, ["an"], [0], tmp_path / "file"), HERE)
+    assert taken.value.parameters == ["out"]
     (tmp_path / "out" / "an-seed0").mkdir(parents=True)
     (tmp_path / "out" / "an-seed0" / "photo.jpg").write_text("")
     with pytest.raises(RunError, match=r"an, seed 0: .*exists and is not a run"):
@@ -264,13 +266,29 @@ def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: 
     (tmp_path / "out" / "an-seed0" / "config.toml").write_text("seed = 3\n")
     about = {"data": "elsewhere", "data_digest": {"train": "x"}}
     (tmp_path / "out" / "an-seed0" / "run.json").write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"an, seed 0: .*replace it \(delete its folder\)") as refused:
+    with pytest.raises(RunError, match=r"an, seed 0: "):
         compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
-    assert "--force" not in str(refused.value)  # compare does not have it
     if os.geteuid():  # root may write everywhere
         (tmp_path / "shut").mkdir(mode=0o500)
         with pytest.raises(RunError, match="shut cannot be written"):
             compare(data, plan(TINY, ["an"], [0], tmp_path / "shut"), HERE)
+
+
+def test_a_comparison_has_no_force() -> None:
+    run = plan(TINY, ["an"], [0], Path("out"))[0]
+    begun = RunError(
+        "runs/a was begun otherwise",
+        f"replace it ({param('force', True)})",
+        f"choose another {param('out')}",
+        what="runs/a",
+        value=3,
+    )
+    error = in_comparison(begun, run)
+    assert (type(error), error.problem) == (RunError, "an, seed 0: runs/a was begun otherwise")
+    assert (error.parameters, error.what, error.value) == (["out"], "runs/a", 3)
+    assert error.remedies[-1] == "delete its folder, so that it begins anew"
+    plain = ResourceError("the disk is full", "make room")
+    assert in_comparison(plain).args == plain.args
 
 
 def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("[]", "is not a file of expected positives"),
         (json.dumps({key: value for key, value in good.items() if key != "why"}), "it lacks 'why'"),
         (json.dumps({key: value for key, value in good.items() if key != "K"}), "it lacks 'K'"),
-        (json.dumps(good | {"how": "guessed"}), "counts that cannot be: `how` must be auto or counted"),
+        (json.dumps(good | {"how": "guessed"}), r"counts that cannot be \(`how` must be auto or counted"),
         (json.dumps(good | {"images": 0}), "`images` must be at least 1, not 0"),
         (json.dumps(good | {"interval": [2, 1]}), r"`interval` must be two numbers .* not \[2\.0, 1\.0\]"),
         (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ an image"),

@@ -90,7 +90,7 @@ def test_one_draw_says_nothing_of_chance() -> None:
     assert found is not None
     assert (found.buy, found.clear) == ("I", False)
     assert (
-        "10.0 points in a single draw. One draw says nothing of chance: give --draws 3" in found.sentences[0]
+        "10.0 points in a single draw. One draw says nothing of chance: take 3 or more." in found.sentences[0]
     )
 
 

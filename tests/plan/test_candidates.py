@@ -79,13 +79,13 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
     )
     with pytest.raises(ConfigError, match="csl-i, patchml has a setting 'momentum'"):
         candidates_of(data, budget, ["I"], 1, TrainConfig(settings=Settings(momentum=0.5)), METHODS, tmp_path)
-    with pytest.raises(ConfigError, match="--draws must be 1 or more, not 0"):
+    with pytest.raises(ConfigError, match="`draws` must be 1 or more, not 0"):
         candidates_of(data, budget, ["I"], 0, base, METHODS, tmp_path)
 
 
 def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prepared, budget: Budget) -> None:
     for method in ("an", "pu"):  # pu also wants K, which is no help here
-        with pytest.raises(ConfigError, match=f"--mark-method {method} does not look at points or boxes"):
+        with pytest.raises(ConfigError, match=f"`mark_method={method}` does not look at points or boxes"):
             candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", method), Path("runs"))
     assert candidates_of(data, budget, ["I"], 1, TrainConfig(), ("csl-i", "an"), Path("runs"))  # not used
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from sparselabel.compare.planned_runs import Outcome, Planned
 from sparselabel.config import FinetunePhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
+from sparselabel.errors import RunError
 from sparselabel.plan.hours import Budget
 from sparselabel.plan.outcomes import Reached
 from sparselabel.plan.plan_page import About, draw_plan, write_page
@@ -80,14 +82,14 @@ def test_a_sample_of_its_own_and_what_was_not_judged(tmp_path: Path) -> None:
         TrainConfig(finetune=FinetunePhase(epochs=1)),
         [],
         "0.1",
-        ["SP: boom"],
+        [Outcome(Planned("patchml", 0, TrainConfig(), Path("SP"), "SP"), None, RunError("boom"))],
     )
     rows = [row("I", 1, 60, None), Reached("SP", 1, 40, BOUGHT)]
     write_page(rows, Budget(40, 4000, 4000, 40, Prices()), about, tmp_path / "plan.html")
     text = (tmp_path / "plan.html").read_text(encoding="utf-8")
     assert "The hours are those of the sample itself." in text
     assert "these also chose the best epoch" in text
-    assert "1 run failed and is left out: SP: boom" in text
+    assert "1 run failed and is left out: patchml with SP, seed 0: boom" in text
     assert "all of it trained" in text
     assert "mAP-loc, %" not in text
 

@@ -230,11 +230,11 @@ def tell_failures(rows: "Sequence[Row]", planned: "Sequence[Planned]") -> None:
 
     Each was named when it failed.
     """
-    failed = [error for row in rows for error in row.failed]
+    failed = sum(len(row.failed) for row in rows)
     if not failed:
         return
     print(  # noqa: T201
-        f"sparselabel: error: {len(failed)} of {len(planned)} runs failed (see RUN.error.txt beside each): "
+        f"sparselabel: error: {failed} of {len(planned)} runs failed (see RUN.error.txt beside each): "
         "mend the cause and give the same command again; finished runs are skipped",
         file=sys.stderr,
     )

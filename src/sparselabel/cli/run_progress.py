@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from sparselabel.cli.arguments import as_flag
 from sparselabel.compare.planned_runs import Outcome, Watcher
 from sparselabel.progress import Bar, progress_bar
 
@@ -42,7 +43,7 @@ class RunsShown(Watcher):
         self._ended += 1
         self._bar.advance()
         if outcome.error:
-            self._say(f"failed: {outcome.run}: {last_line(outcome.error)}")
+            self._say(f"failed: {outcome.run}: {last_line(outcome.error.render(as_flag))}")
         elif outcome.result is not None:
             judged = outcome.result["test"] or outcome.result["validation"]
             reached = "" if judged is None else f": {judged['name']} {100 * judged['value']:.1f}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparselabel.compare.grid import CHOOSE, VARY, Varied
 from sparselabel.config import Settings, TrainConfig
-from sparselabel.errors import ConfigError, listing
+from sparselabel.errors import ConfigError, SparselabelError, command, listing, param
 
 Chosen = tuple[tuple[str, str], ...]
 """Settings that are chosen by validation, each by its name with one value."""
@@ -47,9 +47,9 @@ def plan(
     the setting that is varied runs once, and one that does not have the preset keeps its defaults.
     """
     if not methods:
-        raise ConfigError("there is nothing to compare: give --methods")
-    _refuse_repeated("--methods", methods)
-    _refuse_repeated("--seeds", seeds)
+        raise ConfigError("there is nothing to compare", f"give {param('methods')}", what="methods")
+    _refuse_repeated(param("methods"), methods)
+    _refuse_repeated(param("seeds"), seeds)
     known = settings_known(methods)
     everything = [*([] if varied is None else [varied]), *choose]
     for one in everything:
@@ -104,17 +104,24 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
     """A run that is there twice would count twice in the means."""
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
-        raise ConfigError(f"{what} names {listing(repeated)} more than once: name each once")
+        raise ConfigError(
+            f"{what} names {listing(repeated)} more than once", "name each once", value=repeated
+        )
 
 
 def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]]) -> None:
     for name in settings.given():
         if not any(name in settings_known for settings_known in known.values()):
-            raise ConfigError(f"none of the methods {listing(known)} has a setting {name!r}")
+            raise ConfigError(
+                f"none of the methods {listing(known)} has a setting {name!r}", what=f"settings.{name}"
+            )
     if settings.preset is not None and not any(has_preset(method, settings.preset) for method in known):
         raise ConfigError(
-            f"none of the methods {listing(known)} has a preset {settings.preset!r}: leave it out, or see "
-            "`sparselabel methods NAME` for what a method has"
+            f"none of the methods {listing(known)} has a preset {settings.preset!r}",
+            "leave it out",
+            f"see {command('methods', 'NAME')} for what a method has",
+            what="settings.preset",
+            value=settings.preset,
         )
 
 
@@ -124,29 +131,51 @@ def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) ->
         config = one.config(base, value)  # refuses a wrong name
         _refuse_settings_of_none(config.settings, known)
         if {*config.phases} != {*base.phases}:
-            raise ConfigError(f"{one.flag} {one.name} {value} would add or drop a phase: compare those apart")
+            raise ConfigError(
+                f"{one.flag} {one.name} {value} would add or drop a phase",
+                "compare those apart",
+                what=one.name,
+                value=value,
+            )
     if not any(one.concerns(method, settings) for method, settings in known.items()):
         raise ConfigError(
-            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}: "
-            "name one that has it, or leave it out"
+            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}",
+            "name one that has it",
+            "leave it out",
+            what=one.name,
         )
-    taken = {"method": "--methods", "seed": "--seeds"}
-    if one.name in taken:
-        raise ConfigError(f"{one.flag} cannot be {one.name}: give {taken[one.name]}")
+    plural = {"method": "methods", "seed": "seeds"}
+    if one.name in plural:
+        raise ConfigError(
+            f"{one.flag} cannot be {one.name}", f"give {param(plural[one.name])}", what=one.name
+        )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that was trained: its result, or why it failed."""
+    """A run that was trained: its result, or the error that it failed with."""
 
     run: Planned
     result: dict[str, Any] | None
-    error: str = ""
+    error: SparselabelError | None = None
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.error}" if self.error else str(self.run)
 
 
-def without_force(error: str) -> str:
-    """A run's error without the flag of `train` that a comparison does not have."""
-    return error.replace("(--force)", "(delete its folder)")
+def in_comparison(error: SparselabelError, run: Planned | None = None) -> SparselabelError:
+    """A run's error with the remedies that a comparison has: it has no ``force`` for one of its runs."""
+    remedies = [text for text in error.remedies if "force" not in SparselabelError("", text).parameters]
+    if len(remedies) < len(error.remedies):
+        remedies.append("delete its folder, so that it begins anew")
+    return type(error)(
+        f"{run}: {error.problem}" if run else error.problem,
+        *remedies,
+        what=error.what,
+        where=error.where,
+        value=error.value,
+        allowed=error.allowed,
+    )
 
 
 class Watcher:

@@ -60,7 +60,7 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
         )
     defaults = asdict(Preparation())  # data of older versions does not say all
     made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
-    wanted = [_preparation(words) for words in commands if "--labels" not in words]
+    wanted = [_preparation(flags) for flags in map(_flags, commands) if "labels" not in flags]
     if wanted and made not in wanted:
         kept = [
             f"{name.replace('_', '-')} {made[name]}" for name in HIDDEN_BY if made[name] != wanted[0][name]
@@ -69,15 +69,22 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     return found
 
 
-def _preparation(words: list[str]) -> dict[str, Any]:
-    """What a command's flags say of hidden labels; the defaults where they say nothing."""
+def _flags(words: list[str]) -> dict[str, str]:
+    """The flags of a command by the names of their parameters, each with the word after it."""
+    return {
+        flag[2:].replace("-", "_"): value
+        for flag, value in zip(words, [*words[1:], ""], strict=True)
+        if flag.startswith("--")
+    }
+
+
+def _preparation(flags: dict[str, str]) -> dict[str, Any]:
+    """How a command with these flags hides labels; the defaults where they say nothing."""
     defaults = asdict(Preparation())
-    said = {}
-    for name in HIDDEN_BY:
-        flag = f"--{name.replace('_', '-')}"
-        number = NUMBERS.get(name, type(defaults[name]))
-        said[name] = number(words[words.index(flag) + 1]) if flag in words else defaults[name]
-    return said
+    return {
+        name: NUMBERS.get(name, type(defaults[name]))(flags[name]) if name in flags else defaults[name]
+        for name in HIDDEN_BY
+    }
 
 
 def _settings(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:

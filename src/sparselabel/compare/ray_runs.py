@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned
+from sparselabel.compare.planned_runs import Outcome, Planned, in_comparison
 from sparselabel.config import Handling, Machine
-from sparselabel.errors import ConfigError, RunError, SparselabelError
+from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -29,14 +29,23 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.cores < 1:
-            raise ConfigError(f"cluster cores must be at least 1, not {self.cores}")
+            raise ConfigError(
+                f"{param('cluster_cores')} must be at least 1, not {self.cores}",
+                what="cluster_cores",
+                value=self.cores,
+            )
 
     def train(
         self, data: "Prepared", planned: Sequence[Planned], machine: Machine, command: Sequence[str]
     ) -> Iterator[Outcome]:
         """Train runs on the cluster; outcomes come as they end."""
         if machine.devices > 1:
-            raise ConfigError(f"a run on a cluster has 1 device, not {machine.devices}: leave --devices out")
+            raise ConfigError(
+                f"a run on a cluster has 1 device, not {machine.devices}",
+                f"leave {param('devices')} out",
+                what="devices",
+                value=machine.devices,
+            )
         ray = _ray()
         _connect(ray, self.address)
         try:
@@ -115,7 +124,8 @@ def train_task(
         if not Path(path).is_dir():
             raise RunError(
                 f"node {os.uname().nodename} has no folder {path}: data, runs and the folder of the command "
-                "must be on a disk that all nodes share"
+                "must be on a disk that all nodes share",
+                what=path,
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
@@ -128,7 +138,9 @@ def _outcome(run: Planned, get: Callable[[], dict[str, Any]]) -> Outcome:
         return Outcome(run, get())
     except Exception as error:
         cause = getattr(error, "cause", None)
-        return Outcome(run, None, str(cause if isinstance(cause, SparselabelError) else error).strip())
+        if isinstance(cause, SparselabelError):
+            return Outcome(run, None, in_comparison(cause))
+        return Outcome(run, None, RunError(str(error).strip()))
 
 
 def _ray() -> Any:
@@ -137,7 +149,9 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--cluster needs a package: pip install 'sparselabel[cluster]'") from error
+        raise ConfigError(
+            f"{param('cluster')} needs a package", "pip install 'sparselabel[cluster]'", what="cluster"
+        ) from error
     return ray
 
 
@@ -147,11 +161,12 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"there is no Ray cluster at {address!r} that this machine belongs to ({error}): start one with "
-            "`ray start --head` (on one machine alone: `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 ray start --head "
-            "--node-ip-address 127.0.0.1`, see docs/comparisons.md), join it here with `ray start "
-            "--address HOST:6379`, and give `auto`. Ray's own protocol is unauthenticated and "
-            "runs what it is sent: start it only in a network that you trust"
+            f"there is no Ray cluster at {address!r} that this machine belongs to ({error})",
+            "start one, or join it here, with `ray start` as docs/comparisons.md says, and give "
+            f"{param('cluster', 'auto')}; only in a network that you trust, as Ray's own protocol is "
+            "unauthenticated and runs what it is sent",
+            what="cluster",
+            value=address,
         ) from error
 
 
@@ -171,5 +186,10 @@ def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
     if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= graphics for node in nodes):
         has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
         wanted = f"{cores} cores" + (" and a GPU" if graphics else "")
-        raise ConfigError(f"no node of the cluster has {wanted} for a run (there are: {has}): ask for less")
+        raise ConfigError(
+            f"no node of the cluster has {wanted} for a run (there are: {has})",
+            f"ask for less ({param('cluster_cores')})",
+            what="cluster_cores",
+            value=cores,
+        )
     return {"num_cpus": cores, "num_gpus": int(graphics)}

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, without_force
+from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, in_comparison
 from sparselabel.compare.ray_runs import Cluster
 from sparselabel.compare.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import ConfigError, SparselabelError
+from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
 from sparselabel.run import Run
 
@@ -26,8 +26,9 @@ def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, ou
     rows = {(run.method, run.value, run.seed) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
         raise ConfigError(
-            "settings are chosen by validation, but the data has no validation split: give each one value, "
-            "or prepare the data with --validation 0.2"
+            "settings are chosen by validation, but the data has no validation split",
+            "give each one value",
+            f"prepare the data with one ({command('prepare', validation=0.2)})",
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
@@ -41,7 +42,7 @@ def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, ou
         try:
             backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
-            raise type(error)(f"{run}: {without_force(str(error))}") from error
+            raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
 
 
@@ -119,15 +120,15 @@ def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bo
         if not survive:
             raise
         if isinstance(error, SparselabelError):
-            return Outcome(run, None, without_force(str(error)))
-        return Outcome(run, None, "".join(traceback.format_exception(error)).strip())
+            return Outcome(run, None, in_comparison(error))
+        return Outcome(run, None, RunError("".join(traceback.format_exception(error)).strip()))
 
 
 def keep_error(outcome: Outcome) -> None:
     """The whole error beside the run's folder; a run that went well has none."""
     file = error_file(outcome.run)
     if outcome.error:
-        file.write_text(outcome.error + "\n", encoding="utf-8")
+        file.write_text(f"{outcome.error}\n", encoding="utf-8")
     else:
         file.unlink(missing_ok=True)
 

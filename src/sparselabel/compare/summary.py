@@ -26,7 +26,7 @@ class Row:
     a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
     the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
     of the method's estimates on all training labels (Cole 2021 table 2), observed ones included. ``failed``
-    are errors of runs, those of settings that were not chosen included. ``labels`` is how many labels
+    are the runs that failed, those of settings that were not chosen included. ``labels`` is how many labels
     training saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
     ``measures`` has others by their names in recipes.
     """
@@ -47,7 +47,7 @@ class Row:
     oracle: bool = False
     names: dict[str, str] = field(default_factory=dict)
     measures: dict[str, list[float]] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()
+    failed: tuple[Outcome, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -82,7 +82,7 @@ def _best(group: Sequence[Outcome]) -> Row:
     by_choice: dict[Chosen, list[Outcome]] = {}
     for outcome in group:
         by_choice.setdefault(outcome.run.chosen, []).append(outcome)
-    failed = tuple(f"{outcome.run}: {outcome.error}" for outcome in group if outcome.result is None)
+    failed = tuple(outcome for outcome in group if outcome.result is None)
     rows = [_row(outcomes) for outcomes in by_choice.values()]
     best = max(rows, key=lambda row: (len(row.paths), statistics.fmean(row.validation.values() or [0.0])))
     return replace(best, failed=failed, chosen=best.chosen if best.paths else ())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, command, listing
 from sparselabel.files import write_json
 from sparselabel.losses.setting_checks import within_label_bounds
 
@@ -23,7 +23,7 @@ SPREAD = 1.96
 OWN_COUNT = 20.0
 """Images that the share by annotated labels weighs beside a class's own count in the counted sample."""
 FEWEST_COUNTED = 30
-AGAIN = "make it again with `sparselabel expect`"
+AGAIN = f"make it again with {command('expect')}"
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,20 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             names = [row["name"] for row in content["classes"]]
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DataError(
-                f"{path} counts {listing(twice)} more than once: leave one line of each class, or {AGAIN}"
+                f"{path} counts {listing(twice)} more than once",
+                "leave one line of each class",
+                AGAIN,
+                what=path,
+                value=twice,
             )
         missing = [name for name in classes if name not in rows]
         extra = [name for name in rows if name not in classes]
         if missing or extra:
             raise DataError(
                 f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
-                f"unknown: {listing(extra) or 'none'}): {AGAIN}"
+                f"unknown: {listing(extra) or 'none'})",
+                AGAIN,
+                what=path,
             )
         column = {
             key: np.array([rows[name][key] for name in classes], dtype=np.float64)
@@ -121,13 +127,15 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
-            f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
+            f"{path} is not a file of expected positives ({reason})",
+            f"make it with {command('expect')}",
+            what=path,
         ) from error
     fault = _fault(how, images, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
         fault = fault or _fault_of_class(name, images, *numbers)
     if fault:
-        raise DataError(f"{path} has counts that cannot be: {fault}; mend it, or {AGAIN}")
+        raise DataError(f"{path} has counts that cannot be ({fault})", "mend it", AGAIN, what=path)
     annotated = column.pop("annotated").astype(np.int64)
     counts = ClassCounts(
         how=how, classes=classes, images=images, annotated=annotated, interval=(low, high),
@@ -137,8 +145,12 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     if not abs(counts.per_image - per_image) <= 1e-4 + 0.005 * len(classes) / images:
         raise DataError(
             f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} an image, "
-            "and they are what counts: change their `expected` and K together, or give K itself in place "
-            f"of the file, or {AGAIN}"
+            "and they are what counts",
+            "change their `expected` and K together",
+            "give K itself in place of the file",
+            AGAIN,
+            what=path,
+            value=per_image,
         )
     return counts
 
@@ -187,10 +199,14 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     if complete.classes != observed.classes:
         raise DataError("the counted images must have the data's classes, in the same order")
     if not complete.complete:
-        raise DataError("counted images must have all labels, 1 or 0: complete them, or leave those rows out")
+        raise DataError(
+            "counted images must have all labels, 1 or 0", "complete them", "leave those rows out"
+        )
     if len(complete) < 2:
         raise DataError(
-            f"{len(complete)} counted images say nothing: label a few dozen random ones completely"
+            f"{len(complete)} counted images say nothing",
+            "label a few dozen random ones completely",
+            value=len(complete),
         )
     annotated = annotated_positives(observed.values)
     counts = (complete.values == POSITIVE).astype(np.float64)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, command
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
     SPREAD,
@@ -47,7 +47,8 @@ MOSTLY_SINGLE = 0.95
 """Share of the labeled images with exactly one label from which the others count as strays."""
 NEARLY_ALL_KEPT = 0.9
 WIDEST = 0.5
-COUNT = "count positives in some images (`sparselabel expect --how counted`)"
+OTHER_FEATURES = "try another backbone or other weights"
+COUNT = f"count positives in some images ({command('expect', how='counted')})"
 EMPTY_IMAGES = "it assumes that every image has a class"
 
 
@@ -80,7 +81,9 @@ def estimate_positives(
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise DataError(
             f"the {features.shape[1]:,} features hardly vary within a class, so nothing shows how classes "
-            f"mix ({error}): try another backbone or other weights, or {COUNT}"
+            f"mix ({error})",
+            OTHER_FEATURES,
+            COUNT,
         ) from error
 
 
@@ -89,7 +92,11 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labeled images are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
+            f"{count} labeled images are too few for {FOLDS} folds",
+            f"label at least {2 * FOLDS}",
+            COUNT,
+            value=count,
+            allowed=2 * FOLDS,
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -121,7 +128,9 @@ def _from_scores(
         raise DataError(
             f"{len(known):,} annotated class{'es are' if len(known) > 1 else ' is'} too "
             f"{'many' if len(known) > 1 else 'few'} to estimate positives from single labels (2 to "
-            f"{MOST_CLASSES}): {COUNT}"
+            f"{MOST_CLASSES})",
+            COUNT,
+            value=len(known),
         )
     random = np.random.default_rng(seed)
     if len(rows) > MOST_IMAGES:
@@ -162,13 +171,16 @@ def _refuse_useless(features: npt.NDArray[np.float32], rows: Indices) -> None:
     if len(wrong):
         row, column = wrong[0]
         raise DataError(
-            f"features must be finite, but feature {column} of image {rows[row]} is "
-            f"{features[row, column]}: try other weights of the backbone, or {COUNT}"
+            f"features must be finite, but feature {column} of image {rows[row]} is {features[row, column]}",
+            "try other weights of the backbone",
+            COUNT,
         )
     if (features == features[0]).all():
         raise DataError(
-            f"all {len(features):,} labeled images have the same features ({features[0, 0]:g}, ...): they "
-            f"tell nothing; try another backbone or other weights, or {COUNT}"
+            f"all {len(features):,} labeled images have the same features ({features[0, 0]:g}, ...), which "
+            "tell nothing",
+            OTHER_FEATURES,
+            COUNT,
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing
+from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing, param
 from sparselabel.models import cvt
 from sparselabel.models.weights import load_weights
 
@@ -119,8 +119,10 @@ def make_backbone(
         if output_stride is None:
             raise
         raise ConfigError(
-            f"backbone {name!r} cannot have an output_stride of {output_stride}: convolutional networks have "
-            f"8, 16 or 32, transformers none"
+            f"backbone {name!r} cannot have an {param('output_stride')} of {output_stride}: convolutional "
+            "networks have 8, 16 or 32, transformers none",
+            what="output_stride",
+            value=output_stride,
         ) from error
     except Exception as error:  # whatever the hub's client raises
         if weights != PRETRAINED:
@@ -155,10 +157,15 @@ def refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
             raise
         first = "".join(str(error).strip().splitlines()[:1])
         own = own_size(name)
-        instead = f", or perhaps --views.size {own}, which it was made for" if size != own else ""
+        remedies = [f"take another {param('backbone')}"]
+        if size != own:
+            remedies.append(f"perhaps {param('views.size', own)}, which it was made for")
         raise ConfigError(
             f"backbone {name!r} gives no grid of cells for views of {size} pixels ({type(error).__name__}: "
-            f"{first}): take another --backbone{instead}"
+            f"{first})",
+            *remedies,
+            what="backbone",
+            value=name,
         ) from error
 
 
@@ -185,9 +192,12 @@ def _pretrained_cvt() -> nn.Module:
 
 def _not_to_be_had(name: str, error: Exception) -> ModelError:
     return ModelError(
-        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
-        "Without a network: give a file (--weights FILE, safetensors or torch), "
-        "or start from random weights (--weights none)"
+        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}), which needs "
+        "a network",
+        f"give a file ({param('weights', 'FILE')}, safetensors or torch)",
+        f"start from random weights ({param('weights', NONE)})",
+        what="weights",
+        value=PRETRAINED,
     )
 
 
@@ -220,12 +230,17 @@ def known_network(name: str) -> Any:
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=5)
         hint = f"did you mean {listing(near)}?" if near else "timm.list_models() names all there are"
-        raise ConfigError(f"timm has no backbone {name!r}: {hint}")
+        raise ConfigError(f"timm has no backbone {name!r}", hint, what="backbone", value=name, allowed=near)
     try:
         return timm.models.get_pretrained_cfg(name)
     except RuntimeError as error:  # the part after the dot
         known = timm.list_pretrained(f"{name.partition('.')[0]}.*")
-        raise ConfigError(f"timm has no backbone {name!r} ({error}): it has {listing(known)}") from error
+        raise ConfigError(
+            f"timm has no backbone {name!r} ({error}): it has {listing(known)}",
+            what="backbone",
+            value=name,
+            allowed=known,
+        ) from error
 
 
 Norm = _BatchNorm  # of any dimension
@@ -246,7 +261,9 @@ def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Modu
         found += norms(backbone)
         if not found:
             raise ConfigError(
-                "--finetune.frozen-norm keeps batch norm as it is, and this backbone has none: leave it out"
+                f"{param('finetune.frozen_norm')} keeps batch norm as it is, and this backbone has none",
+                "leave it out",
+                what="finetune.frozen_norm",
             )
     return found + (_first_stages(backbone.network, stages) if stages else [])
 
@@ -262,8 +279,13 @@ def _first_stages(network: Any, count: int) -> list[nn.Module]:
     stages = [names for number, names in sorted(groups.items()) if number < float("inf")]
     if count >= len(stages):
         raise ConfigError(
-            f"--finetune.frozen-stages {count} would leave nothing of this backbone to train: it has "
-            f"{len(stages)} stages, the stem included. Give fewer, or train the head alone (--head.epochs)"
+            f"{param('finetune.frozen_stages', count)} would leave nothing of this backbone to train, which "
+            f"has {len(stages)} stages, the stem included",
+            "give fewer",
+            f"train the head alone ({param('head.epochs')})",
+            what="finetune.frozen_stages",
+            value=count,
+            allowed=len(stages) - 1,
         )
     frozen = {name for stage in stages[:count] for name in stage}
     own = {name: [f"{name}.{key}" for key, _ in part.named_parameters()] for name, part in _parts(network)}
@@ -291,6 +313,10 @@ def grad_checkpointing(backbone: Backbone, on: bool) -> None:
     except (AssertionError, AttributeError) as error:  # how timm says that a network cannot
         if on:
             raise ConfigError(
-                f"--finetune.grad-checkpointing: {type(network).__name__} cannot compute its inside again; "
-                "take --finetune.micro-batches, a smaller --finetune.batch-size or another backbone"
+                f"{type(network).__name__} has no gradient checkpointing "
+                f"({param('finetune.grad_checkpointing')})",
+                f"take {param('finetune.micro_batches')}",
+                f"a smaller {param('finetune.batch_size')}",
+                f"another {param('backbone')}",
+                what="finetune.grad_checkpointing",
             ) from error

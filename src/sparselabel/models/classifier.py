@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.models.backbone import Backbone
 
 
@@ -63,8 +63,11 @@ class LinearHead(Head):
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
             raise ConfigError(
-                "a boosted head multiplies the logits of cells, which pooled features do not have: give it "
-                "the features of cells (no --frozen), or leave --boost out"
+                "a boosted head multiplies the logits of cells, which pooled features do not have",
+                f"give it the features of cells (no {param('frozen')})",
+                f"leave {param('boost')} out",
+                what="boost",
+                value=self.boost,
             )
         if maps or self.boost is not None:
             cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)

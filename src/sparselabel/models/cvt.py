@@ -145,6 +145,6 @@ def _transformers() -> tuple[Any, Any]:
         from transformers import CvtConfig, CvtModel
     except ImportError as error:
         raise ModelError(
-            f"backbone {NAME} needs a package that timm does not bring: pip install 'sparselabel[cvt]'"
+            f"backbone {NAME} needs a package that timm does not bring", "pip install 'sparselabel[cvt]'"
         ) from error
     return CvtConfig, CvtModel

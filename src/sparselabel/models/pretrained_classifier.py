@@ -5,12 +5,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.models import cvt
 from sparselabel.models.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.query2label import from_released, released_head
 from sparselabel.models.weights import read_tensors
+
+WITH_CLASSIFIER = "choose a network with one, as resnet50.tv_in1k"
 
 
 class PublishedClassifier(nn.Module):
@@ -39,16 +41,17 @@ def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
     """A classifier by timm's name, with downloaded weights or those of a file."""
     if name == cvt.NAME:
         raise ConfigError(
-            f"{name} with weights {weights} has no classifier: give a file of a whole Query2Label model on "
-            "it (--weights FILE), or choose a network with one, as resnet50.tv_in1k"
+            f"{name} with weights {weights} has no classifier",
+            f"give a file of a whole Query2Label model on it ({param('weights', 'FILE')})",
+            WITH_CLASSIFIER,
+            what="weights",
+            value=weights,
         )
     about, size = known_network(name), own_size(name)
     center = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
     model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, center)
     if not model.classes:
-        raise ConfigError(
-            f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"
-        )
+        raise ConfigError(f"{name} has no classifier of its own", WITH_CLASSIFIER, what=name)
     return model.requires_grad_(False).eval()
 
 

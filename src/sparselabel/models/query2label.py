@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import ModelError
+from sparselabel.errors import ModelError, param
 from sparselabel.models.classifier import Head, Output
 from sparselabel.models.weights import misfits, misfits_said, refuse_not_finite
 
@@ -48,8 +48,10 @@ class QueryHead(Head):
         step = math.lcm(4, heads)
         if size % step:
             raise ModelError(
-                f"query2label needs a width that 4 and its {heads} heads divide, not {size}: give one by "
-                f"--query.width, as {max(size - size % step, step)}"
+                f"query2label needs a width that 4 and its {heads} heads divide, not {size}",
+                f"give {param('query.width', max(size - size % step, step))}",
+                what="query.width",
+                value=size,
             )
         inner = inner or 4 * size
         self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
@@ -210,9 +212,11 @@ def released_head(
     if missing or unknown:
         raise ModelError(
             f"{file} has no Query2Label head for a backbone of {features} features: "
-            f"{misfits_said(missing, unknown)}. Is it for another backbone, or of a changed program? Name "
-            "the backbone it was trained with, or take another file; in training another --classifier takes "
-            "its backbone alone"
+            f"{misfits_said(missing, unknown)} (is it for another backbone, or of a changed program?)",
+            f"name the {param('backbone')} it was trained with",
+            "take another file",
+            f"take its backbone alone, with another {param('classifier')}",
+            what=file,
         )
     head.load_state_dict(found, strict=same)
     loaded = head.state_dict()

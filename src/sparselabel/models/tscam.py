@@ -78,15 +78,18 @@ def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Ten
     fused = all(getattr(module, "fused_attn", False) for module in modules)
     if not backbone.has_token or not modules or not fused:
         raise ModelError(
-            "this backbone has no attention of a class token to show: take a ViT or DeiT (with timm's fused "
-            "attention, its default: TIMM_FUSED_ATTN), or maps without it"
+            "this backbone has no attention of a class token to show",
+            "take a ViT or DeiT (with timm's fused attention, its default: TIMM_FUSED_ATTN)",
+            "maps without it",
         )
     with _Attention() as seen:
         result = run()
     if len(seen.rows) != len(modules):  # as differential attention, which subtracts one from another
         raise ModelError(
             f"the backbone computed {len(seen.rows)} attentions in {len(modules)} blocks; what a class token "
-            "looked at is known where each block has one: take a ViT or DeiT, or maps without it"
+            "looked at is known where each block has one",
+            "take a ViT or DeiT",
+            "maps without it",
         )
     patches = torch.stack(seen.rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]
     side = round(patches.shape[1] ** 0.5)

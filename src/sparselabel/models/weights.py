@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import DataWarning, ModelError, listing
+from sparselabel.errors import DataWarning, ModelError, listing, param
 
 RELEASED_PREFIXES = ("backbone.0.body.", "backbone.0.")  # ResNets and TResNets are inside a getter of layers
 MARKS = ("query_embed.weight", "fc.W", "fc.b")
@@ -76,14 +76,16 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
     needed = [key for key in wanted if not key.endswith(COUNTER)]
     missing, unknown = misfits(found, wanted)
     if missing:
-        said = (
+        problem = (
             f"{path} fits {len(needed) - len(missing)} of the {len(needed)} tensors of this backbone; "
             f"{misfits_said(missing, unknown)}"
         )
         if not partial or not fitting:
-            way_out = "" if partial else " --partial-weights takes what fits"
-            raise ModelError(f"{said}. Is it for another backbone?{way_out}")
-        warnings.warn(said, DataWarning, stacklevel=2)
+            remedies = [f"take a file for this {param('backbone')}"]
+            if not partial:
+                remedies.append(f"what fits of it ({param('partial_weights', True)})")
+            raise ModelError(problem, *remedies, what=path)
+        warnings.warn(DataWarning(problem, what=path), stacklevel=2)
     network.load_state_dict(fitting, strict=False)
     loaded = network.state_dict()
     refuse_not_finite({key: loaded[key] for key in fitting}, path)
@@ -113,8 +115,10 @@ def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             wrong = int((~torch.isfinite(value)).sum())
             raise ModelError(
-                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,}): "
-                "take another file"
+                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,})",
+                "take another file",
+                what=path,
+                where=name,
             )
 
 
@@ -122,7 +126,9 @@ def require_weights_file(path: Path) -> None:
     """Raise unless there is such a file."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise ModelError(f"weights file {path} {what}: give a file, `pretrained` or `none`")
+        raise ModelError(
+            f"weights file {path} {what}", "give a file, `pretrained` or `none`", what="weights", value=path
+        )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -138,15 +144,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise ModelError(
             f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
-            "file of plain tensors (torch.save(model.state_dict(), file))"
+            "file of plain tensors (torch.save(model.state_dict(), file))",
+            what=path,
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
         raise ModelError(
-            f"{path} holds a {type(content).__name__}, not tensors by name: save a model's own "
-            "(torch.save(model.state_dict(), file)), or take another file"
+            f"{path} holds a {type(content).__name__}, not tensors by name",
+            "save a model's own (torch.save(model.state_dict(), file))",
+            "take another file",
+            what=path,
         )
     return {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)

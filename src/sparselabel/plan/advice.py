@@ -162,13 +162,13 @@ def _left_out(at_it: Sequence[Reached], compared: Sequence[Reached]) -> list[str
 def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached]) -> str:
     """How far the order can be relied on."""
     if not others:
-        return "There is nothing to compare with: name more --kinds."
+        return "There is nothing to compare with: try more kinds."
     second = difference(best, others[0], [best, *others])
     name, other = NAMES[best.kind].capitalize(), NAMES[others[0].kind]
     if second.margin is None:
         return (
             f"{name} are ahead of {other}, the second, by {second}. One draw says nothing of chance: "
-            "give --draws 3 or more."
+            "take 3 or more."
         )
     ahead = f"{name} are ahead of {other}, the second, by {second} over {second.draws} draws"
     if not rivals:
@@ -177,7 +177,7 @@ def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached])
     worse = [NAMES[row.kind] for row in others if row not in rivals]
     rest = f" Clearly worse: {_and(worse)}." if worse else ""
     return (
-        f"{ahead}. The spread over draws alone could make such a difference for {names}: more --draws, or a "
+        f"{ahead}. The spread over draws alone could make such a difference for {names}: more draws, or a "
         f"larger sample, would tell.{rest}"
     )
 

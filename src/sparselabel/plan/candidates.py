@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparselabel.compare.planned_runs import Planned, Watcher, settings_known, without_force
+from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, in_comparison, settings_known
 from sparselabel.compare.runner import keep_error, outcome_of
 from sparselabel.config import Handling, Machine, Settings, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.source import Split
-from sparselabel.errors import ConfigError, SparselabelError, counted, listing
+from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
 from sparselabel.files import read_json, require_folder_to_write
 from sparselabel.plan.hours import Budget
 from sparselabel.run import Run
@@ -58,12 +58,15 @@ def candidates_of(
 ) -> list[Candidate]:
     """All runs; ``methods`` are that for answers alone and that for answers with points or boxes."""
     if draws < 1:
-        raise ConfigError(f"--draws must be 1 or more, not {draws}")
+        raise ConfigError(f"{param('draws')} must be 1 or more, not {draws}", what="draws", value=draws)
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
     if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).spatial_labels:
         raise ConfigError(
-            f"--mark-method {methods[1]} does not look at points or boxes, so that the plan would compare "
-            "methods and not annotations: give patchml, csl-p, or one of these with +cluster"
+            f"{param('mark_method', methods[1])} does not look at points or boxes, so that the plan would "
+            "compare methods and not annotations",
+            "give patchml, csl-p, or one of these with +cluster",
+            what="mark_method",
+            value=methods[1],
         )
     found = []
     for fraction in budget.fractions:
@@ -84,7 +87,9 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
     given = base.settings.given()
     for name in given:
         if not any(name in settings for settings in known.values()):
-            raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
+            raise ConfigError(
+                f"none of the methods {listing(methods)} has a setting {name!r}", what=f"settings.{name}"
+            )
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
         if method == "csl-i":  # what PatchML compares points with, and what patchml does with whole images
@@ -132,7 +137,7 @@ def check_candidates(
         try:
             backbone = check_run(own, one.run.config, one.run.path, machine, backbone)
         except SparselabelError as error:
-            raise type(error)(f"{one.run}: {without_force(str(error))}") from error
+            raise in_comparison(error, one.run) from error
 
 
 def _refuse_nothing(one: Candidate) -> None:
@@ -143,7 +148,10 @@ def _refuse_nothing(one: Candidate) -> None:
     lacking = "a yes" if not one.bought["positive"] else "a yes to something whose place is known"
     raise ConfigError(
         f"{one.run}: {counted(one.bought['answers'], 'answer')} for the sample, and none is {lacking}, so "
-        "there is nothing to learn from: give a larger --budget, or leave small --fractions out"
+        "there is nothing to learn from",
+        f"give a larger {param('budget')}",
+        f"leave small {param('fractions')} out",
+        what="budget",
     )
 
 
@@ -154,8 +162,8 @@ def train_candidates(
     machine: Machine,
     watcher: Watcher,
     command: Sequence[str] = (),
-) -> list[str]:
-    """Train what is not finished; the errors of those that failed."""
+) -> list[Outcome]:
+    """Train what is not finished; those that failed."""
     from sparselabel.training.train import train_run
 
     left = [one for one in candidates if not Run(one.run.path).finished]
@@ -171,7 +179,7 @@ def train_candidates(
         keep_error(outcome)
         watcher.ends(outcome)
         if outcome.error:
-            failed.append(f"{run}: {outcome.error}")
+            failed.append(outcome)
     return failed
 
 

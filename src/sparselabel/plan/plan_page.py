@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from sparselabel.compare.planned_runs import Outcome
 from sparselabel.config import TrainConfig
 from sparselabel.data.annotation_budget import Kind
 from sparselabel.files import whole
@@ -69,7 +70,7 @@ class About:
     config: TrainConfig
     command: Sequence[str]
     version: str
-    failed: Sequence[str] = ()
+    failed: Sequence[Outcome] = ()
     chosen_by: tuple[int, int] = (0, 0)
 
 
