@@ -9,9 +9,9 @@ from sparselabel.compare.planned_runs import Outcome, Planned
 from sparselabel.config import FinetunePhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
 from sparselabel.errors import RunError
-from sparselabel.plan.hours import Budget
-from sparselabel.plan.outcomes import Reached
+from sparselabel.plan.budget import Budget
 from sparselabel.plan.plan_page import About, draw_plan, write_page
+from sparselabel.plan.results import Reached
 
 BOUGHT = {
     "answers": 1234.4,

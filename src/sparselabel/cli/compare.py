@@ -141,7 +141,7 @@ def asked_for(
 
 def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
     """What must be known to read the table of a comparison."""
-    from sparselabel.compare.published_mismatch import unlike
+    from sparselabel.compare.recipe_differences import unlike
 
     notes = []
     if not {"val", "test"} & {*data.splits}:

@@ -24,7 +24,7 @@ from sparselabel.expected_positives.class_counts import (
     bounded,
 )
 from sparselabel.expected_positives.from_answers import from_answers, random_answers
-from sparselabel.expected_positives.label_set_mixture import LARGEST, Beliefs, Observations, fit, start
+from sparselabel.expected_positives.single_positive_em import LARGEST, Beliefs, Observations, fit, start
 
 FOLDS = 5
 PENALTY = 1.0

@@ -10,9 +10,9 @@ from sparselabel.compare.planned_runs import Outcome
 from sparselabel.config import TrainConfig
 from sparselabel.data.annotation_budget import Kind
 from sparselabel.files import whole
-from sparselabel.plan.advice import advise, comparable, difference
-from sparselabel.plan.hours import Budget
-from sparselabel.plan.outcomes import NAMES, Measure, Reached, seconds_a_image
+from sparselabel.plan.budget import Budget
+from sparselabel.plan.recommendation import advise, comparable, difference
+from sparselabel.plan.results import NAMES, Measure, Reached, seconds_a_image
 from sparselabel.report.charts import Chart, Drawn, Line, draw
 from sparselabel.report.figures.style import COLORS, MARKERS, new_figure, style
 from sparselabel.report.page import environment

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.plan.candidates import in_words
-from sparselabel.plan.outcomes import NAMES, Measure, Reached
+from sparselabel.plan.candidate_runs import in_words
+from sparselabel.plan.results import NAMES, Measure, Reached
 
 # 95 % of the studentised range of so many kinds, for 2, 3, ... draws; the last, for more, is a bit too large.
 RANGES = {

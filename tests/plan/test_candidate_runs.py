@@ -10,8 +10,8 @@ from sparselabel.data.annotation_budget import Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.plan.candidates import candidates_of, in_words, simulate
-from sparselabel.plan.hours import Budget, budget_of
+from sparselabel.plan.budget import Budget, budget_of
+from sparselabel.plan.candidate_runs import candidates_of, in_words, simulate
 from tests.training.conftest import small_scenes
 
 METHODS = ("csl-i", "patchml")

@@ -19,7 +19,7 @@ from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.source import Split
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
 from sparselabel.files import read_json, require_folder_to_write
-from sparselabel.plan.hours import Budget
+from sparselabel.plan.budget import Budget
 from sparselabel.run import Run
 from sparselabel.training.resolve import needs_of
 

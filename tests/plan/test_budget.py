@@ -12,8 +12,8 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.plan.candidates import simulate
-from sparselabel.plan.hours import FRACTIONS, budget_of, refuse_data, validation_of
+from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of
+from sparselabel.plan.candidate_runs import simulate
 from tests.training.conftest import small_scenes
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sparselabel.expected_positives.label_set_mixture import Observations, fit, start
+from sparselabel.expected_positives.single_positive_em import Observations, fit, start
 
 
 def drawn(images: int = 600, classes: int = 4, rate: float = 0.25) -> tuple[Observations, torch.Tensor]:

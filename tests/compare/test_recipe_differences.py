@@ -4,7 +4,7 @@ from typing import Any
 
 from sparselabel.cli.arguments import Told
 from sparselabel.cli.compare import best_of_each, notes_on
-from sparselabel.compare.published_mismatch import unlike
+from sparselabel.compare.recipe_differences import unlike
 from sparselabel.compare.summary import Row
 from sparselabel.config import Preparation
 from sparselabel.recipes import load

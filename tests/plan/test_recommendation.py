@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sparselabel.data.annotation_budget import KINDS, Kind
-from sparselabel.plan.advice import Difference, advise, comparable, difference
-from sparselabel.plan.outcomes import Reached
+from sparselabel.plan.recommendation import Difference, advise, comparable, difference
+from sparselabel.plan.results import Reached
 
 NONE: dict[int, float] = {}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.plan.candidates import Candidate, reached
-from sparselabel.plan.hours import HOUR, Budget
+from sparselabel.plan.budget import HOUR, Budget
+from sparselabel.plan.candidate_runs import Candidate, reached
 
 Measure = Literal["mAP", "mAP-loc"]
 NAMES: dict[Kind, str] = {
