@@ -14,22 +14,22 @@ import pytest
 
 import sparselabel
 from sparselabel.compare.grid import Varied
-from sparselabel.compare.planned_runs import Outcome, Planned, plan
-from sparselabel.compare.ray_runs import Cluster, _outcome, _resources, in_turn, train_task
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, plan_runs
+from sparselabel.compare.ray_runs import Cluster, _outcome, _resources, features_first, train_task
 from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError
 
-PLANNED = plan(TrainConfig(head=HeadPhase(epochs=1)), ["an", "bce"], [0, 1, 2], Path("out"))
+PLANNED = plan_runs(TrainConfig(head=HeadPhase(epochs=1)), ["an", "bce"], [0, 1, 2], Path("out"))
 
 
 class Pool:
     """Stands in for a cluster: what was submitted ends in the same order."""
 
     def __init__(self) -> None:
-        self.waiting: list[Planned] = []
+        self.waiting: list[PlannedRun] = []
         self.happened: list[str] = []
 
-    def submit(self, run: Planned) -> None:
+    def submit(self, run: PlannedRun) -> None:
         self.waiting.append(run)
         self.happened.append(f"+{run.path.name}")
 
@@ -41,7 +41,7 @@ class Pool:
 
 def test_all_runs_at_once() -> None:
     pool = Pool()
-    outcomes = list(in_turn(PLANNED, pool.submit, pool.wait, lambda run: None))
+    outcomes = list(features_first(PLANNED, pool.submit, pool.wait, lambda run: None))
     assert [outcome.run for outcome in outcomes] == PLANNED
     assert [word[0] for word in pool.happened] == ["+"] * 6 + ["-"] * 6
 
@@ -49,7 +49,9 @@ def test_all_runs_at_once() -> None:
 def test_one_run_does_shared_work_for_the_others() -> None:
     pool = Pool()
     outcomes = list(
-        in_turn(PLANNED, pool.submit, pool.wait, lambda run: "features" if run.method == "an" else None)
+        features_first(
+            PLANNED, pool.submit, pool.wait, lambda run: "features" if run.method == "an" else None
+        )
     )
     assert {outcome.run.path for outcome in outcomes} == {run.path for run in PLANNED}
     assert pool.happened[:7] == [
@@ -164,13 +166,13 @@ finally:
 """
 
 
-def planned_runs(out: Path) -> list[Planned]:
+def planned_runs(out: Path) -> list[PlannedRun]:
     """Four runs on stored features; one of them diverges."""
     from tests.compare.test_runner import TINY
 
     rates = Varied("head.lr", ("0.01", "1e38"))
-    good = plan(replace(TINY, precision="32-true"), ["an", "bce"], [0], out)
-    return [*good, *plan(TINY, ["wan"], [0], out, varied=rates)]
+    good = plan_runs(replace(TINY, precision="32-true"), ["an", "bce"], [0], out)
+    return [*good, *plan_runs(TINY, ["wan"], [0], out, varied=rates)]
 
 
 @pytest.mark.slow

@@ -2,9 +2,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from sparselabel.compare.planned_runs import Outcome, Planned
+from sparselabel.compare.planned_runs import Outcome, PlannedRun
 from sparselabel.compare.result_tables import (
-    duration,
     latex,
     sheet_of,
     write_by_labels,
@@ -25,7 +24,7 @@ RECIPE = Recipe(
     compare=Comparison(("an",)),
     published={"test mAP": {"role": 86.5, "an 2": 84.2}, "top-1": {"iu": 1.0}},
 )
-FAILED = Outcome(Planned("bce", 1, TrainConfig(), Path("bce-seed1")), None, RunError("no"))
+FAILED = Outcome(PlannedRun("bce", 1, TrainConfig(), Path("bce-seed1")), None, RunError("no"))
 ROWS = with_share(
     [
         Row(
@@ -173,9 +172,3 @@ def test_markdown_and_latex(tmp_path: Path) -> None:
         r"\end{tabular}",
     ]
     assert latex(r"\{#~^&$}<") == (r"\textbackslash{}\{\#\textasciitilde{}\textasciicircum{}\&\$\}$<$")
-
-
-def test_times_in_words() -> None:
-    assert [duration(seconds) for seconds in (4.16, 59.9, 90, 3599, 3600, 12240)] == [
-        "4.2 s", "59.9 s", "2 min", "60 min", "1.0 h", "3.4 h",
-    ]  # fmt: skip

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, plan
+from sparselabel.compare.planned_runs import Outcome, plan_runs
 from sparselabel.compare.summary import Row, rows_of, with_share
 from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.errors import RunError
@@ -75,7 +75,7 @@ VALUES: dict[tuple[str, float, int], tuple[float, float]] = {
 
 
 def outcomes(out: Path) -> list[Outcome]:
-    planned = plan(BASE, ["an", "bce"], [0, 1], out, RATES)
+    planned = plan_runs(BASE, ["an", "bce"], [0, 1], out, RATES)
     return [Outcome(run, result(*VALUES[run.method, run.config.head.lr, run.seed])) for run in planned]
 
 
@@ -115,7 +115,7 @@ def test_a_method_of_which_every_run_failed_is_an_empty_row(tmp_path: Path) -> N
 
 
 def test_data_without_validation_or_test(tmp_path: Path) -> None:
-    planned = plan(BASE, ["an", "bce"], [0], tmp_path)
+    planned = plan_runs(BASE, ["an", "bce"], [0], tmp_path)
     rows = rows_of([Outcome(run, result(None, 0.4 + 0.4 * place)) for place, run in enumerate(planned)])
     assert [(one.validation, one.test, one.recovered) for one in rows] == [
         ({}, {0: 0.4}, 0),
@@ -126,7 +126,9 @@ def test_data_without_validation_or_test(tmp_path: Path) -> None:
 
 
 def test_rows_of_values_numbers_of_labels_and_hidden_labels(tmp_path: Path) -> None:
-    planned = plan(BASE, ["an", "en"], [0, 1], tmp_path, varied=Varied("settings.momentum", ("0.5", "0.8")))
+    planned = plan_runs(
+        BASE, ["an", "en"], [0, 1], tmp_path, varied=Varied("settings.momentum", ("0.5", "0.8"))
+    )
     made = []
     for run in planned:
         value = (run.config.settings.momentum or 0.0) + run.seed / 100

@@ -8,13 +8,8 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTa
 from sparselabel.data.sparsify import keep_per_image
 from sparselabel.errors import DataError
 from sparselabel.expected_positives import class_counts
-from sparselabel.expected_positives.class_counts import (
-    ClassCounts,
-    counted_positives,
-    read_expected,
-    shared_out,
-    wilson,
-)
+from sparselabel.expected_positives.class_counts import ClassCounts, read_expected, shared_out, wilson
+from sparselabel.expected_positives.counted import counted_positives
 
 CLASSES = ("cat", "dog", "bird", "fish")
 

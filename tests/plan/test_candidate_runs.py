@@ -11,7 +11,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.plan.budget import Budget, budget_of
-from sparselabel.plan.candidate_runs import candidates_of, in_words, simulate
+from sparselabel.plan.candidate_runs import candidates_of, fraction_in_words, simulate
 from tests.training.conftest import small_scenes
 
 METHODS = ("csl-i", "patchml")
@@ -91,7 +91,7 @@ def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prep
 
 
 def test_fractions_in_words() -> None:
-    assert [in_words(value) for value in (0.125, 0.33, 1.0)] == [
+    assert [fraction_in_words(value) for value in (0.125, 0.33, 1.0)] == [
         "1/8 of the budget",
         "33 % of the budget",
         "the budget",

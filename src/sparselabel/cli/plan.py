@@ -150,26 +150,26 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
 
 def _judge(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
     """Judge where the candidates see things."""
-    from sparselabel.plan.candidate_runs import judge_maps, passes
+    from sparselabel.plan.candidate_runs import evaluate_maps, passes
 
     if total := passes(candidates, split) * images:
         with progress(total, f"where they see things, {split}") as advance:
-            judge_maps(candidates, split, workers, advance)
+            evaluate_maps(candidates, split, workers, advance)
 
 
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:
     """The page, its figure and its numbers."""
     from sparselabel.plan.plan_page import draw_plan, write_page
-    from sparselabel.plan.recommendation import advise
-    from sparselabel.plan.results import gather, write_csv
+    from sparselabel.plan.recommendation import recommend
+    from sparselabel.plan.results import results_of, write_csv
 
-    rows = gather(candidates, budget, about.split)
+    rows = results_of(candidates, budget, about.split)
     out.mkdir(parents=True, exist_ok=True)
     write_csv(candidates, budget, about.split, out / "plan.csv")
     draw_plan(rows, about.split, out / "plan.png")
     write_page(rows, budget, about, out / "plan.html")
     console = plain_console()
-    if advice := advise(rows):
+    if advice := recommend(rows):
         console.print(advice.headline)
         for sentence in advice.sentences:
             console.print(sentence)

@@ -16,7 +16,7 @@ Chosen = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run that a comparison is made of."""
 
     method: str
@@ -33,14 +33,14 @@ class Planned:
         return f"{self.method}{value}{settings}, seed {self.seed}"
 
 
-def plan(
+def plan_runs(
     base: TrainConfig,
     methods: Sequence[str],
     seeds: Sequence[int],
     out: Path,
     choose: Sequence[Varied] = (),
     varied: Varied | None = None,
-) -> list[Planned]:
+) -> list[PlannedRun]:
     """All runs of a comparison.
 
     Each method takes those of the settings that it has, also of those to choose from; one that does not have
@@ -73,7 +73,7 @@ def plan(
             chosen = tuple((one.name, value) for one, value in taken if one is not varied)
             for seed in seeds:
                 path = out / "-".join([*parts, f"seed{seed}"])
-                planned.append(Planned(method, seed, replace(config, seed=seed), path, at, chosen))
+                planned.append(PlannedRun(method, seed, replace(config, seed=seed), path, at, chosen))
     _refuse_repeated("a run's folder", [run.path for run in planned])
     return planned
 
@@ -155,7 +155,7 @@ def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) ->
 class Outcome:
     """A run that was trained: its result, or the error that it failed with."""
 
-    run: Planned
+    run: PlannedRun
     result: dict[str, Any] | None
     error: SparselabelError | None = None
 
@@ -163,7 +163,7 @@ class Outcome:
         return f"{self.run}: {self.error}" if self.error else str(self.run)
 
 
-def in_comparison(error: SparselabelError, run: Planned | None = None) -> SparselabelError:
+def in_comparison(error: SparselabelError, run: PlannedRun | None = None) -> SparselabelError:
     """A run's error with the remedies that a comparison has: it has no ``force`` for one of its runs."""
     remedies = [text for text in error.remedies if "force" not in SparselabelError("", text).parameters]
     if len(remedies) < len(error.remedies):
@@ -178,14 +178,14 @@ def in_comparison(error: SparselabelError, run: Planned | None = None) -> Sparse
     )
 
 
-class Watcher:
+class RunsCallback:
     """Is told how far a comparison is; this one says nothing."""
 
-    def skips(self, finished: int) -> None:
+    def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""
 
-    def begins(self, run: Planned) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         """A run begins here; on a cluster nobody knows when."""
 
-    def ends(self, outcome: Outcome) -> None:
+    def on_end(self, outcome: Outcome) -> None:
         """A run is finished, or has failed."""

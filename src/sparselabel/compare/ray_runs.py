@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned, in_comparison
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 
@@ -36,7 +36,7 @@ class Cluster:
             )
 
     def train(
-        self, data: "Prepared", planned: Sequence[Planned], machine: Machine, command: Sequence[str]
+        self, data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, command: Sequence[str]
     ) -> Iterator[Outcome]:
         """Train runs on the cluster; outcomes come as they end."""
         if machine.devices > 1:
@@ -52,9 +52,9 @@ class Cluster:
             resources = _resources(ray, self.cores, machine)
             task = ray.remote(max_retries=0, **resources)(train_task)
             here = (str(Path.cwd()), str(data.folder.resolve()))
-            running: dict[Any, Planned] = {}
+            running: dict[Any, PlannedRun] = {}
 
-            def submit(run: Planned) -> None:
+            def submit(run: PlannedRun) -> None:
                 given = (run.config, str(run.path.absolute()), machine, list(command))
                 running[task.options(name=run.path.name).remote(*here, *given)] = run
 
@@ -63,7 +63,7 @@ class Cluster:
                 return _outcome(running.pop(done), lambda: ray.get(done))
 
             try:
-                yield from in_turn(planned, submit, wait, lambda run: shared_features(data, run))
+                yield from features_first(planned, submit, wait, lambda run: shared_features(data, run))
             except BaseException:
                 for left in running:
                     ray.cancel(left, force=True)
@@ -72,14 +72,14 @@ class Cluster:
             ray.shutdown()
 
 
-def in_turn(
-    planned: Sequence[Planned],
-    submit: Callable[[Planned], None],
+def features_first(
+    planned: Sequence[PlannedRun],
+    submit: Callable[[PlannedRun], None],
     wait: Callable[[], Outcome],
-    shares: Callable[[Planned], object],
+    shares: Callable[[PlannedRun], object],
 ) -> Iterator[Outcome]:
     """Submit all runs; of those that share work still to be done, one goes first and does it for all."""
-    waiting: dict[object, list[Planned]] = {}
+    waiting: dict[object, list[PlannedRun]] = {}
     first: dict[Path, object] = {}
     running = 0
     for run in planned:
@@ -100,7 +100,7 @@ def in_turn(
         yield outcome
 
 
-def shared_features(data: "Prepared", run: Planned) -> Path | None:
+def shared_features(data: "Prepared", run: PlannedRun) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.transforms import views_of
     from sparselabel.training.features import features_file
@@ -132,7 +132,7 @@ def train_task(
     return train_run(open_prepared(Path(data)), config, Path(out), machine, quiet, command)
 
 
-def _outcome(run: Planned, get: Callable[[], dict[str, Any]]) -> Outcome:
+def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
     """A run's result, or what its task failed with: our own error, or all that Ray tells of another one."""
     try:
         return Outcome(run, get())

@@ -37,7 +37,7 @@ NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
 
-def unlike(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
+def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
     """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
     found = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
     if not found:

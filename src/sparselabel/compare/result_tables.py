@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparselabel.compare.summary import BASELINE, ORACLE, Row
 from sparselabel.config import Recipe
+from sparselabel.progress import duration
 
 MEGABYTE = 1e6
 DIFFERENCE = ("difference", "low", "high")
@@ -203,13 +204,6 @@ SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
 def latex(text: str) -> str:
     """A text as LaTeX shows it."""
     return "".join(SPECIAL.get(character, character) for character in text)
-
-
-def duration(seconds: float) -> str:
-    """A time in words: 4.2 s, 12 min, 3.4 h."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _test(row: Row) -> str:

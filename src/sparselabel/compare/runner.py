@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, in_comparison
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
 from sparselabel.compare.ray_runs import Cluster
 from sparselabel.compare.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
 
 
-def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, out: Path) -> None:
+def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
     """Check every run as far as that goes without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train import check_run
 
@@ -66,36 +66,40 @@ def _but_for_numbers(config: TrainConfig) -> TrainConfig:
 
 def compare(
     data: "Prepared",
-    planned: Sequence[Planned],
+    planned: Sequence[PlannedRun],
     machine: Machine,
-    watcher: Watcher | None = None,
+    callback: RunsCallback | None = None,
     command: Sequence[str] = (),
     cluster: Cluster | None = None,
 ) -> list[Row]:
     """Check all, train what is not finished yet, and sum up: a row for each method and varied value."""
-    watcher = watcher or Watcher()
+    callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
     # Nodes of a cluster are other machines than this one, which may have no GPU.
     near = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
         check_all(data, [run for run in planned if run.path.parent == out], near, out)
     finished = [run for run in planned if Run(run.path).finished]
-    watcher.skips(len(finished))
+    callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
-        ended = _here(data, left, machine, watcher, command)
+        ended = _here(data, left, machine, callback, command)
     else:
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
         outcomes[outcome.run.path] = outcome
-        keep_error(outcome)
-        watcher.ends(outcome)
+        write_error(outcome)
+        callback.on_end(outcome)
     return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
 
 
 def _here(
-    data: "Prepared", planned: Sequence[Planned], machine: Machine, watcher: Watcher, command: Sequence[str]
+    data: "Prepared",
+    planned: Sequence[PlannedRun],
+    machine: Machine,
+    callback: RunsCallback,
+    command: Sequence[str],
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
     from sparselabel.training.train import train_run
@@ -104,7 +108,7 @@ def _here(
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
     resume = Handling(resume=True)
     for run in planned:
-        watcher.begins(run)
+        callback.on_start(run)
         yield outcome_of(
             run,
             lambda: train_run(data, run.config, run.path, machine, resume, command, run.path.name),  # noqa: B023
@@ -112,7 +116,7 @@ def _here(
         )
 
 
-def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
+def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
     """Train; a failure becomes the run's outcome, unless it is not to be survived."""
     try:
         return Outcome(run, train())
@@ -124,7 +128,7 @@ def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bo
         return Outcome(run, None, RunError("".join(traceback.format_exception(error)).strip()))
 
 
-def keep_error(outcome: Outcome) -> None:
+def write_error(outcome: Outcome) -> None:
     """The whole error beside the run's folder; a run that went well has none."""
     file = error_file(outcome.run)
     if outcome.error:
@@ -133,7 +137,7 @@ def keep_error(outcome: Outcome) -> None:
         file.unlink(missing_ok=True)
 
 
-def error_file(run: Planned) -> Path:
+def error_file(run: PlannedRun) -> Path:
     """Where the error of a failed run is written."""
     return run.path.with_name(f"{run.path.name}.error.txt")
 

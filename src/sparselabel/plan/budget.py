@@ -39,6 +39,11 @@ class Budget:
         return self.hours * HOUR * self.sample / self.images
 
     @property
+    def seconds_per_image(self) -> float:
+        """What each image gets, in the sample as in the whole data."""
+        return self.hours * HOUR / self.images
+
+    @property
     def everything(self) -> float:
         """Hours that it takes to answer every question about all images, without points and boxes."""
         return self.images * self.classes * self.prices.answer / HOUR

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, in_comparison, settings_known
-from sparselabel.compare.runner import keep_error, outcome_of
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, settings_known
+from sparselabel.compare.runner import outcome_of, write_error
 from sparselabel.config import Handling, Machine, Settings, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
@@ -34,11 +34,11 @@ class Candidate:
     kind: Kind
     fraction: float
     draw: int
-    run: Planned
+    run: PlannedRun
     bought: dict[str, Any]
 
 
-def in_words(fraction: float) -> str:
+def fraction_in_words(fraction: float) -> str:
     """A fraction of the budget: 1/8 of the budget, the budget."""
     if fraction == 1:
         return "the budget"
@@ -73,9 +73,9 @@ def candidates_of(
         for kind in kinds:
             config = configs["I" if kind == "I" else "marks"]
             for draw in range(draws):
-                said = f"{kind} for {in_words(fraction)}, draw {draw}"
+                said = f"{kind} for {fraction_in_words(fraction)}, draw {draw}"
                 path = out / f"{kind}-{fraction:g}-draw{draw}"
-                run = Planned(config.method, config.seed, config, path, said)
+                run = PlannedRun(config.method, config.seed, config, path, said)
                 bought = simulate(data, budget, kind, fraction, draw)[1]
                 found.append(Candidate(kind, fraction, draw, run, bought))
     return found
@@ -160,36 +160,36 @@ def train_candidates(
     budget: Budget,
     candidates: Sequence[Candidate],
     machine: Machine,
-    watcher: Watcher,
+    callback: RunsCallback,
     command: Sequence[str] = (),
 ) -> list[Outcome]:
     """Train what is not finished; those that failed."""
     from sparselabel.training.train import train_run
 
     left = [one for one in candidates if not Run(one.run.path).finished]
-    watcher.skips(len(candidates) - len(left))
+    callback.on_skipped(len(candidates) - len(left))
     failed = []
     for one in left:
         run = one.run
-        watcher.begins(run)
+        callback.on_start(run)
         own, _ = simulate(data, budget, one.kind, one.fraction, one.draw)
         again = Handling(resume=True)
         train = partial(train_run, own, run.config, run.path, machine, again, command, run.path.name)
         outcome = outcome_of(run, train)
-        keep_error(outcome)
-        watcher.ends(outcome)
+        write_error(outcome)
+        callback.on_end(outcome)
         if outcome.error:
             failed.append(outcome)
     return failed
 
 
-def judge_maps(
+def evaluate_maps(
     candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
 ) -> None:
     """mAP-loc of the finished runs that have none yet: in one pass where they share a frozen backbone."""
     from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 
-    left = unjudged(candidates, split)
+    left = not_evaluated(candidates, split)
     if not left:
         return
     if left[0].run.config.finetune.epochs:
@@ -199,7 +199,7 @@ def judge_maps(
         evaluate_together([one.run.path for one in left], split, workers=workers, report=report)
 
 
-def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
+def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
     """Finished runs whose maps have not been judged."""
     return [
         one
@@ -210,11 +210,11 @@ def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
 
 def passes(candidates: Sequence[Candidate], split: str) -> int:
     """How often the images must be looked at to judge the maps."""
-    left = unjudged(candidates, split)
+    left = not_evaluated(candidates, split)
     return len(left) if left and left[0].run.config.finetune.epochs else min(1, len(left))
 
 
-def reached(one: Candidate, split: str) -> tuple[float | None, float | None]:
+def scores_of(one: Candidate, split: str) -> tuple[float | None, float | None]:
     """MAP and mAP-loc of a candidate, 0..1; None where it failed or there is nothing to judge by."""
     run = Run(one.run.path)
     if not run.finished:
