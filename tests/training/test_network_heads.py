@@ -58,7 +58,7 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
 def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for config, why in (
-        (tiny(classifier="token"), "this backbone has not: take a transformer"),
+        (tiny(classifier="token"), "this backbone has none: take a transformer"),
         (tiny(classifier="token", frozen=True), "--classifier token reads the class token"),
         (tiny(classifier="token", boost=5.0, backbone="test_vit"), "--classifier token adds none up"),
         (tiny("an+scl", classifier="query2label"), "query2label has none"),

@@ -13,7 +13,7 @@ from sparselabel.errors import ModelError
 NAME = "cvt_w24"
 HUB = "microsoft/cvt-w24-384-22k"
 SIZE = 384
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 W24: dict[str, Any] = {
     "embed_dim": [192, 768, 1024],
     "num_heads": [3, 12, 16],
@@ -21,7 +21,7 @@ W24: dict[str, Any] = {
     "drop_path_rate": [0.0, 0.0, 0.3],  # as in the authors' cvt-w24-384x384.yaml
 }
 
-# The names of the authors' program, and of transformers, in a layer.
+# Names in the authors' program, and in transformers.
 _THEIRS = {
     r"^stage(\d)\.patch_embed\.proj\.": r"encoder.stages.\1.embedding.convolution_embeddings.projection.",
     r"^stage(\d)\.patch_embed\.norm\.": r"encoder.stages.\1.embedding.convolution_embeddings.normalization.",
