@@ -46,8 +46,8 @@ _THEIRS = {
 class CvtNetwork(nn.Module):
     """CvT with the methods that timm's networks have: views (B, 3, S, S) -> cells (B, D, S/16, S/16).
 
-    Its last norm, which a classifier would apply to the class token, is applied to the cells. Where layers of
-    transformers differ from the authors' program, they are mended.
+    Its last norm, which a classifier applies to the class token, is applied to the cells. Where layers of
+    transformers differ from the authors' program, they are changed to the authors'.
     """
 
     num_classes = 0
@@ -72,7 +72,7 @@ class CvtNetwork(nn.Module):
         return normed
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """How timm divides a network: the stem, then stages, or their layers."""
+        """As timm's networks have it: the stem, then stages, or their layers."""
         stem = r"^encoder\.stages\.0\.embedding"
         if coarse:
             return {"stem": stem, "blocks": [(r"^encoder\.stages\.(\d+)", None), (r"^norm", (99999,))]}
@@ -81,7 +81,7 @@ class CvtNetwork(nn.Module):
         return {"stem": stem, "blocks": [(layers, None), (other, (0,)), (r"^norm", (99999,))]}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute the inside of every layer again on the way back, or no longer."""
+        """Switch gradient checkpointing of every layer."""
         for layer in self._layers():
             vars(layer).pop("forward", None)
             if enable:
@@ -99,7 +99,7 @@ class QuickGELU(nn.Module):
     """x·σ(1.702·x): the authors' activation, where transformers has GELU."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Number by number."""
+        """Elementwise."""
         return inputs * torch.sigmoid(1.702 * inputs)
 
 
@@ -121,9 +121,8 @@ def pretrained_cvt() -> CvtNetwork:
     from transformers import CvtForImageClassification
 
     network = CvtNetwork(**W24)
-    whole = CvtForImageClassification.from_pretrained(HUB)
-    found = network.renamed(whole.state_dict())
-    network.load_state_dict({name: found[name] for name in network.state_dict()})
+    tensors = network.renamed(CvtForImageClassification.from_pretrained(HUB).state_dict())
+    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
     return network
 
 
