@@ -1,4 +1,4 @@
-"""How many images each class is in: an estimate with its spread, counting, and the file."""
+"""``ClassCounts``: how many images each class is in, an estimate with its bounds, and its JSON file."""
 
 import json
 import math
@@ -25,7 +25,7 @@ AGAIN = f"make it again with {command('expect')}"
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Expected positives of every class in training: p_i with bounds (L,), and their sum an image, K."""
+    """Expected positives of every class in training: p_i with bounds (L,), and their sum per image, K."""
 
     how: How
     classes: tuple[str, ...]
@@ -141,7 +141,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     # Both are written rounded: K to four digits, the numbers of the classes to two.
     if not abs(counts.per_image - per_image) <= 1e-4 + 0.005 * len(classes) / images:
         raise DataError(
-            f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} an image, "
+            f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} per image, "
             "and they are what counts",
             "change their `expected` and K together",
             "give K itself in place of the file",
@@ -153,7 +153,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
 
 
 def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
-    """What cannot be in the numbers of a file, or nothing."""
+    """What is wrong with the numbers of a file, or nothing."""
     if how not in ("auto", "counted"):
         return f"`how` must be auto or counted, not {how!r}"
     if images < 1:
@@ -166,7 +166,7 @@ def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
 def _fault_of_class(
     name: str, images: int, annotated: float, expected: float, low: float, high: float
 ) -> str:
-    """What cannot be in the numbers of a class, or nothing."""
+    """What is wrong with the numbers of a class, or nothing."""
     if not 0 <= annotated <= images or annotated != int(annotated):
         return f"{name} must have 0 to {images:,} annotated images, not {annotated:g}"
     if not annotated <= expected <= images:
