@@ -12,19 +12,19 @@ from sparselabel.config import Settings, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, param
 
 Chosen = tuple[tuple[str, str], ...]
-"""Settings that are chosen by validation, each by its name with one value."""
+"""The settings that validation chooses, each by its name with one value."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that a comparison is made of."""
+    """One run of a comparison."""
 
     method: str
     seed: int
     config: TrainConfig
     path: Path
     value: str = ""
-    """Of the setting that is varied; "" for a method that does not have it, or where none is."""
+    """Value of the varied setting; "" for a method that does not have it, or where nothing is varied."""
     chosen: Chosen = ()
 
     def __str__(self) -> str:
@@ -43,43 +43,44 @@ def plan_runs(
 ) -> list[PlannedRun]:
     """All runs of a comparison.
 
-    Each method takes those of the settings that it has, also of those to choose from; one that does not have
-    the setting that is varied runs once, and one that does not have the preset keeps its defaults.
+    Each method takes those of the settings that it has, also of those to choose from. A method that does not
+    have the varied setting runs once; one that does not have the preset keeps its defaults.
     """
     if not methods:
         raise ConfigError("there is nothing to compare", f"give {param('methods')}", what="methods")
     _refuse_repeated(param("methods"), methods)
     _refuse_repeated(param("seeds"), seeds)
     known = settings_known(methods)
-    everything = [*([] if varied is None else [varied]), *choose]
-    for one in everything:
-        _refuse(one, base, known)
+    settings = [*([] if varied is None else [varied]), *choose]
+    for setting in settings:
+        _refuse(setting, base, known)
     planned = []
     for method in methods:
-        own = [one for one in everything if one.concerns(method, known[method])]
-        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [one.name for one in own])
-        for values in product(*(one.values for one in own)):
-            taken = list(zip(own, values, strict=True))
+        own = [setting for setting in settings if setting.concerns(method, known[method])]
+        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [setting.name for setting in own])
+        for values in product(*(setting.values for setting in own)):
+            combination = list(zip(own, values, strict=True))
             config = base
-            for one, value in taken:
-                config = one.config(config, value)
-            _refuse_settings_of_none(config.settings, known)
+            for setting, value in combination:
+                config = setting.config(config, value)
+            _refuse_unknown_settings(config.settings, known)
             given = {name: value for name, value in config.settings.given().items() if name in known[method]}
             if given.get("preset") == base.settings.preset and not has_preset(method, given.get("preset")):
                 given.pop("preset", None)
             config = replace(config, method=method, settings=Settings(**given))
-            parts = [method, *(one.folder(value, everything) for one, value in taken)]
-            at = next((value for one, value in taken if one is varied), "")
-            chosen = tuple((one.name, value) for one, value in taken if one is not varied)
+            names = [method, *(setting.folder(value, settings) for setting, value in combination)]
+            varied_value = next((value for setting, value in combination if setting is varied), "")
+            chosen = tuple((setting.name, value) for setting, value in combination if setting is not varied)
             for seed in seeds:
-                path = out / "-".join([*parts, f"seed{seed}"])
-                planned.append(PlannedRun(method, seed, replace(config, seed=seed), path, at, chosen))
+                path = out / "-".join([*names, f"seed{seed}"])
+                seeded = replace(config, seed=seed)
+                planned.append(PlannedRun(method, seed, seeded, path, varied_value, chosen))
     _refuse_repeated("a run's folder", [run.path for run in planned])
     return planned
 
 
 def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What settings each method has; a wrong name is found now, not after hours of training."""
+    """The settings of each method; a wrong name is an error now, not after hours of training."""
     from sparselabel.losses.catalog import settings_of
 
     return {method: settings_of(method) for method in methods}
@@ -109,9 +110,9 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
         )
 
 
-def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]]) -> None:
+def _refuse_unknown_settings(settings: Settings, known: dict[str, dict[str, Any]]) -> None:
     for name in settings.given():
-        if not any(name in settings_known for settings_known in known.values()):
+        if not any(name in of_method for of_method in known.values()):
             raise ConfigError(
                 f"none of the methods {listing(known)} has a setting {name!r}", what=f"settings.{name}"
             )
@@ -126,10 +127,10 @@ def _refuse_settings_of_none(settings: Settings, known: dict[str, dict[str, Any]
 
 
 def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) -> None:
-    """Names and values that cannot be varied or chosen from, before anything is trained."""
+    """Refuse names and values that cannot be varied or chosen from, before anything is trained."""
     for value in one.values:
         config = one.config(base, value)  # refuses a wrong name
-        _refuse_settings_of_none(config.settings, known)
+        _refuse_unknown_settings(config.settings, known)
         if {*config.phases} != {*base.phases}:
             raise ConfigError(
                 f"{one.flag} {one.name} {value} would add or drop a phase",
@@ -179,13 +180,13 @@ def in_comparison(error: SparselabelError, run: PlannedRun | None = None) -> Spa
 
 
 class RunsCallback:
-    """Is told how far a comparison is; this one says nothing."""
+    """Hears how far a comparison is; this one does nothing."""
 
     def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""
 
     def on_start(self, run: PlannedRun) -> None:
-        """A run begins here; on a cluster nobody knows when."""
+        """A run begins here (not on a cluster, where nobody knows when)."""
 
     def on_end(self, outcome: Outcome) -> None:
-        """A run is finished, or has failed."""
+        """A run is finished or has failed."""

@@ -78,7 +78,7 @@ def features_first(
     wait: Callable[[], Outcome],
     shares: Callable[[PlannedRun], object],
 ) -> Iterator[Outcome]:
-    """Submit all runs; of those that share work still to be done, one goes first and does it for all."""
+    """Submit all runs; of those that share features still to be computed, one goes first and stores them."""
     waiting: dict[object, list[PlannedRun]] = {}
     first: dict[Path, object] = {}
     running = 0
@@ -116,7 +116,7 @@ def shared_features(data: "Prepared", run: PlannedRun) -> Path | None:
 def train_task(
     folder: str, data: str, config: Any, out: str, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
-    """What a node does: train one run in the folder that the command was given in."""
+    """Train one run on a node, in the folder that the command was given in."""
     from sparselabel.data.dataset import open_prepared
     from sparselabel.training.train import train_run
 
@@ -133,7 +133,7 @@ def train_task(
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
-    """A run's result, or what its task failed with: our own error, or all that Ray tells of another one."""
+    """A run's result, or the error of its task: our own, or all that Ray says of another one."""
     try:
         return Outcome(run, get())
     except Exception as error:
@@ -144,7 +144,7 @@ def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
 
 
 def _ray() -> Any:
-    """The package, told to send nobody anything."""
+    """Import Ray, without its usage reports."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -178,18 +178,18 @@ def _knock(address: str) -> None:
 
 
 def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
-    """What a run is given; refuses what no node has, which Ray would wait for without an end."""
+    """Resources of a run; refuses what no node has, for which Ray would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    graphics = machine.accelerator == "gpu" or (
+    gpu = machine.accelerator == "gpu" or (
         machine.accelerator == "auto" and any(node.get("GPU", 0) >= 1 for node in nodes)
     )
-    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= graphics for node in nodes):
+    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= gpu for node in nodes):
         has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
-        wanted = f"{cores} cores" + (" and a GPU" if graphics else "")
+        wanted = f"{cores} cores" + (" and a GPU" if gpu else "")
         raise ConfigError(
             f"no node of the cluster has {wanted} for a run (there are: {has})",
             f"ask for less ({param('cluster_cores')})",
             what="cluster_cores",
             value=cores,
         )
-    return {"num_cpus": cores, "num_gpus": int(graphics)}
+    return {"num_cpus": cores, "num_gpus": int(gpu)}

@@ -1,4 +1,4 @@
-"""In what a comparison is not the one whose published numbers stand beside it."""
+"""How a comparison differs from the recipe whose published numbers its table shows."""
 
 import shlex
 from dataclasses import asdict
@@ -39,10 +39,10 @@ NOT_COMPARED = ("method", "seed", "settings", "watch")
 
 def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
     """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
-    found = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
-    if not found:
+    differences = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
+    if not differences:
         return ""
-    return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(found)}"
+    return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(differences)}"
 
 
 def _data(recipe: Recipe, data: "Prepared") -> list[str]:
@@ -51,10 +51,10 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     names = [words[1].lower() if words[1].lower() in PAPERS_DATA else words[0] for words in commands]
     known = [PAPERS_DATA[name] for name in names if name in PAPERS_DATA]
     size = len(data.classes), len(data.splits["test"]) if "test" in data.splits else 0
-    found = []
+    differences = []
     if known and size != known[0]:
         classes, images = known[0]
-        found.append(
+        differences.append(
             f"data {data.name} with {size[0]:,} classes and {size[1]:,} test images (the paper's has "
             f"{classes:,} and {images:,})"
         )
@@ -62,11 +62,11 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
     wanted = [_preparation(flags) for flags in map(_flags, commands) if "labels" not in flags]
     if wanted and made not in wanted:
-        kept = [
+        differ = [
             f"{name.replace('_', '-')} {made[name]}" for name in HIDDEN_BY if made[name] != wanted[0][name]
         ]
-        found.append(f"prepared with {', '.join(kept)}")
-    return found
+        differences.append(f"prepared with {', '.join(differ)}")
+    return differences
 
 
 def _flags(words: list[str]) -> dict[str, str]:

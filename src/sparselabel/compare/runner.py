@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
-    """Check every run as far as that goes without training: method, data, backbone, memories, folders."""
+    """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train import check_run
 
     rows = {(run.method, run.value, run.seed) for run in planned}
@@ -32,13 +32,13 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
-    alike: list[TrainConfig] = []
+    checked: list[TrainConfig] = []
     for run in planned:
-        key = _backbone(run.config)
+        key = _backbone_settings(run.config)
         if not run.path.exists():
-            if _but_for_numbers(run.config) in alike:
+            if _without_numbers(run.config) in checked:
                 continue
-            alike.append(_but_for_numbers(run.config))
+            checked.append(_without_numbers(run.config))
         try:
             backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
@@ -46,16 +46,16 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _backbone(config: TrainConfig) -> tuple[Any, ...]:
-    """What decides about the backbone, but for random numbers in it."""
+def _backbone_settings(config: TrainConfig) -> tuple[Any, ...]:
+    """What decides about the backbone, except for random weights."""
     return (
         config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
         config.precision,
     )  # fmt: skip
 
 
-def _but_for_numbers(config: TrainConfig) -> TrainConfig:
-    """A configuration without the numbers that decide what comes out, but not whether it works."""
+def _without_numbers(config: TrainConfig) -> TrainConfig:
+    """A configuration without seed and learning rates, which do not decide whether it works."""
     return replace(
         config,
         seed=0,
@@ -76,15 +76,15 @@ def compare(
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
     # Nodes of a cluster are other machines than this one, which may have no GPU.
-    near = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
+    here = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
-        check_all(data, [run for run in planned if run.path.parent == out], near, out)
+        check_all(data, [run for run in planned if run.path.parent == out], here, out)
     finished = [run for run in planned if Run(run.path).finished]
     callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
-        ended = _here(data, left, machine, callback, command)
+        ended = _train_here(data, left, machine, callback, command)
     else:
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
@@ -94,7 +94,7 @@ def compare(
     return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
 
 
-def _here(
+def _train_here(
     data: "Prepared",
     planned: Sequence[PlannedRun],
     machine: Machine,
@@ -117,7 +117,7 @@ def _here(
 
 
 def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
-    """Train; a failure becomes the run's outcome, unless it is not to be survived."""
+    """Train; a failure becomes the run's outcome, or is raised unless ``survive``."""
     try:
         return Outcome(run, train())
     except Exception as error:
@@ -129,7 +129,7 @@ def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive:
 
 
 def write_error(outcome: Outcome) -> None:
-    """The whole error beside the run's folder; a run that went well has none."""
+    """Write the error of a failed run beside its folder, and remove that of an earlier attempt."""
     file = error_file(outcome.run)
     if outcome.error:
         file.write_text(f"{outcome.error}\n", encoding="utf-8")
