@@ -33,8 +33,10 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('{"data": ')
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00\xc3")
     for name in ("half.json", "bytes.json", "nothing.json"):
-        with pytest.raises(RunError, match=rf"{name} cannot be read \(.*\): bring it back .* with --force"):
+        with pytest.raises(RunError, match=rf"{name} cannot be read \(.*\): bring it back") as damaged:
             read_json(tmp_path / name)
+        assert (damaged.value.what, damaged.value.parameters) == (tmp_path / name, ["force"])
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(RunError, match=r"list.json must hold an object of JSON, not list: remove it"):
+    with pytest.raises(RunError, match=r"list.json must hold an object of JSON, not list") as damaged:
         read_json(tmp_path / "list.json", "remove it")
+    assert damaged.value.remedies == ("remove it",)

@@ -19,8 +19,9 @@ def test_what_can_be_written_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"file is a file, and a folder is needed: choose another --out"):
+    with pytest.raises(RunError, match=r"file is a file, and a folder is needed") as taken:
         require_folder_to_write(tmp_path / "file")
+    assert (taken.value.what, taken.value.parameters) == (tmp_path / "file", ["out"])
     with pytest.raises(RunError, match=r"file/new cannot be written \(.*file is a file, not a folder\)"):
         require_folder_to_write(tmp_path / "file" / "new")
     with pytest.raises(RunError, match=r"is a folder, and a file is needed: do so"):

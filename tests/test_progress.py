@@ -1,8 +1,9 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from sparselabel.progress import progress_bar
+from sparselabel.progress import duration, progress_bar
 
 
 def terminal() -> Console:
@@ -53,3 +54,20 @@ def test_without_a_terminal_a_line() -> None:
         bar.remove()
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "all runs ...\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "0.2 s"),
+        (4.16, "4.2 s"),
+        (9.96, "10 s"),
+        (99, "99 s"),
+        (120, "2 min"),
+        (5_940, "99 min"),
+        (12_000, "3 h 20 min"),
+        (190_800, "2 days 5 h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

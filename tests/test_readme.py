@@ -10,7 +10,7 @@ import torch
 
 from sparselabel.cli import app
 from sparselabel.compare.grid import Varied
-from sparselabel.compare.planned_runs import plan
+from sparselabel.compare.planned_runs import plan_runs
 from sparselabel.config import TrainConfig
 from sparselabel.losses.registry import METHODS
 
@@ -65,7 +65,7 @@ def test_sweeps_can_be_planned(flags: str) -> None:
     words = shlex.split(f"compare prepared {flags} --out k")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     vary, methods = bound.arguments["vary"], bound.arguments["methods"]
-    runs = plan(TrainConfig(), methods, (0,), Path("k"), varied=Varied.of(vary))
+    runs = plan_runs(TrainConfig(), methods, (0,), Path("k"), varied=Varied.of(vary))
     assert len(runs) > len(methods)
 
 

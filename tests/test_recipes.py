@@ -14,7 +14,7 @@ import pytest
 from sparselabel import cli
 from sparselabel.cli.arguments import told_by
 from sparselabel.cli.compare import asked_for, compare
-from sparselabel.compare.planned_runs import plan
+from sparselabel.compare.planned_runs import plan_runs
 from sparselabel.config import Recipe, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
@@ -92,7 +92,7 @@ def test_published_numbers_belong_to_rows(recipe: tuple[str, TrainConfig, Recipe
         methods, chosen, varied, config = arguments["asked"]
         rows |= {
             f"{run.method} {run.value}".strip()
-            for run in plan(config, methods, (0,), arguments["out"], chosen, varied)
+            for run in plan_runs(config, methods, (0,), arguments["out"], chosen, varied)
         }
     own = [values for measure, values in about.published.items() if "reported by" not in measure]
     assert {name for values in own for name in values} <= rows
@@ -129,7 +129,7 @@ def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None
     }
     assert replace(given, settings=config.settings, **batches) == config
     methods, chosen, varied, config = arguments["asked"]
-    planned = plan(
+    planned = plan_runs(
         config, methods, arguments.get("seeds") or about.compare.seeds, arguments["out"], chosen, varied
     )
     assert planned
@@ -146,7 +146,7 @@ def test_figures_are_drawn_of_what_was_trained(name: str, command: str) -> None:
         made = understood(line)[1]
         methods, chosen, varied, config = made["asked"]
         trained |= {made["out"] / "table.csv", made["out"] / "table-by-labels.csv"}
-        trained |= {run.path for run in plan(config, methods, (0,), made["out"], chosen, varied)}
+        trained |= {run.path for run in plan_runs(config, methods, (0,), made["out"], chosen, varied)}
     read = [value for key, value in arguments.items() if key in ("run", "runs", "baseline", "tables")]
     assert {
         path for paths in read for path in (paths if isinstance(paths, tuple | list) else [paths])
@@ -161,7 +161,7 @@ def test_how_many_runs_a_recipe_has() -> None:
             arguments = understood(command)[1]
             methods, chosen, varied, config = arguments["asked"]
             seeds = arguments.get("seeds") or about.compare.seeds
-            planned += len(plan(config, methods, seeds, arguments["out"], chosen, varied))
+            planned += len(plan_runs(config, methods, seeds, arguments["out"], chosen, varied))
         counts[name] = planned
         said = re.search(r"(\d+) (?:short )?runs?\b", about.cost)
         assert said is not None

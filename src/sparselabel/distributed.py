@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sparselabel.config import Machine
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.resources import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -140,7 +140,13 @@ def start(machine: Machine, precision: str) -> "Fabric":
     local = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
     everywhere = int(os.environ.get("WORLD_SIZE", local))
     if machine.accelerator in ("gpu", "mps") and not torch.accelerator.is_available():
-        raise ConfigError(f"accelerator {machine.accelerator}: this machine has none; use auto or cpu")
+        raise ConfigError(
+            f"this machine has no {param('accelerator', machine.accelerator)}",
+            f"take {param('accelerator', 'auto')}",
+            f"{param('accelerator', 'cpu')}",
+            what="accelerator",
+            value=machine.accelerator,
+        )
     fabric = Fabric(
         accelerator=machine.accelerator,
         devices=local,

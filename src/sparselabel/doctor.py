@@ -18,6 +18,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from sparselabel.errors import command
+
 State = Literal["ok", "missing", "broken"]
 
 OPTIONAL = {
@@ -31,6 +33,10 @@ OPTIONAL = {
 """Packages that only some things need, and what for."""
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".onnx", ".ckpt")
 SMALLEST = 2_000_000  # bytes of a file that may hold a network's weights
+WITHOUT_HUB = (
+    f"give weights as a file ({command('train', 'DATA', weights='FILE')}), or start from random ones "
+    f"({command('train', 'DATA', weights='none')})"
+)
 SECONDS = 2.0  # that the hub has to answer
 LITTLE_RAM, LITTLE_DISK = 4e9, 5e9
 
@@ -129,13 +135,14 @@ def _torch() -> Iterator[Finding]:
     if count:
         return
     if torch.backends.mps.is_available():
-        yield Finding("GPU", "ok", "Apple's, by --accelerator mps")
+        yield Finding("GPU", "ok", f"Apple's, by {command('train', 'DATA', accelerator='mps')}")
         return
     driver = Path("/proc/driver/nvidia/version").exists()
     remedy = (
         "there is a driver, but torch is built without CUDA or cannot reach it: install a CUDA build of torch"
         if driver
-        else "on a CPU train the head on stored features (--frozen): minutes instead of hours"
+        else "on a CPU train the head on stored features, minutes instead of hours: "
+        + command("train", "DATA", frozen=True)
     )
     yield Finding("GPU", "missing", "none that torch can use", remedy)
 
@@ -152,7 +159,11 @@ def _memory() -> Finding:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = available_memory()  # as the container's control group leaves it
     little = free < LITTLE_RAM
-    remedy = "end other programs, or take --memories file and small batches" if little else ""
+    remedy = (
+        f"end other programs, or take small batches and {command('train', 'DATA', memories='file')}"
+        if little
+        else ""
+    )
     return Finding("RAM", "missing" if little else "ok", f"{_gb(free)} free for us, of {_gb(total)}", remedy)
 
 
@@ -187,7 +198,7 @@ def _weights() -> Iterator[Finding]:
             "weights",
             "missing",
             "none found on this machine",
-            "a backbone's are downloaded when it is first used; without a network: --weights FILE",
+            f"a backbone's are downloaded when it is first used; without a network: {WITHOUT_HUB}",
         )
 
 
@@ -231,13 +242,14 @@ def _hub() -> Finding:
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
     host = urlsplit(ENDPOINT).hostname or "the hub"
-    without = "give weights as a file (--weights FILE), or start from none (--weights none)"
     if HF_HUB_OFFLINE:
-        return Finding("model hub", "missing", "switched off by HF_HUB_OFFLINE", f"unset it, or {without}")
+        return Finding(
+            "model hub", "missing", "switched off by HF_HUB_OFFLINE", f"unset it, or {WITHOUT_HUB}"
+        )
     start = time.monotonic()
     said = _why_silent(ENDPOINT)
     if said:
-        return Finding("model hub", "missing", f"{host} cannot be reached ({said})", without)
+        return Finding("model hub", "missing", f"{host} cannot be reached ({said})", WITHOUT_HUB)
     return Finding("model hub", "ok", f"{host} answers in {time.monotonic() - start:.1f} s")
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparselabel.errors import RunError
+from sparselabel.errors import RunError, param
 
 SHORT = " requested and "
 """In numpy's error of an array that was written in part, which has no number: the disk is full."""
@@ -48,45 +48,53 @@ def write_json(path: Path, content: Any) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-BRING_BACK = "bring it back as it was, or begin anew with --force"
+BRING_IT_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
+BRING_BACK = ", or ".join(BRING_IT_BACK)
+ANOTHER_OUT = (f"choose another {param('out')}",)
 
 
-def read_json(path: Path, way_out: str = BRING_BACK) -> dict[str, Any]:
-    """Read a file that ``write_json`` wrote; ``way_out`` says what to do if it is damaged."""
+def read_json(path: Path, *remedies: str) -> dict[str, Any]:
+    """Read a file that ``write_json`` wrote; ``remedies`` say what to do if it is damaged."""
+    remedies = remedies or BRING_IT_BACK
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # bytes that are no text, or text that is no JSON
-        raise RunError(f"{path} cannot be read ({error}): {way_out}") from error
+        raise RunError(f"{path} cannot be read ({error})", *remedies, what=path) from error
     if not isinstance(content, dict):
-        raise RunError(f"{path} must hold an object of JSON, not {type(content).__name__}: {way_out}")
+        raise RunError(
+            f"{path} must hold an object of JSON, not {type(content).__name__}", *remedies, what=path
+        )
     return content
 
 
-def require_folder_to_write(folder: Path, instead: str = "choose another --out") -> None:
-    """Raise unless there is such a folder, or one could be made, and files can be written in it."""
+def require_folder_to_write(folder: Path, *remedies: str) -> None:
+    """Raise unless there is such a folder, or one can be made, and files can be written in it."""
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file, and a folder is needed: {instead}")
-    _try(folder, folder, instead)
+        raise RunError(f"{folder} is a file, and a folder is needed", *(remedies or ANOTHER_OUT), what=folder)
+    _require_writable(folder, folder, remedies or ANOTHER_OUT)
 
 
-def require_file_to_write(file: Path, instead: str = "choose another --out") -> None:
-    """Raise unless a file could be written, or replaced, here."""
+def require_file_to_write(file: Path, *remedies: str) -> None:
+    """Raise unless a file can be written, or replaced, here."""
+    remedies = remedies or ANOTHER_OUT
     if file.is_dir():
-        raise RunError(f"{file} is a folder, and a file is needed: {instead}")
+        raise RunError(f"{file} is a folder, and a file is needed", *remedies, what=file)
     if file.exists() and not os.access(file, os.W_OK):
-        raise RunError(f"{file} cannot be written (it is read-only): {instead}")
-    _try(file, file.parent, instead)
+        raise RunError(f"{file} cannot be written (it is read-only)", *remedies, what=file)
+    _require_writable(file, file.parent, remedies)
 
 
-def _try(wanted: Path, folder: Path, instead: str) -> None:
-    """Write a file without a name in the nearest folder that is there: permissions do not tell everything."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise RunError(f"{wanted} cannot be written ({there} is a file, not a folder): {instead}")
+def _require_writable(path: Path, folder: Path, remedies: tuple[str, ...]) -> None:
+    """Write a temporary file in the nearest folder that exists: permissions do not tell everything."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise RunError(f"{path} cannot be written ({existing} is a file, not a folder)", *remedies, what=path)
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise RunError(
-            f"{wanted} cannot be written (nothing can be written in {there}: {error.strerror}): {instead}"
+            f"{path} cannot be written (nothing can be written in {existing}: {error.strerror})",
+            *remedies,
+            what=path,
         ) from error

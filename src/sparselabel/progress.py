@@ -70,3 +70,15 @@ def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[B
             yield Bar(progress, total, what)
         finally:
             _shown.pop()
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words that are easy to read: 4.2 s, 40 s, 12 min, 3 h 20 min, 2 days 5 h."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 99.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} days {hours % 24} h"

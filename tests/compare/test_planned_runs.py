@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.compare.grid import CHOOSE, Varied, choices
-from sparselabel.compare.planned_runs import note_on_preset, plan
+from sparselabel.compare.planned_runs import note_on_preset, plan_runs
 from sparselabel.config import FinetunePhase, HeadPhase, TrainConfig
 from sparselabel.errors import ConfigError
 
@@ -14,12 +14,12 @@ RATES = choices(["head.lr", "0.1", "0.01"])
 
 
 def names(*words: str, methods: tuple[str, ...] = ("an",)) -> list[str]:
-    return [run.path.name for run in plan(BASE, methods, [0], OUT, choices(words))]
+    return [run.path.name for run in plan_runs(BASE, methods, [0], OUT, choices(words))]
 
 
 def test_plan_is_methods_times_choices_times_seeds() -> None:
     choose = choices(["head.lr", "0.001", "1e-5", "head.batch-size", "8"])
-    planned = plan(BASE, ["an", "an-ls"], [0, 7], OUT, choose)
+    planned = plan_runs(BASE, ["an", "an-ls"], [0, 7], OUT, choose)
     assert [str(run.path.relative_to(OUT)) for run in planned] == [
         "an-lr=0.001-batch-size=8-seed0",
         "an-lr=0.001-batch-size=8-seed7",
@@ -38,7 +38,7 @@ def test_plan_is_methods_times_choices_times_seeds() -> None:
 
 
 def test_without_a_choice_a_run_has_the_settings_given() -> None:
-    (run,) = plan(BASE, ["an"], [0], OUT)
+    (run,) = plan_runs(BASE, ["an"], [0], OUT)
     assert (run.path.name, run.chosen, run.config) == ("an-seed0", (), replace(BASE, method="an"))
 
 
@@ -66,7 +66,7 @@ def test_a_choice_for_some_methods_only() -> None:
 
 def test_each_method_takes_the_settings_it_has() -> None:
     base = replace(BASE, settings={"expected_positives": 2.5, "smoothing": 0.3})
-    planned = plan(base, ["an", "an-ls", "role"], [0], OUT)
+    planned = plan_runs(base, ["an", "an-ls", "role"], [0], OUT)
     assert [run.config.settings for run in planned] == [
         {},
         {"smoothing": 0.3},
@@ -76,7 +76,7 @@ def test_each_method_takes_the_settings_it_has() -> None:
 
 def test_each_method_takes_the_preset_if_it_has_it() -> None:
     base = replace(BASE, settings={"preset": "voc", "share": 0.1})
-    planned = plan(base, ["an", "asl", "ll-r+cl", "em"], [0], OUT)
+    planned = plan_runs(base, ["an", "asl", "ll-r+cl", "em"], [0], OUT)
     assert [run.config.settings for run in planned] == [
         {},
         {},
@@ -88,27 +88,26 @@ def test_each_method_takes_the_preset_if_it_has_it() -> None:
     ]
     assert note_on_preset(["em", "gr"], "voc") == note_on_preset(["em", "asl"], None) == []
     with pytest.raises(ConfigError, match="none of the methods an, asl has a preset 'voc'"):
-        plan(replace(BASE, settings={"preset": "voc"}), ["an", "asl"], [0], OUT)
+        plan_runs(replace(BASE, settings={"preset": "voc"}), ["an", "asl"], [0], OUT)
 
 
 def test_a_preset_that_is_varied_is_not_dropped() -> None:
     # Runs that differ in nothing but their name would say that the presets are equal.
-    planned = plan(BASE, ["asl"], [0], OUT, varied=Varied("settings.preset", ("q2l",)))
+    planned = plan_runs(BASE, ["asl"], [0], OUT, varied=Varied("settings.preset", ("q2l",)))
     assert [run.config.settings.get("preset") for run in planned] == ["q2l"]
-    planned = plan(BASE, ["asl", "em"], [0], OUT, varied=Varied("settings.preset", ("voc", "coco")))
-    assert [run.config.settings.get("preset") for run in planned] == [
-        "voc",
-        "coco",
-    ] * 2  # refused by asl itself
+    planned = plan_runs(BASE, ["asl", "em"], [0], OUT, varied=Varied("settings.preset", ("voc", "coco")))
+    presets = [run.config.settings.get("preset") for run in planned]
+    assert presets == ["voc", "coco"] * 2  # refused by asl itself
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(ConfigError, match="nothing to compare: give --methods"):
-        plan(BASE, [], [0], OUT)
+    with pytest.raises(ConfigError, match="nothing to compare") as empty:
+        plan_runs(BASE, [], [0], OUT)
+    assert (empty.value.what, empty.value.parameters) == ("methods", ["methods"])
     with pytest.raises(ConfigError, match="there is no method 'rolle': did you mean 'role'"):
-        plan(BASE, ["an", "rolle"], [0], OUT)
+        plan_runs(BASE, ["an", "rolle"], [0], OUT)
     with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
-        plan(replace(BASE, settings={"momentum": 0.5}), ["an", "bce"], [0], OUT)
+        plan_runs(replace(BASE, settings={"momentum": 0.5}), ["an", "bce"], [0], OUT)
     with pytest.raises(ConfigError, match="lr must be above 0"):
         names("head.lr", "0.1", "-1")
     with pytest.raises(ConfigError, match=r"--choose \*cl:head.batch-size is for none of the methods an"):
@@ -120,13 +119,13 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
 @pytest.mark.parametrize(
     ("methods", "seeds", "said"),
     [
-        (["an", "bce", "an"], [0], "--methods names an more than once: name each once"),
-        (["an"], [2, 1, 0, 1, 2], "--seeds names 2, 1 more than once"),
+        (["an", "bce", "an"], [0], "`methods` names an more than once: name each once"),
+        (["an"], [2, 1, 0, 1, 2], "`seeds` names 2, 1 more than once"),
     ],
 )
 def test_what_is_named_twice_is_refused(methods: list[str], seeds: list[int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        plan(BASE, methods, seeds, OUT)
+        plan_runs(BASE, methods, seeds, OUT)
 
 
 def test_two_values_must_not_share_a_folder() -> None:
@@ -137,7 +136,7 @@ def test_two_values_must_not_share_a_folder() -> None:
 def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
     varied = Varied("settings.momentum", ("0.8", "0.5"))
     base = replace(BASE, settings={"expected_positives": 2.5})
-    planned = plan(base, ["an", "en"], [0], OUT, RATES, varied)
+    planned = plan_runs(base, ["an", "en"], [0], OUT, RATES, varied)
     assert [(run.path.name, run.value) for run in planned] == [
         ("an-lr=0.1-seed0", ""),
         ("an-lr=0.01-seed0", ""),
@@ -153,7 +152,7 @@ def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
 
 
 def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
-    planned = plan(BASE, ["an", "bce"], [0], OUT, varied=Varied("views.smallest-crop", ("0.25", "1")))
+    planned = plan_runs(BASE, ["an", "bce"], [0], OUT, varied=Varied("views.smallest-crop", ("0.25", "1")))
     assert [(run.method, run.config.views.smallest_crop) for run in planned] == [
         ("an", 0.25),
         ("an", 1),
@@ -168,17 +167,19 @@ def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
     [
         ("settings.momentum", "0.5", "none of the methods an, bce has a setting 'momentum'"),
         ("settings.momentun", "0.5", "none of the methods an, bce has a setting 'momentun'"),
-        ("seed", "3", " cannot be seed: give --seeds"),
-        ("method", "an", " cannot be method: give --methods"),
+        ("seed", "3", " cannot be seed: give `seeds`"),
+        ("method", "an", " cannot be method: give `methods`"),
         ("head.epochs", "0", " head.epochs 0 would add or drop a phase"),
     ],
 )
 def test_what_must_not_be_varied(name: str, value: str, said: str, flag: str) -> None:
     one = Varied(name, (value,), flag)
     with pytest.raises(ConfigError, match=said):
-        plan(BASE, ["an", "bce"], [0], OUT, [one] if flag == CHOOSE else (), None if flag == CHOOSE else one)
+        plan_runs(
+            BASE, ["an", "bce"], [0], OUT, [one] if flag == CHOOSE else (), None if flag == CHOOSE else one
+        )
 
 
 def test_varied_and_chosen_at_once_is_one_too_many() -> None:
     with pytest.raises(ConfigError, match=r"--vary or --choose names head.lr more than once"):
-        plan(BASE, ["an"], [0], OUT, RATES, Varied("head.lr", ("0.5",)))
+        plan_runs(BASE, ["an"], [0], OUT, RATES, Varied("head.lr", ("0.5",)))

@@ -2,8 +2,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+from sparselabel.compare.planned_runs import Outcome, PlannedRun
 from sparselabel.compare.result_tables import (
-    duration,
     latex,
     sheet_of,
     write_by_labels,
@@ -12,7 +12,8 @@ from sparselabel.compare.result_tables import (
     write_table,
 )
 from sparselabel.compare.summary import Row, with_share
-from sparselabel.config import Comparison, Recipe
+from sparselabel.config import Comparison, Recipe, TrainConfig
+from sparselabel.errors import RunError
 from sparselabel.metrics.bootstrap import Difference
 
 RECIPE = Recipe(
@@ -23,6 +24,7 @@ RECIPE = Recipe(
     compare=Comparison(("an",)),
     published={"test mAP": {"role": 86.5, "an 2": 84.2}, "top-1": {"iu": 1.0}},
 )
+FAILED = Outcome(PlannedRun("bce", 1, TrainConfig(), Path("bce-seed1")), None, RunError("no"))
 ROWS = with_share(
     [
         Row(
@@ -42,7 +44,13 @@ ROWS = with_share(
             difference=Difference(0.51, 0.65, -0.01, 0.2, 0.9, 100),
             labels=4574,
         ),
-        Row("bce", {}, {0: 0.9, 3: 0.92}, chosen=(("head.batch-size", "8"),), failed=("bce, seed 1: no",)),
+        Row(
+            "bce",
+            {},
+            {0: 0.9, 3: 0.92},
+            chosen=(("head.batch-size", "8"),),
+            failed=(FAILED,),
+        ),
     ]
 )
 
@@ -164,9 +172,3 @@ def test_markdown_and_latex(tmp_path: Path) -> None:
         r"\end{tabular}",
     ]
     assert latex(r"\{#~^&$}<") == (r"\textbackslash{}\{\#\textasciitilde{}\textasciicircum{}\&\$\}$<$")
-
-
-def test_times_in_words() -> None:
-    assert [duration(seconds) for seconds in (4.16, 59.9, 90, 3599, 3600, 12240)] == [
-        "4.2 s", "59.9 s", "2 min", "60 min", "1.0 h", "3.4 h",
-    ]  # fmt: skip

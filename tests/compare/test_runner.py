@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, plan
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
 from sparselabel.compare.runner import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError
+from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
 from sparselabel.metrics.real import real_measures
 from sparselabel.recipes import load
 
@@ -48,20 +48,20 @@ def small_scenes(folder: Path) -> Prepared:
         return prepare(source, folder, Preparation(sparsify="single-positive"))
 
 
-class Told(Watcher):
+class Told(RunsCallback):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def skips(self, finished: int) -> None:
+    def on_skipped(self, finished: int) -> None:
         self.said.append(f"{finished} before")
 
-    def begins(self, run: Planned) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.said.append(f"begins {run}")
 
-    def ends(self, outcome: Outcome) -> None:
-        self.said.append(f"ends {outcome.run}{': ' * bool(outcome.error)}{outcome.error}")
+    def on_end(self, outcome: Outcome) -> None:
+        self.said.append(f"ends {outcome.run}{f': {outcome.error}' * bool(outcome.error)}")
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None:
@@ -71,7 +71,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None
 def test_a_comparison_is_trained_once(
     data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = plan(TINY, ["bce", "an"], [0], tmp_path / "out")
+    planned = plan_runs(TINY, ["bce", "an"], [0], tmp_path / "out")
     told = Told()
     rows = compare(data, planned, HERE, told)
     assert told.said == [
@@ -100,8 +100,8 @@ def test_a_comparison_is_trained_once(
     assert compare(data, planned, HERE, told) == rows
     assert told.said == ["2 before"]
     (planned[1].path / "result.json").unlink()
-    assert compare(data, planned, HERE)[1].failed[0].endswith("ValueError: trained again")
-    other = plan(replace(TINY, head=HeadPhase(epochs=1, lr=0.5)), ["bce", "an"], [0], tmp_path / "out")
+    assert str(compare(data, planned, HERE)[1].failed[0]).endswith("ValueError: trained again")
+    other = plan_runs(replace(TINY, head=HeadPhase(epochs=1, lr=0.5)), ["bce", "an"], [0], tmp_path / "out")
     with pytest.raises(RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.lr"):
         compare(data, other, HERE)
 
@@ -111,7 +111,7 @@ def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tm
     real = np.array(test.truth.values)
     real[0] = UNKNOWN
     splits = data.splits | {"test": replace(test, real=real)}
-    rows = compare(replace(data, splits=splits), plan(TINY, ["bce+asl", "an"], [0], tmp_path), HERE)
+    rows = compare(replace(data, splits=splits), plan_runs(TINY, ["bce+asl", "an"], [0], tmp_path), HERE)
     images, classes = data.train.truth.values.shape
     assert [(row.oracle, row.labels) for row in rows] == [(True, images * classes), (False, images)]
     assert rows[0].names == {"validation": "mAP", "test": "mAP"}
@@ -135,7 +135,7 @@ def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Prepared
     whole = make_backbone("test_resnet", "none", size=32).state_dict()
     weights = {name.removeprefix("network."): value.contiguous() for name, value in whole.items()}
     save_file(weights, file)
-    planned = plan(replace(TINY, weights=str(file)), ["an"], [0], tmp_path / "out")
+    planned = plan_runs(replace(TINY, weights=str(file)), ["an"], [0], tmp_path / "out")
     compare(data, planned, HERE)
     compare(data, planned, HERE)
     save_file({name: value * 2 for name, value in weights.items()}, file)
@@ -159,11 +159,12 @@ def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch
         return RESULT
 
     stand_in(monkeypatch, train)
-    planned = plan(TINY, ["an", "bce"], [0], tmp_path)
+    planned = plan_runs(TINY, ["an", "bce"], [0], tmp_path)
     told = Told()
     an, bce = compare(data, planned, HERE, told)
     assert told.said[2] == "ends an, seed 0: training diverged"
-    assert (an.failed, an.test, bce.test) == (("an, seed 0: training diverged",), {}, {0: 0.25})
+    assert [str(one.error) for one in an.failed] == ["training diverged"]
+    assert (an.failed[0].run, an.test, bce.test) == (planned[0], {}, {0: 0.25})
     assert calls == [(run.path, Handling(resume=True), run.path.name) for run in planned]
     assert error_file(planned[0]).read_text() == "training diverged\n"
     monkeypatch.setattr("sparselabel.training.train.check_run", lambda *given: None)  # it would start them
@@ -183,7 +184,7 @@ def test_what_ends_the_program_ends_the_comparison(
 
     stand_in(monkeypatch, stop)
     with pytest.raises(error):
-        compare(data, plan(TINY, ["an", "bce"], [0], tmp_path), HERE)
+        compare(data, plan_runs(TINY, ["an", "bce"], [0], tmp_path), HERE)
 
 
 def never(*_: Any) -> None:
@@ -217,7 +218,9 @@ def test_what_cannot_work_is_found_before_the_first_run(
     said: str,
 ) -> None:
     stand_in(monkeypatch, never)
-    planned = plan(replace(TINY, frozen=False), ["an"], [0], tmp_path / "out", varied=Varied(name, values))
+    planned = plan_runs(
+        replace(TINY, frozen=False), ["an"], [0], tmp_path / "out", varied=Varied(name, values)
+    )
     with pytest.raises(error, match=said):
         compare(data, planned, HERE)
     assert not (tmp_path / "out").exists()
@@ -227,7 +230,7 @@ def test_views_that_stored_features_do_not_see_are_found_first(
     data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, never)
-    planned = plan(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
+    planned = plan_runs(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
     with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: --views\.cutout 0\.5 would change"):
         compare(data, planned, HERE)
     assert not (tmp_path / "out").exists()
@@ -240,7 +243,7 @@ def test_memories_that_fit_nowhere_are_found_first(
     keep = make_memory_without_room(monkeypatch)
     base = replace(TINY, settings={"expected_positives": 2.0})
     with pytest.raises(ResourceError, match=r"en, seed 0: .* needs 0.00 MB of memory"):
-        compare(data, plan(base, ["an", "en"], [0], tmp_path), replace(HERE, memories=keep))
+        compare(data, plan_runs(base, ["an", "en"], [0], tmp_path), replace(HERE, memories=keep))
 
 
 def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -255,22 +258,39 @@ def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, never)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file is a file, and a folder is needed: choose another --out"):
-        compare(data, plan(TINY, ["an"], [0], tmp_path / "file"), HERE)
+    with pytest.raises(RunError, match="file is a file, and a folder is needed") as taken:
+        compare(data, plan_runs(TINY, ["an"], [0], tmp_path / "file"), HERE)
+    assert taken.value.parameters == ["out"]
     (tmp_path / "out" / "an-seed0").mkdir(parents=True)
     (tmp_path / "out" / "an-seed0" / "photo.jpg").write_text("")
     with pytest.raises(RunError, match=r"an, seed 0: .*exists and is not a run"):
-        compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
+        compare(data, plan_runs(TINY, ["an"], [0], tmp_path / "out"), HERE)
     (tmp_path / "out" / "an-seed0" / "config.toml").write_text("seed = 3\n")
     about = {"data": "elsewhere", "data_digest": {"train": "x"}}
     (tmp_path / "out" / "an-seed0" / "run.json").write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"an, seed 0: .*replace it \(delete its folder\)") as refused:
-        compare(data, plan(TINY, ["an"], [0], tmp_path / "out"), HERE)
-    assert "--force" not in str(refused.value)  # compare does not have it
+    with pytest.raises(RunError, match=r"an, seed 0: "):
+        compare(data, plan_runs(TINY, ["an"], [0], tmp_path / "out"), HERE)
     if os.geteuid():  # root may write everywhere
         (tmp_path / "shut").mkdir(mode=0o500)
         with pytest.raises(RunError, match="shut cannot be written"):
-            compare(data, plan(TINY, ["an"], [0], tmp_path / "shut"), HERE)
+            compare(data, plan_runs(TINY, ["an"], [0], tmp_path / "shut"), HERE)
+
+
+def test_a_comparison_has_no_force() -> None:
+    run = plan_runs(TINY, ["an"], [0], Path("out"))[0]
+    begun = RunError(
+        "runs/a was begun otherwise",
+        f"replace it ({param('force', True)})",
+        f"choose another {param('out')}",
+        what="runs/a",
+        value=3,
+    )
+    error = in_comparison(begun, run)
+    assert (type(error), error.problem) == (RunError, "an, seed 0: runs/a was begun otherwise")
+    assert (error.parameters, error.what, error.value) == (["out"], "runs/a", 3)
+    assert error.remedies[-1] == "delete its folder, so that it begins anew"
+    plain = ResourceError("the disk is full", "make room")
+    assert in_comparison(plain).args == plain.args
 
 
 def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,5 +298,7 @@ def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: 
     bare = Prepared(**{**vars(data), "splits": {k: v for k, v in data.splits.items() if k != "val"}})
     words = ["head.lr", "0.1", "0.2"]
     with pytest.raises(ConfigError, match="chosen by validation, but the data has no validation split"):
-        compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words)), HERE)
-    assert compare(bare, plan(TINY, ["an"], [0], tmp_path, choices(words[:2])), HERE)[0].test == {0: 0.25}
+        compare(bare, plan_runs(TINY, ["an"], [0], tmp_path, choices(words)), HERE)
+    assert compare(bare, plan_runs(TINY, ["an"], [0], tmp_path, choices(words[:2])), HERE)[0].test == {
+        0: 0.25
+    }

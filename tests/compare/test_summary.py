@@ -4,13 +4,15 @@ from typing import Any
 import pytest
 
 from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, plan
+from sparselabel.compare.planned_runs import Outcome, plan_runs
 from sparselabel.compare.summary import Row, rows_of, with_share
 from sparselabel.config import HeadPhase, TrainConfig
+from sparselabel.errors import RunError
 from sparselabel.files import write_json
 
 BASE = TrainConfig(head=HeadPhase(epochs=2))
 RATES = choices(["head.lr", "0.1", "0.01"])
+DIVERGED = RunError("training diverged")
 
 
 def row(method: str, *test: float, value: str = "") -> Row:
@@ -73,7 +75,7 @@ VALUES: dict[tuple[str, float, int], tuple[float, float]] = {
 
 
 def outcomes(out: Path) -> list[Outcome]:
-    planned = plan(BASE, ["an", "bce"], [0, 1], out, RATES)
+    planned = plan_runs(BASE, ["an", "bce"], [0, 1], out, RATES)
     return [Outcome(run, result(*VALUES[run.method, run.config.head.lr, run.seed])) for run in planned]
 
 
@@ -96,24 +98,24 @@ def write_json_cost(path: Path, seconds: float, memory: int) -> None:
 
 def test_a_choice_that_failed_is_not_taken_where_another_went_well(tmp_path: Path) -> None:
     made = outcomes(tmp_path)
-    made[2] = Outcome(made[2].run, None, "training diverged")
+    made[2] = Outcome(made[2].run, None, DIVERGED)
     an, _ = rows_of(made)
     assert (dict(an.chosen), an.test) == ({"head.lr": "0.1"}, {0: 0.1, 1: 0.2})
-    assert an.failed == ("an, head.lr 0.01, seed 0: training diverged",)
-    made[0] = Outcome(made[0].run, None, "training diverged")
+    assert [str(one) for one in an.failed] == ["an, head.lr 0.01, seed 0: training diverged"]
+    made[0] = Outcome(made[0].run, None, DIVERGED)
     an, _ = rows_of(made)  # one run is left of each: the better validation counts
     assert (dict(an.chosen), an.test, len(an.failed)) == ({"head.lr": "0.01"}, {1: 0.4}, 2)
 
 
 def test_a_method_of_which_every_run_failed_is_an_empty_row(tmp_path: Path) -> None:
-    made = [Outcome(one.run, None, "no") if one.run.method == "an" else one for one in outcomes(tmp_path)]
+    made = [Outcome(one.run, None, DIVERGED) if one.run.method == "an" else one for one in outcomes(tmp_path)]
     an, bce = rows_of(made)
     assert (an.test, an.validation, an.chosen, len(an.failed)) == ({}, {}, (), 4)
     assert bce.recovered is None
 
 
 def test_data_without_validation_or_test(tmp_path: Path) -> None:
-    planned = plan(BASE, ["an", "bce"], [0], tmp_path)
+    planned = plan_runs(BASE, ["an", "bce"], [0], tmp_path)
     rows = rows_of([Outcome(run, result(None, 0.4 + 0.4 * place)) for place, run in enumerate(planned)])
     assert [(one.validation, one.test, one.recovered) for one in rows] == [
         ({}, {0: 0.4}, 0),
@@ -124,7 +126,9 @@ def test_data_without_validation_or_test(tmp_path: Path) -> None:
 
 
 def test_rows_of_values_numbers_of_labels_and_hidden_labels(tmp_path: Path) -> None:
-    planned = plan(BASE, ["an", "en"], [0, 1], tmp_path, varied=Varied("settings.momentum", ("0.5", "0.8")))
+    planned = plan_runs(
+        BASE, ["an", "en"], [0, 1], tmp_path, varied=Varied("settings.momentum", ("0.5", "0.8"))
+    )
     made = []
     for run in planned:
         value = float(run.config.settings.get("momentum", 0.0)) + run.seed / 100

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.compare.planned_runs import Outcome, plan
+from sparselabel.compare.planned_runs import Outcome, plan_runs
 from sparselabel.compare.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.saved_scores import keep_scores, saved_scores
@@ -19,7 +19,7 @@ def made(data: Prepared, tmp_path: Path) -> list[Outcome]:  # noqa: F811
     """Runs of which nothing but random scores of the test images is there."""
     random = np.random.default_rng(0)
     outcomes = []
-    for run in plan(TINY, ["role", "an", "bce"], SEEDS, tmp_path):
+    for run in plan_runs(TINY, ["role", "an", "bce"], SEEDS, tmp_path):
         folder, part = Run(run.path), data.split("test")
         about = {
             "data": str(data.folder),

@@ -448,7 +448,7 @@ def test_folders_of_images_are_never_replaced(tmp_path: Path, force: bool) -> No
 
 def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(RunError, match="out is a file, and a folder is needed: choose another --out"):
+    with pytest.raises(RunError, match="out is a file, and a folder is needed: choose another `out`"):
         prepare(source, tmp_path / "out", SINGLE, force=True)
 
 

@@ -8,13 +8,8 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTa
 from sparselabel.data.sparsify import keep_per_image
 from sparselabel.errors import DataError
 from sparselabel.expected_positives import class_counts
-from sparselabel.expected_positives.class_counts import (
-    ClassCounts,
-    counted_positives,
-    read_expected,
-    shared_out,
-    wilson,
-)
+from sparselabel.expected_positives.class_counts import ClassCounts, read_expected, shared_out, wilson
+from sparselabel.expected_positives.counted import counted_positives
 
 CLASSES = ("cat", "dog", "bird", "fish")
 
@@ -202,10 +197,10 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("[]", "is not a file of expected positives"),
         (json.dumps({key: value for key, value in good.items() if key != "why"}), "it lacks 'why'"),
         (json.dumps({key: value for key, value in good.items() if key != "K"}), "it lacks 'K'"),
-        (json.dumps(good | {"how": "guessed"}), "counts that cannot be: `how` must be auto or counted"),
+        (json.dumps(good | {"how": "guessed"}), r"counts that cannot be \(`how` must be auto or counted"),
         (json.dumps(good | {"images": 0}), "`images` must be at least 1, not 0"),
         (json.dumps(good | {"interval": [2, 1]}), r"`interval` must be two numbers .* not \[2\.0, 1\.0\]"),
-        (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ an image"),
+        (json.dumps(good | {"K": 3.5}), r"says K 3\.5, but its classes add up to 1\.\d+ per image"),
         (json.dumps(good | {"classes": [*good["classes"], first]}), "counts cat more than once"),
         (changed(annotated=1.5), "cat must have 0 to 200 annotated images, not 1.5"),
         (changed(expected=201.0), "cat must be expected in .* at most all 200, not in 201"),

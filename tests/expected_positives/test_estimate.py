@@ -206,7 +206,7 @@ def test_what_cannot_be_estimated() -> None:
     features, truth = made_up(20)
     with pytest.raises(DataError, match="no positive label"):
         estimate(features, np.full_like(truth, UNKNOWN))
-    with pytest.raises(DataError, match="8 labeled images are too few for 5 folds: at least 10"):
+    with pytest.raises(DataError, match="8 labeled images are too few for 5 folds: label at least 10"):
         estimate(features[:8], keep_per_image(truth[:8], 1, 0, seed=1))
     with pytest.raises(DataError, match=r"20 images need features of shape \(N, D\), not \(19, 24\)"):
         estimate(features[:19], keep_per_image(truth, 1, 0, seed=1))

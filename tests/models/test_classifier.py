@@ -38,7 +38,7 @@ class Recorder(torch.nn.Module):
 
 
 def test_normalization_is_inside() -> None:
-    backbone = Backbone(Recorder(), mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
+    backbone = Backbone(Recorder(), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     gray = torch.full((1, 3, 4, 4), 128, dtype=torch.uint8)
     expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
     torch.testing.assert_close(backbone(gray)[0, :, 0, 0], expected)

@@ -147,5 +147,5 @@ def test_without_transformers_it_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_what_it_has_not() -> None:
-    with pytest.raises(ConfigError, match="'cvt_w24' comes as it is: it has cells of 16 pixels"):
+    with pytest.raises(ConfigError, match="'cvt_w24' has cells of 16 pixels, always"):
         make_backbone("cvt_w24", "none", size=64, output_stride=8)

@@ -9,7 +9,13 @@ from sparselabel.config import Query
 from sparselabel.errors import ModelError
 from sparselabel.models import query2label
 from sparselabel.models.heads import make_head
-from sparselabel.models.query2label import QueryHead, SelfAttention, from_released, head_like, sine_code
+from sparselabel.models.query2label import (
+    QueryHead,
+    SelfAttention,
+    from_released,
+    head_like,
+    sine_position_encoding,
+)
 from tests.conftest import Golden
 
 
@@ -45,13 +51,13 @@ def test_equals_the_authors_program(q2l: Golden, number: int, monkeypatch: pytes
     head, out = head_of(case), {key: torch.from_numpy(value) for key, value in case["outputs"].items()}
     features = torch.from_numpy(case["inputs"]["features"]).requires_grad_()
     place = torch.from_numpy(case["inputs"]["pos"])
-    torch.testing.assert_close(sine_code(head.input_proj(features)), place, rtol=0, atol=1e-6)
+    torch.testing.assert_close(sine_position_encoding(head.input_proj(features)), place, rtol=0, atol=1e-6)
     logits = head(features).logits
     torch.testing.assert_close(logits, out["logits32"], rtol=1e-5, atol=1e-5)
     (gradient,) = torch.autograd.grad(logits.sum(), features)
     torch.testing.assert_close(gradient, out["grad_features32"], rtol=1e-4, atol=1e-5)
     # The authors' code of places is float32 whatever the model is.
-    monkeypatch.setattr(query2label, "sine_code", place.to)
+    monkeypatch.setattr(query2label, "sine_position_encoding", place.to)
     double = head.double()(features.double()).logits
     torch.testing.assert_close(double, out["logits64"], rtol=1e-9, atol=1e-12)
 
@@ -72,7 +78,7 @@ def test_attention_sums_to_one_over_the_cells_and_does_not_change_the_logits(q2l
 def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> None:
     torch.manual_seed(0)
     head = QueryHead(8, 3, self_attention="first").eval()
-    assert [layer.sees_itself for layer in head.decoder] == [True, False]
+    assert [layer.has_self_attention for layer in head.decoder] == [True, False]
     first: Any = head.decoder[0]
     features = torch.randn(2, 8, 2, 2)
     with torch.no_grad():
@@ -80,7 +86,7 @@ def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> Non
         expected = head(features).logits
         # Nothing was found yet, so the values that queries see are the projection's bias, whoever looks.
         said = first.norm1(first.self_attn.out_proj(first.self_attn.in_proj_bias[16:]))
-        first.sees_itself = False
+        first.has_self_attention = False
         cross = first.forward
         first.forward = lambda found, *others: cross(found + said, *others)
         torch.testing.assert_close(head(features).logits, expected)
@@ -97,7 +103,7 @@ def test_a_head_is_built_as_asked_for_and_found_again(
     assert isinstance(head, QueryHead)
     again = head_like(head.state_dict(), 24, 3)
     for one in (head, again):
-        assert [layer.sees_itself for layer in one.decoder] == sees
+        assert [layer.has_self_attention for layer in one.decoder] == sees
         assert one.input_proj.weight.shape == (8, 24, 1, 1)
     again.load_state_dict(head.state_dict())
     assert again.query_embed.weight.shape == (3, 8)
@@ -112,16 +118,16 @@ def test_any_size_of_view() -> None:
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_places_in_half_precision_are_those_of_float32_rounded(half: torch.dtype) -> None:
     cells = torch.zeros(2, 256, 14, 13)
-    code = sine_code(cells)
+    code = sine_position_encoding(cells)
     assert code.dtype == torch.float32
-    assert torch.equal(sine_code(cells.to(half)), code.to(half))
-    torch.testing.assert_close(sine_code(cells.double()), code.double(), rtol=0, atol=1e-5)
-    assert sine_code(cells.double()).dtype == torch.float64
+    assert torch.equal(sine_position_encoding(cells.to(half)), code.to(half))
+    torch.testing.assert_close(sine_position_encoding(cells.double()), code.double(), rtol=0, atol=1e-5)
+    assert sine_position_encoding(cells.double()).dtype == torch.float64
 
 
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"its 4 heads divide, not 10: give one by --query\.width, as 8$"):
+    with pytest.raises(ModelError, match=r"its 4 heads divide, not 10: give `query\.width=8`$"):
         QueryHead(10, 3)
-    with pytest.raises(ModelError, match=r"its 6 heads divide, not 8: give one by --query\.width, as 12$"):
+    with pytest.raises(ModelError, match=r"its 6 heads divide, not 8: give `query\.width=12`$"):
         QueryHead(10, 3, 8, heads=6)
     QueryHead(10, 3, 12, heads=6)

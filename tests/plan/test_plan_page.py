@@ -5,11 +5,13 @@ from pathlib import Path
 
 from PIL import Image
 
+from sparselabel.compare.planned_runs import Outcome, PlannedRun
 from sparselabel.config import FinetunePhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
-from sparselabel.plan.hours import Budget
-from sparselabel.plan.outcomes import Reached
+from sparselabel.errors import RunError
+from sparselabel.plan.budget import Budget
 from sparselabel.plan.plan_page import About, draw_plan, write_page
+from sparselabel.plan.results import KindResult
 
 BOUGHT = {
     "answers": 1234.4,
@@ -24,10 +26,10 @@ ABOUT = About(
 )
 
 
-def row(kind: Kind, fraction: float, value: float, place: float | None = 20.0) -> Reached:
+def row(kind: Kind, fraction: float, value: float, place: float | None = 20.0) -> KindResult:
     values = {draw: value + 0.1 * draw * draw for draw in range(3)}
     places = {} if place is None else {draw: place + draw for draw in range(3)}
-    return Reached(kind, fraction, 40 * fraction, BOUGHT, {"mAP": values, "mAP-loc": places})
+    return KindResult(kind, fraction, 40 * fraction, BOUGHT, {"mAP": values, "mAP-loc": places})
 
 
 ROWS = [row("I", 0.5, 50), row("SP", 0.5, 52), row("I", 1, 60), row("SP", 1, 63)]
@@ -80,14 +82,14 @@ def test_a_sample_of_its_own_and_what_was_not_judged(tmp_path: Path) -> None:
         TrainConfig(finetune=FinetunePhase(epochs=1)),
         [],
         "0.1",
-        ["SP: boom"],
+        [Outcome(PlannedRun("patchml", 0, TrainConfig(), Path("SP"), "SP"), None, RunError("boom"))],
     )
-    rows = [row("I", 1, 60, None), Reached("SP", 1, 40, BOUGHT)]
+    rows = [row("I", 1, 60, None), KindResult("SP", 1, 40, BOUGHT)]
     write_page(rows, Budget(40, 4000, 4000, 40, Prices()), about, tmp_path / "plan.html")
     text = (tmp_path / "plan.html").read_text(encoding="utf-8")
     assert "The hours are those of the sample itself." in text
     assert "these also chose the best epoch" in text
-    assert "1 run failed and is left out: SP: boom" in text
+    assert "1 run failed and is left out: patchml with SP, seed 0: boom" in text
     assert "all of it trained" in text
     assert "mAP-loc, %" not in text
 

@@ -46,7 +46,7 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
     head = load_classifier(Run(run)).head
     assert isinstance(head, QueryHead)
     assert head.query_embed.weight.shape == (12, 32)
-    assert [layer.sees_itself for layer in head.decoder] == [True, True]
+    assert [layer.has_self_attention for layer in head.decoder] == [True, True]
     measured = evaluate_run(run, "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
     write_maps(run, "test", [0, 3], [1, 2])
@@ -58,7 +58,7 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
 def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for config, why in (
-        (tiny(classifier="token"), "this backbone has not: take a transformer"),
+        (tiny(classifier="token"), "this backbone has none: take a transformer"),
         (tiny(classifier="token", frozen=True), "--classifier token reads the class token"),
         (tiny(classifier="token", boost=5.0, backbone="test_vit"), "--classifier token adds none up"),
         (tiny("an+scl", classifier="query2label"), "query2label has none"),

@@ -19,7 +19,7 @@ from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
     from sparselabel.compare.grid import Varied
-    from sparselabel.compare.planned_runs import Planned
+    from sparselabel.compare.planned_runs import PlannedRun
     from sparselabel.compare.result_tables import Sheet
     from sparselabel.compare.summary import Row
     from sparselabel.data.dataset import Prepared
@@ -86,7 +86,7 @@ def compare(
     cluster_cores
         Cores of a run on the cluster.
     """
-    from sparselabel.compare.planned_runs import note_on_preset, plan
+    from sparselabel.compare.planned_runs import note_on_preset, plan_runs
     from sparselabel.compare.ray_runs import Cluster
     from sparselabel.compare.result_tables import sheet_of
     from sparselabel.compare.runner import compare as run_all
@@ -96,7 +96,9 @@ def compare(
     told = told_by(given)
     recipe = None if told is None else told.recipe
     named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
-    planned = plan(config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied)
+    planned = plan_runs(
+        config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied
+    )
     if against is not None and against not in named:
         raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
     against = against or BASELINE
@@ -141,7 +143,7 @@ def asked_for(
 
 def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
     """What must be known to read the table of a comparison."""
-    from sparselabel.compare.published_mismatch import unlike
+    from sparselabel.compare.recipe_differences import differences_from_recipe
 
     notes = []
     if not {"val", "test"} & {*data.splits}:
@@ -152,7 +154,7 @@ def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[s
     if (
         told is not None
         and told.recipe.published
-        and (note := unlike(told.recipe, told.config, data, config))
+        and (note := differences_from_recipe(told.recipe, told.config, data, config))
     ):
         notes.append(note)
     return notes
@@ -225,16 +227,16 @@ def show(sheet: "Sheet") -> None:
     console.print(table)
 
 
-def tell_failures(rows: "Sequence[Row]", planned: "Sequence[Planned]") -> None:
+def tell_failures(rows: "Sequence[Row]", planned: "Sequence[PlannedRun]") -> None:
     """Say how many runs failed and how to go on, and end with exit code 1 if any did.
 
     Each was named when it failed.
     """
-    failed = [error for row in rows for error in row.failed]
+    failed = sum(len(row.failed) for row in rows)
     if not failed:
         return
     print(  # noqa: T201
-        f"sparselabel: error: {len(failed)} of {len(planned)} runs failed (see RUN.error.txt beside each): "
+        f"sparselabel: error: {failed} of {len(planned)} runs failed (see RUN.error.txt beside each): "
         "mend the cause and give the same command again; finished runs are skipped",
         file=sys.stderr,
     )

@@ -44,7 +44,7 @@ def demo(
     force
         Begin anew.
     """
-    from sparselabel.compare.planned_runs import plan
+    from sparselabel.compare.planned_runs import plan_runs
     from sparselabel.compare.result_tables import sheet_of
     from sparselabel.compare.runner import compare
     from sparselabel.compare.summary import with_differences
@@ -60,7 +60,7 @@ def demo(
     if not (data / "dataset.json").exists():
         how = Preparation(sparsify="single-positive")
         scenes(out=data, train=IMAGES, test=TESTED, how=how)
-    planned = plan(CONFIG, METHODS, seeds or (0,), runs)
+    planned = plan_runs(CONFIG, METHODS, seeds or (0,), runs)
     with runs_shown(len(planned)) as shown:
         rows = compare(open_prepared(data), planned, Machine(), shown, sys.argv)
     rows = with_differences(rows, "an", console.print)

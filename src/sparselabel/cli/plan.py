@@ -17,8 +17,8 @@ from sparselabel.config import Annotation, Machine, TrainConfig
 from sparselabel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparselabel.plan.candidates import Candidate
-    from sparselabel.plan.hours import Budget
+    from sparselabel.plan.budget import Budget
+    from sparselabel.plan.candidate_runs import Candidate
     from sparselabel.plan.plan_page import About
 
 Listed = Parameter(consume_multiple=True)
@@ -84,8 +84,7 @@ def plan(
     from sparselabel import __version__
     from sparselabel.data.annotation_budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.plan.candidates import candidates_of, check_candidates, train_candidates
-    from sparselabel.plan.hours import (
+    from sparselabel.plan.budget import (
         FRACTIONS,
         budget_of,
         keep_budget,
@@ -93,6 +92,7 @@ def plan(
         refuse_other_budget,
         validation_of,
     )
+    from sparselabel.plan.candidate_runs import candidates_of, check_candidates, train_candidates
     from sparselabel.plan.plan_page import About
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
@@ -150,26 +150,26 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
 
 def _judge(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
     """Judge where the candidates see things."""
-    from sparselabel.plan.candidates import judge_maps, passes
+    from sparselabel.plan.candidate_runs import evaluate_maps, passes
 
     if total := passes(candidates, split) * images:
         with progress(total, f"where they see things, {split}") as advance:
-            judge_maps(candidates, split, workers, advance)
+            evaluate_maps(candidates, split, workers, advance)
 
 
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:
     """The page, its figure and its numbers."""
-    from sparselabel.plan.advice import advise
-    from sparselabel.plan.outcomes import gather, write_csv
     from sparselabel.plan.plan_page import draw_plan, write_page
+    from sparselabel.plan.recommendation import recommend
+    from sparselabel.plan.results import results_of, write_csv
 
-    rows = gather(candidates, budget, about.split)
+    rows = results_of(candidates, budget, about.split)
     out.mkdir(parents=True, exist_ok=True)
     write_csv(candidates, budget, about.split, out / "plan.csv")
     draw_plan(rows, about.split, out / "plan.png")
     write_page(rows, budget, about, out / "plan.html")
     console = plain_console()
-    if advice := advise(rows):
+    if advice := recommend(rows):
         console.print(advice.headline)
         for sentence in advice.sentences:
             console.print(sentence)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from sparselabel.compare.planned_runs import Outcome, Watcher
-from sparselabel.progress import Bar, progress_bar
+from sparselabel.cli.arguments import as_flag
+from sparselabel.compare.planned_runs import Outcome, RunsCallback
+from sparselabel.progress import Bar, duration, progress_bar
 
 if TYPE_CHECKING:
-    from sparselabel.compare.planned_runs import Planned
+    from sparselabel.compare.planned_runs import PlannedRun
 
 
-class RunsShown(Watcher):
+class RunsShown(RunsCallback):
     """Told what becomes of the runs; on a terminal each run's own bar stands beside this one."""
 
     def __init__(self, console: Console, bar: Bar, total: int) -> None:
@@ -24,7 +25,7 @@ class RunsShown(Watcher):
         self._before = self._ended = 0
         self._began = time.monotonic()
 
-    def skips(self, finished: int) -> None:
+    def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""
         self._before = finished
         self._began = time.monotonic()
@@ -32,17 +33,17 @@ class RunsShown(Watcher):
         if finished:
             self._say(f"{finished} of {self._total} runs were finished before")
 
-    def begins(self, run: "Planned") -> None:
+    def on_start(self, run: "PlannedRun") -> None:
         """A run begins: said only where no bar shows it."""
         if not self._console.is_terminal:
             self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{self._left()}")
 
-    def ends(self, outcome: Outcome) -> None:
+    def on_end(self, outcome: Outcome) -> None:
         """A run is finished, or has failed."""
         self._ended += 1
         self._bar.advance()
         if outcome.error:
-            self._say(f"failed: {outcome.run}: {last_line(outcome.error)}")
+            self._say(f"failed: {outcome.run}: {last_line(outcome.error.render(as_flag))}")
         elif outcome.result is not None:
             judged = outcome.result["test"] or outcome.result["validation"]
             reached = "" if judged is None else f": {judged['name']} {100 * judged['value']:.1f}"
@@ -50,8 +51,6 @@ class RunsShown(Watcher):
 
     def _left(self) -> str:
         """The time left, from the mean of the runs until now."""
-        from sparselabel.compare.result_tables import duration
-
         if not self._ended:
             return ""
         each = (time.monotonic() - self._began) / self._ended

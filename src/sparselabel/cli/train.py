@@ -109,6 +109,7 @@ def train(
 
 def show(cost: "RunCost") -> None:
     """A table of the phases, and what the whole run needs and finds."""
+    from sparselabel.progress import duration
     from sparselabel.resources import in_words
 
     console = plain_console()
@@ -159,15 +160,3 @@ def show(cost: "RunCost") -> None:
     if cost.features:
         console.print(f"features to be kept beside the data: {in_words(cost.features)}")
     console.print("nothing was written")
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words that are easy to read: 40 s, 12 min, 3 h 20 min, 2 days 5 h."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if minutes < 100:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{hours // 24} days {hours % 24} h"

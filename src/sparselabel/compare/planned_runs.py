@@ -9,22 +9,22 @@ from typing import Any
 
 from sparselabel.compare.grid import CHOOSE, VARY, Varied
 from sparselabel.config import Setting, TrainConfig
-from sparselabel.errors import ConfigError, listing
+from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 
 Chosen = tuple[tuple[str, str], ...]
-"""Settings that are chosen by validation, each by its name with one value."""
+"""The settings that validation chooses, each by its name with one value."""
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A run that a comparison is made of."""
+class PlannedRun:
+    """One run of a comparison."""
 
     method: str
     seed: int
     config: TrainConfig
     path: Path
     value: str = ""
-    """Of the setting that is varied; "" for a method that does not have it, or where none is."""
+    """Value of the varied setting; "" for a method that does not have it, or where nothing is varied."""
     chosen: Chosen = ()
 
     def __str__(self) -> str:
@@ -33,54 +33,55 @@ class Planned:
         return f"{self.method}{value}{settings}, seed {self.seed}"
 
 
-def plan(
+def plan_runs(
     base: TrainConfig,
     methods: Sequence[str],
     seeds: Sequence[int],
     out: Path,
     choose: Sequence[Varied] = (),
     varied: Varied | None = None,
-) -> list[Planned]:
+) -> list[PlannedRun]:
     """All runs of a comparison.
 
-    Each method takes those of the settings that it has, also of those to choose from; one that does not have
-    the setting that is varied runs once, and one that does not have the preset keeps its defaults.
+    Each method takes those of the settings that it has, also of those to choose from. A method that does not
+    have the varied setting runs once; one that does not have the preset keeps its defaults.
     """
     if not methods:
-        raise ConfigError("there is nothing to compare: give --methods")
-    _refuse_repeated("--methods", methods)
-    _refuse_repeated("--seeds", seeds)
+        raise ConfigError("there is nothing to compare", f"give {param('methods')}", what="methods")
+    _refuse_repeated(param("methods"), methods)
+    _refuse_repeated(param("seeds"), seeds)
     known = settings_known(methods)
-    everything = [*([] if varied is None else [varied]), *choose]
-    for one in everything:
-        _refuse(one, base, known)
+    settings = [*([] if varied is None else [varied]), *choose]
+    for setting in settings:
+        _refuse(setting, base, known)
     planned = []
     for method in methods:
-        own = [one for one in everything if one.concerns(method, known[method])]
-        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [one.name for one in own])
-        for values in product(*(one.values for one in own)):
-            taken = list(zip(own, values, strict=True))
+        own = [setting for setting in settings if setting.concerns(method, known[method])]
+        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [setting.name for setting in own])
+        for values in product(*(setting.values for setting in own)):
+            combination = list(zip(own, values, strict=True))
             config = base
-            for one, value in taken:
-                config = one.config(config, value)
-            _refuse_settings_of_none(config.settings, known)
+            for setting, value in combination:
+                config = setting.config(config, value)
+            _refuse_unknown_settings(config.settings, known)
             given = {name: value for name, value in config.settings.items() if name in known[method]}
             preset = given.get("preset")
             if preset == base.settings.get("preset") and not has_preset(method, preset):
                 given.pop("preset", None)
             config = replace(config, method=method, settings=given)
-            parts = [method, *(one.folder(value, everything) for one, value in taken)]
-            at = next((value for one, value in taken if one is varied), "")
-            chosen = tuple((one.name, value) for one, value in taken if one is not varied)
+            names = [method, *(setting.folder(value, settings) for setting, value in combination)]
+            varied_value = next((value for setting, value in combination if setting is varied), "")
+            chosen = tuple((setting.name, value) for setting, value in combination if setting is not varied)
             for seed in seeds:
-                path = out / "-".join([*parts, f"seed{seed}"])
-                planned.append(Planned(method, seed, replace(config, seed=seed), path, at, chosen))
+                path = out / "-".join([*names, f"seed{seed}"])
+                seeded = replace(config, seed=seed)
+                planned.append(PlannedRun(method, seed, seeded, path, varied_value, chosen))
     _refuse_repeated("a run's folder", [run.path for run in planned])
     return planned
 
 
 def settings_known(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What settings each method has; a wrong name is found now, not after hours of training."""
+    """The settings of each method; a wrong name is an error now, not after hours of training."""
     from sparselabel.losses.registry import settings_of
 
     return {method: settings_of(method) for method in methods}
@@ -105,60 +106,91 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
     """A run that is there twice would count twice in the means."""
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
-        raise ConfigError(f"{what} names {listing(repeated)} more than once: name each once")
+        raise ConfigError(
+            f"{what} names {listing(repeated)} more than once", "name each once", value=repeated
+        )
 
 
-def _refuse_settings_of_none(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
+def _refuse_unknown_settings(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
     for name in settings:
-        if not any(name in settings_known for settings_known in known.values()):
-            raise ConfigError(f"none of the methods {listing(known)} has a setting {name!r}")
+        if not any(name in of_method for of_method in known.values()):
+            names = {name for of_method in known.values() for name in of_method}
+            raise ConfigError(
+                f"none of the methods {listing(known)} has a setting {name!r}: {nearest(name, names)}",
+                what=f"settings.{name}",
+            )
     preset = settings.get("preset")
     if preset is not None and not any(has_preset(method, preset) for method in known):
         raise ConfigError(
-            f"none of the methods {listing(known)} has a preset {preset!r}: leave it out, or see "
-            "`sparselabel methods NAME` for what a method has"
+            f"none of the methods {listing(known)} has a preset {preset!r}",
+            "leave it out",
+            f"see {command('methods', 'NAME')} for what a method has",
+            what="settings.preset",
+            value=preset,
         )
 
 
 def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) -> None:
-    """Names and values that cannot be varied or chosen from, before anything is trained."""
+    """Refuse names and values that cannot be varied or chosen from, before anything is trained."""
     for value in one.values:
         config = one.config(base, value)  # refuses a wrong name
-        _refuse_settings_of_none(config.settings, known)
+        _refuse_unknown_settings(config.settings, known)
         if {*config.phases} != {*base.phases}:
-            raise ConfigError(f"{one.flag} {one.name} {value} would add or drop a phase: compare those apart")
+            raise ConfigError(
+                f"{one.flag} {one.name} {value} would add or drop a phase",
+                "compare those apart",
+                what=one.name,
+                value=value,
+            )
     if not any(one.concerns(method, settings) for method, settings in known.items()):
         raise ConfigError(
-            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}: "
-            "name one that has it, or leave it out"
+            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}",
+            "name one that has it",
+            "leave it out",
+            what=one.name,
         )
-    taken = {"method": "--methods", "seed": "--seeds"}
-    if one.name in taken:
-        raise ConfigError(f"{one.flag} cannot be {one.name}: give {taken[one.name]}")
+    plural = {"method": "methods", "seed": "seeds"}
+    if one.name in plural:
+        raise ConfigError(
+            f"{one.flag} cannot be {one.name}", f"give {param(plural[one.name])}", what=one.name
+        )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that was trained: its result, or why it failed."""
+    """A run that was trained: its result, or the error that it failed with."""
 
-    run: Planned
+    run: PlannedRun
     result: dict[str, Any] | None
-    error: str = ""
+    error: SparselabelError | None = None
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.error}" if self.error else str(self.run)
 
 
-def without_force(error: str) -> str:
-    """A run's error without the flag of `train` that a comparison does not have."""
-    return error.replace("(--force)", "(delete its folder)")
+def in_comparison(error: SparselabelError, run: PlannedRun | None = None) -> SparselabelError:
+    """A run's error with the remedies that a comparison has: it has no ``force`` for one of its runs."""
+    remedies = [text for text in error.remedies if "force" not in SparselabelError("", text).parameters]
+    if len(remedies) < len(error.remedies):
+        remedies.append("delete its folder, so that it begins anew")
+    return type(error)(
+        f"{run}: {error.problem}" if run else error.problem,
+        *remedies,
+        what=error.what,
+        where=error.where,
+        value=error.value,
+        allowed=error.allowed,
+    )
 
 
-class Watcher:
-    """Is told how far a comparison is; this one says nothing."""
+class RunsCallback:
+    """Hears how far a comparison is; this one does nothing."""
 
-    def skips(self, finished: int) -> None:
+    def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""
 
-    def begins(self, run: Planned) -> None:
-        """A run begins here; on a cluster nobody knows when."""
+    def on_start(self, run: PlannedRun) -> None:
+        """A run begins here (not on a cluster, where nobody knows when)."""
 
-    def ends(self, outcome: Outcome) -> None:
-        """A run is finished, or has failed."""
+    def on_end(self, outcome: Outcome) -> None:
+        """A run is finished or has failed."""

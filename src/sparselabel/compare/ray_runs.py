@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
-from sparselabel.errors import ConfigError, RunError, SparselabelError
+from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -29,23 +29,32 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.cores < 1:
-            raise ConfigError(f"cluster cores must be at least 1, not {self.cores}")
+            raise ConfigError(
+                f"{param('cluster_cores')} must be at least 1, not {self.cores}",
+                what="cluster_cores",
+                value=self.cores,
+            )
 
     def train(
-        self, data: "Prepared", planned: Sequence[Planned], machine: Machine, command: Sequence[str]
+        self, data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, command: Sequence[str]
     ) -> Iterator[Outcome]:
         """Train runs on the cluster; outcomes come as they end."""
         if machine.devices > 1:
-            raise ConfigError(f"a run on a cluster has 1 device, not {machine.devices}: leave --devices out")
+            raise ConfigError(
+                f"a run on a cluster has 1 device, not {machine.devices}",
+                f"leave {param('devices')} out",
+                what="devices",
+                value=machine.devices,
+            )
         ray = _ray()
         _connect(ray, self.address)
         try:
             resources = _resources(ray, self.cores, machine)
             task = ray.remote(max_retries=0, **resources)(train_task)
             here = (str(Path.cwd()), str(data.folder.resolve()))
-            running: dict[Any, Planned] = {}
+            running: dict[Any, PlannedRun] = {}
 
-            def submit(run: Planned) -> None:
+            def submit(run: PlannedRun) -> None:
                 given = (run.config, str(run.path.absolute()), machine, list(command))
                 running[task.options(name=run.path.name).remote(*here, *given)] = run
 
@@ -54,7 +63,7 @@ class Cluster:
                 return _outcome(running.pop(done), lambda: ray.get(done))
 
             try:
-                yield from in_turn(planned, submit, wait, lambda run: shared_features(data, run))
+                yield from features_first(planned, submit, wait, lambda run: shared_features(data, run))
             except BaseException:
                 for left in running:
                     ray.cancel(left, force=True)
@@ -63,14 +72,14 @@ class Cluster:
             ray.shutdown()
 
 
-def in_turn(
-    planned: Sequence[Planned],
-    submit: Callable[[Planned], None],
+def features_first(
+    planned: Sequence[PlannedRun],
+    submit: Callable[[PlannedRun], None],
     wait: Callable[[], Outcome],
-    shares: Callable[[Planned], object],
+    shares: Callable[[PlannedRun], object],
 ) -> Iterator[Outcome]:
-    """Submit all runs; of those that share work still to be done, one goes first and does it for all."""
-    waiting: dict[object, list[Planned]] = {}
+    """Submit all runs; of those that share features still to be computed, one goes first and stores them."""
+    waiting: dict[object, list[PlannedRun]] = {}
     first: dict[Path, object] = {}
     running = 0
     for run in planned:
@@ -91,7 +100,7 @@ def in_turn(
         yield outcome
 
 
-def shared_features(data: "Prepared", run: Planned) -> Path | None:
+def shared_features(data: "Prepared", run: PlannedRun) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.transforms import views_of
     from sparselabel.training.features import features_file
@@ -107,7 +116,7 @@ def shared_features(data: "Prepared", run: Planned) -> Path | None:
 def train_task(
     folder: str, data: str, config: Any, out: str, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
-    """What a node does: train one run in the folder that the command was given in."""
+    """Train one run on a node, in the folder that the command was given in."""
     from sparselabel.data.dataset import open_prepared
     from sparselabel.training.train import train_run
 
@@ -115,29 +124,34 @@ def train_task(
         if not Path(path).is_dir():
             raise RunError(
                 f"node {os.uname().nodename} has no folder {path}: data, runs and the folder of the command "
-                "must be on a disk that all nodes share"
+                "must be on a disk that all nodes share",
+                what=path,
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
     return train_run(open_prepared(Path(data)), config, Path(out), machine, quiet, command)
 
 
-def _outcome(run: Planned, get: Callable[[], dict[str, Any]]) -> Outcome:
-    """A run's result, or what its task failed with: our own error, or all that Ray tells of another one."""
+def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
+    """A run's result, or the error of its task: our own, or all that Ray says of another one."""
     try:
         return Outcome(run, get())
     except Exception as error:
         cause = getattr(error, "cause", None)
-        return Outcome(run, None, str(cause if isinstance(cause, SparselabelError) else error).strip())
+        if isinstance(cause, SparselabelError):
+            return Outcome(run, None, in_comparison(cause))
+        return Outcome(run, None, RunError(str(error).strip()))
 
 
 def _ray() -> Any:
-    """The package, told to send nobody anything."""
+    """Import Ray, without its usage reports."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--cluster needs a package: pip install 'sparselabel[cluster]'") from error
+        raise ConfigError(
+            f"{param('cluster')} needs a package", "pip install 'sparselabel[cluster]'", what="cluster"
+        ) from error
     return ray
 
 
@@ -147,11 +161,12 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"there is no Ray cluster at {address!r} that this machine belongs to ({error}): start one with "
-            "`ray start --head` (on one machine alone: `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 ray start --head "
-            "--node-ip-address 127.0.0.1`, see docs/comparisons.md), join it here with `ray start "
-            "--address HOST:6379`, and give `auto`. Ray's own protocol is unauthenticated and "
-            "runs what it is sent: start it only in a network that you trust"
+            f"there is no Ray cluster at {address!r} that this machine belongs to ({error})",
+            "start one, or join it here, with `ray start` as docs/comparisons.md says, and give "
+            f"{param('cluster', 'auto')}; only in a network that you trust, as Ray's own protocol is "
+            "unauthenticated and runs what it is sent",
+            what="cluster",
+            value=address,
         ) from error
 
 
@@ -163,13 +178,18 @@ def _knock(address: str) -> None:
 
 
 def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
-    """What a run is given; refuses what no node has, which Ray would wait for without an end."""
+    """Resources of a run; refuses what no node has, for which Ray would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    graphics = machine.accelerator == "gpu" or (
+    gpu = machine.accelerator == "gpu" or (
         machine.accelerator == "auto" and any(node.get("GPU", 0) >= 1 for node in nodes)
     )
-    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= graphics for node in nodes):
+    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= gpu for node in nodes):
         has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
-        wanted = f"{cores} cores" + (" and a GPU" if graphics else "")
-        raise ConfigError(f"no node of the cluster has {wanted} for a run (there are: {has}): ask for less")
-    return {"num_cpus": cores, "num_gpus": int(graphics)}
+        wanted = f"{cores} cores" + (" and a GPU" if gpu else "")
+        raise ConfigError(
+            f"no node of the cluster has {wanted} for a run (there are: {has})",
+            f"ask for less ({param('cluster_cores')})",
+            what="cluster_cores",
+            value=cores,
+        )
+    return {"num_cpus": cores, "num_gpus": int(gpu)}

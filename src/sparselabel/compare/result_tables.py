@@ -1,4 +1,4 @@
-"""A comparison as people read it: the same cells on the screen, in Markdown and in LaTeX."""
+"""The tables of a comparison: CSV with all numbers; on the screen, in Markdown and in LaTeX the main ones."""
 
 import csv
 import statistics
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparselabel.compare.summary import BASELINE, ORACLE, Row
 from sparselabel.config import Recipe
+from sparselabel.progress import duration
 
 MEGABYTE = 1e6
 DIFFERENCE = ("difference", "low", "high")
@@ -29,7 +30,7 @@ def write_table(
     ]  # fmt: skip
     lines = []
     for row in rows:
-        found, values = row.difference, dict(row.chosen)
+        difference, values = row.difference, dict(row.chosen)
         lines.append(
             [
                 *(values.get(name, "") for name in chosen),
@@ -38,7 +39,7 @@ def write_table(
                 _of(row.spread, 100),
                 _of(row.validation_spread, 100),
                 _of(row.recovered, 1, 3),
-                *(_of(None if found is None else getattr(found, name), 100) for name in DIFFERENCE),
+                *(_of(None if difference is None else getattr(difference, name), 100) for name in DIFFERENCE),
                 *(percent(row.hidden.get(name, ())) for name in ("model", "estimates")),
                 "" if row.labels is None else str(row.labels),
                 f"{statistics.fmean(row.seconds):.1f}" if row.seconds else "",
@@ -56,10 +57,10 @@ def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) 
     """The mAP on images with 1, 2, ... labels: mean and spread over the seeds."""
     owners, lines = [], []
     for row in rows:
-        for (split, labels), found in row.by_labels.items():
-            spread = f"{100 * statistics.stdev(found):.2f}" if len(found) > 1 else ""
+        for (split, labels), values in row.by_labels.items():
+            spread = f"{100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
             owners.append(row)
-            lines.append([split, labels, percent(found), spread])
+            lines.append([split, labels, percent(values), spread])
     _write(path, owners, ["split", "labels", "mAP", "spread"], lines, varied)
 
 
@@ -97,8 +98,8 @@ def published(row: Row, recipe: Recipe | None, measure: str) -> float | None:
 
 def percent(values: Iterable[float], digits: int = 2) -> str:
     """The mean of values in 0..1; nothing where there are none."""
-    found = list(values)
-    return f"{100 * statistics.fmean(found):.{digits}f}" if found else ""
+    numbers = list(values)
+    return f"{100 * statistics.fmean(numbers):.{digits}f}" if numbers else ""
 
 
 def _of(value: float | None, factor: float, digits: int = 2) -> str:
@@ -130,7 +131,7 @@ def sheet_of(
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
 ) -> Sheet:
-    """The columns that have something to say of these rows."""
+    """The columns that are not empty for these rows."""
     measures = measures_published(rows, recipe)
     columns: list[tuple[str, Callable[[Row], str]]] = [("method", lambda row: row.method)]
     if varied:
@@ -205,13 +206,6 @@ def latex(text: str) -> str:
     return "".join(SPECIAL.get(character, character) for character in text)
 
 
-def duration(seconds: float) -> str:
-    """A time in words: 4.2 s, 12 min, 3.4 h."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
 def _test(row: Row) -> str:
     spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
     return percent(row.test.values(), 1) + spread if row.test else ""
@@ -219,10 +213,10 @@ def _test(row: Row) -> str:
 
 def _difference(row: Row) -> str:
     """The difference with its 95 % interval."""
-    found = row.difference
-    if found is None:
+    if row.difference is None:
         return ""
-    low, middle, high = (f"{100 * number:+.1f}" for number in (found.low, found.difference, found.high))
+    numbers = (row.difference.low, row.difference.difference, row.difference.high)
+    low, middle, high = (f"{100 * number:+.1f}" for number in numbers)
     return f"{middle} ({low} to {high})".replace("-", "−")
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, Planned, Watcher, without_force
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
 from sparselabel.compare.ray_runs import Cluster
 from sparselabel.compare.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import ConfigError, SparselabelError
+from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
 from sparselabel.run import Run
 
@@ -19,42 +19,43 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
 
 
-def check_all(data: "Prepared", planned: Sequence[Planned], machine: Machine, out: Path) -> None:
-    """Check every run as far as that goes without training: method, data, backbone, memories, folders."""
+def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
+    """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train import check_run
 
     rows = {(run.method, run.value, run.seed) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
         raise ConfigError(
-            "settings are chosen by validation, but the data has no validation split: give each one value, "
-            "or prepare the data with --validation 0.2"
+            "settings are chosen by validation, but the data has no validation split",
+            "give each one value",
+            f"prepare the data with one ({command('prepare', validation=0.2)})",
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
-    alike: list[TrainConfig] = []
+    checked: list[TrainConfig] = []
     for run in planned:
-        key = _backbone(run.config)
+        key = _backbone_settings(run.config)
         if not run.path.exists():
-            if _but_for_numbers(run.config) in alike:
+            if _without_numbers(run.config) in checked:
                 continue
-            alike.append(_but_for_numbers(run.config))
+            checked.append(_without_numbers(run.config))
         try:
             backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
-            raise type(error)(f"{run}: {without_force(str(error))}") from error
+            raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _backbone(config: TrainConfig) -> tuple[Any, ...]:
-    """What decides about the backbone, but for random numbers in it."""
+def _backbone_settings(config: TrainConfig) -> tuple[Any, ...]:
+    """What decides about the backbone, except for random weights."""
     return (
         config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
         config.precision,
     )  # fmt: skip
 
 
-def _but_for_numbers(config: TrainConfig) -> TrainConfig:
-    """A configuration without the numbers that decide what comes out, but not whether it works."""
+def _without_numbers(config: TrainConfig) -> TrainConfig:
+    """A configuration without seed and learning rates, which do not decide whether it works."""
     return replace(
         config,
         seed=0,
@@ -65,36 +66,40 @@ def _but_for_numbers(config: TrainConfig) -> TrainConfig:
 
 def compare(
     data: "Prepared",
-    planned: Sequence[Planned],
+    planned: Sequence[PlannedRun],
     machine: Machine,
-    watcher: Watcher | None = None,
+    callback: RunsCallback | None = None,
     command: Sequence[str] = (),
     cluster: Cluster | None = None,
 ) -> list[Row]:
     """Check all, train what is not finished yet, and sum up: a row for each method and varied value."""
-    watcher = watcher or Watcher()
+    callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
     # Nodes of a cluster are other machines than this one, which may have no GPU.
-    near = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
+    here = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
-        check_all(data, [run for run in planned if run.path.parent == out], near, out)
+        check_all(data, [run for run in planned if run.path.parent == out], here, out)
     finished = [run for run in planned if Run(run.path).finished]
-    watcher.skips(len(finished))
+    callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
-        ended = _here(data, left, machine, watcher, command)
+        ended = _train_here(data, left, machine, callback, command)
     else:
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
         outcomes[outcome.run.path] = outcome
-        keep_error(outcome)
-        watcher.ends(outcome)
+        write_error(outcome)
+        callback.on_end(outcome)
     return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
 
 
-def _here(
-    data: "Prepared", planned: Sequence[Planned], machine: Machine, watcher: Watcher, command: Sequence[str]
+def _train_here(
+    data: "Prepared",
+    planned: Sequence[PlannedRun],
+    machine: Machine,
+    callback: RunsCallback,
+    command: Sequence[str],
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
     from sparselabel.training.train import train_run
@@ -103,7 +108,7 @@ def _here(
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
     resume = Handling(resume=True)
     for run in planned:
-        watcher.begins(run)
+        callback.on_start(run)
         yield outcome_of(
             run,
             lambda: train_run(data, run.config, run.path, machine, resume, command, run.path.name),  # noqa: B023
@@ -111,28 +116,28 @@ def _here(
         )
 
 
-def outcome_of(run: Planned, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
-    """Train; a failure becomes the run's outcome, unless it is not to be survived."""
+def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
+    """Train; a failure becomes the run's outcome, or is raised unless ``survive``."""
     try:
         return Outcome(run, train())
     except Exception as error:
         if not survive:
             raise
         if isinstance(error, SparselabelError):
-            return Outcome(run, None, without_force(str(error)))
-        return Outcome(run, None, "".join(traceback.format_exception(error)).strip())
+            return Outcome(run, None, in_comparison(error))
+        return Outcome(run, None, RunError("".join(traceback.format_exception(error)).strip()))
 
 
-def keep_error(outcome: Outcome) -> None:
-    """The whole error beside the run's folder; a run that went well has none."""
+def write_error(outcome: Outcome) -> None:
+    """Write the error of a failed run beside its folder, and remove that of an earlier attempt."""
     file = error_file(outcome.run)
     if outcome.error:
-        file.write_text(outcome.error + "\n", encoding="utf-8")
+        file.write_text(f"{outcome.error}\n", encoding="utf-8")
     else:
         file.unlink(missing_ok=True)
 
 
-def error_file(run: Planned) -> Path:
+def error_file(run: PlannedRun) -> Path:
     """Where the error of a failed run is written."""
     return run.path.with_name(f"{run.path.name}.error.txt")
 

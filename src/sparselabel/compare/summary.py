@@ -1,4 +1,4 @@
-"""What methods reached: settings chosen by validation, mean and spread over the seeds, share of the gap."""
+"""The rows of a comparison's table: chosen settings, mean and spread over the seeds, differences."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ BASELINE, ORACLE = "an", "bce"
 
 @dataclass(frozen=True)
 class Row:
-    """What a method reached with the settings of its best mean validation; values are by seed.
+    """A method's results with the settings of its best mean validation; values are by seed.
 
     ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
     a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
     the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
     of the method's estimates on all training labels (Cole 2021 table 2), observed ones included. ``failed``
-    are errors of runs, those of settings that were not chosen included. ``labels`` is how many labels
+    are the runs that failed, those of settings that were not chosen included. ``labels`` is how many labels
     training saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
     ``measures`` has others by their names in recipes.
     """
@@ -47,7 +47,7 @@ class Row:
     oracle: bool = False
     names: dict[str, str] = field(default_factory=dict)
     measures: dict[str, list[float]] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()
+    failed: tuple[Outcome, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -82,7 +82,7 @@ def _best(group: Sequence[Outcome]) -> Row:
     by_choice: dict[Chosen, list[Outcome]] = {}
     for outcome in group:
         by_choice.setdefault(outcome.run.chosen, []).append(outcome)
-    failed = tuple(f"{outcome.run}: {outcome.error}" for outcome in group if outcome.result is None)
+    failed = tuple(outcome for outcome in group if outcome.result is None)
     rows = [_row(outcomes) for outcomes in by_choice.values()]
     best = max(rows, key=lambda row: (len(row.paths), statistics.fmean(row.validation.values() or [0.0])))
     return replace(best, failed=failed, chosen=best.chosen if best.paths else ())
@@ -117,12 +117,12 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
 
 def _gathered(pairs: Any) -> dict[Any, list[float]]:
     """Values of all seeds by their name; None is left out."""
-    found: dict[Any, list[float]] = {}
+    by_name: dict[Any, list[float]] = {}
     for of_one_seed in pairs:
         for name, value in of_one_seed:
             if value is not None:
-                found.setdefault(name, []).append(value)
-    return found
+                by_name.setdefault(name, []).append(value)
+    return by_name
 
 
 def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float | None]]:
@@ -167,8 +167,8 @@ def with_share(rows: Sequence[Row]) -> list[Row]:
 
 def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
     """The tested row of a method at a varied value, or its only one if it does not have the setting."""
-    found = {row.value: row for row in rows if row.method == method and row.test}
-    return found.get(value, found.get(""))
+    by_value = {row.value: row for row in rows if row.method == method and row.test}
+    return by_value.get(value, by_value.get(""))
 
 
 SPLIT = "test"
@@ -196,9 +196,9 @@ def with_differences(
         seeds = [seed for seed in row.test if seed in base.test]
         if not seeds:
             return row
-        place = next(place for place, one in enumerate(rows) if one is base)
+        base_number = next(index for index, other in enumerate(rows) if other is base)
         try:
-            first, second = ([draws(at, seed) for seed in seeds] for at in (place, number))
+            first, second = ([draws(index, seed) for seed in seeds] for index in (base_number, number))
         except RunError as error:  # trained by an older version, or files were removed
             say(f"no bootstrap for {row.method}: {error}")
             return row

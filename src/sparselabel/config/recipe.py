@@ -23,9 +23,9 @@ class Comparison:
     seeds
         The seeds.
     choose
-        Settings that the paper chooses by validation, named as for --choose, and the values it tries.
+        Settings that the paper chooses by validation, named as for ``choose``, and the values it tries.
     vary
-        The setting that the paper's figure has on its axis, named as for --vary, and its values.
+        The setting that the paper's figure has on its axis, named as for ``vary``, and its values.
     """
 
     methods: tuple[str, ...]
@@ -36,7 +36,10 @@ class Comparison:
     def __post_init__(self) -> None:
         if len(self.vary) > 1:
             raise ConfigError(
-                f"a recipe varies one setting, not {', '.join(self.vary)}: write a file for each"
+                f"a recipe varies one setting, not {', '.join(self.vary)}",
+                "write a file for each",
+                what="vary",
+                value=tuple(self.vary),
             )
 
 
@@ -69,7 +72,9 @@ class Measured:
             if len(values) != len(self.seeds):
                 raise ConfigError(
                     f"values of {method} must be one for each of the {len(self.seeds)} seeds, "
-                    f"not {len(values)}"
+                    f"not {len(values)}",
+                    what=method,
+                    value=values,
                 )
 
 
@@ -121,5 +126,10 @@ def take_recipe(values: dict[str, Any], where: str) -> Recipe | None:
         return None
     table = values.pop(TABLE)
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {TABLE} must be a table ([{TABLE}]), not {table!r}")
+        raise ConfigError(
+            f"{where}: {TABLE} must be a table ([{TABLE}]), not {table!r}",
+            what=TABLE,
+            where=where,
+            value=table,
+        )
     return from_dict(Recipe, table, f"{where}[{TABLE}]")

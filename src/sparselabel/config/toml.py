@@ -28,7 +28,7 @@ def load(kind: type[Config], path: Path) -> Config:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
+        raise ConfigError(f"{path} cannot be read as a configuration: {error}", what=path) from error
     return from_dict(kind, values, path.name)
 
 
@@ -38,10 +38,16 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for key in values:
         if key not in names:
-            raise ConfigError(f"{where} has an unknown key {key!r}: {nearest(key, names)}")
+            raise ConfigError(
+                f"{where} has an unknown key {key!r}",
+                nearest(key, names),
+                what=key,
+                where=where,
+                allowed=names,
+            )
     for f in fields(kind):  # type: ignore[arg-type]
         if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
-            raise ConfigError(f"{where} has no {f.name!r}: it must be given")
+            raise ConfigError(f"{where} has no {f.name!r}: it must be given", what=f.name, where=where)
     return kind(**{key: _checked(hints[key], value, key, where) for key, value in values.items()})
 
 
@@ -57,7 +63,7 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
         return _checked_many(hint, value, key, where)
     if is_dataclass(hint):
         if not isinstance(value, dict):
-            raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
+            raise _unfit(where, key, f"a table ([{key}])", value)
         return from_dict(hint, value, f"{where}[{key}]")  # type: ignore[arg-type]
     # Optional fields are one or more types, or None, which is not written.
     union = () if get_origin(hint) is Literal else get_args(hint)
@@ -65,25 +71,38 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
     if get_origin(kinds[0]) is Literal:
         words = get_args(kinds[0])
         if value not in words:
-            raise ConfigError(f"{where}: {key} cannot be {value!r}: {nearest(str(value), words)}")
+            raise ConfigError(
+                f"{where}: {key} cannot be {value!r}",
+                nearest(str(value), words),
+                what=key,
+                where=where,
+                value=value,
+                allowed=words,
+            )
         return value
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:  # not isinstance: true is an int in Python, but never a number of epochs
         wanted = " or ".join(WORDS[kind] for kind in kinds)
-        raise ConfigError(f"{where}: {key} must be {wanted}, not {value!r}")
+        raise _unfit(where, key, wanted, value)
     return value
+
+
+def _unfit(where: str, key: str, wanted: str, value: Any) -> ConfigError:
+    return ConfigError(
+        f"{where}: {key} must be {wanted}, not {value!r}", what=key, where=where, value=value, allowed=wanted
+    )
 
 
 def _checked_many(hint: Any, value: Any, key: str, where: str) -> Any:
     """A list (tuple[X, ...]) or a table with keys of its own (dict[str, X]), every item checked."""
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            raise ConfigError(f"{where}: {key} must be a list ([...]), not {value!r}")
+            raise _unfit(where, key, "a list ([...])", value)
         item = get_args(hint)[0]
         return tuple(_checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1))
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: {key} must be a table ([{key}]), not {value!r}")
+        raise _unfit(where, key, f"a table ([{key}])", value)
     item = get_args(hint)[1]
     return {name: _checked(item, one, name, f"{where}[{key}]") for name, one in value.items()}
 

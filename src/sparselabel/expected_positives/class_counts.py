@@ -1,4 +1,4 @@
-"""How many images each class is in: an estimate with its spread, counting, and the file."""
+"""``ClassCounts``: how many images each class is in, an estimate with its bounds, and its JSON file."""
 
 import json
 import math
@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels, LabelTable
-from sparselabel.errors import DataError, listing
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
+from sparselabel.errors import DataError, command, listing
 from sparselabel.files import write_json
 from sparselabel.losses.setting_checks import within_label_bounds
 
@@ -20,15 +20,12 @@ How = Literal["auto", "counted"]
 
 DRAWS = 400
 SPREAD = 1.96
-OWN_COUNT = 20.0
-"""Images that the share by annotated labels weighs beside a class's own count in the counted sample."""
-FEWEST_COUNTED = 30
-AGAIN = "make it again with `sparselabel expect`"
+AGAIN = f"make it again with {command('expect')}"
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Expected positives of every class in training: p_i with bounds (L,), and their sum an image, K."""
+    """Expected positives of every class in training: p_i with bounds (L,), and their sum per image, K."""
 
     how: How
     classes: tuple[str, ...]
@@ -100,14 +97,20 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             names = [row["name"] for row in content["classes"]]
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DataError(
-                f"{path} counts {listing(twice)} more than once: leave one line of each class, or {AGAIN}"
+                f"{path} counts {listing(twice)} more than once",
+                "leave one line of each class",
+                AGAIN,
+                what=path,
+                value=twice,
             )
         missing = [name for name in classes if name not in rows]
         extra = [name for name in rows if name not in classes]
         if missing or extra:
             raise DataError(
                 f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
-                f"unknown: {listing(extra) or 'none'}): {AGAIN}"
+                f"unknown: {listing(extra) or 'none'})",
+                AGAIN,
+                what=path,
             )
         column = {
             key: np.array([rows[name][key] for name in classes], dtype=np.float64)
@@ -121,13 +124,15 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
-            f"{path} is not a file of expected positives ({reason}): make it with `sparselabel expect`"
+            f"{path} is not a file of expected positives ({reason})",
+            f"make it with {command('expect')}",
+            what=path,
         ) from error
     fault = _fault(how, images, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
         fault = fault or _fault_of_class(name, images, *numbers)
     if fault:
-        raise DataError(f"{path} has counts that cannot be: {fault}; mend it, or {AGAIN}")
+        raise DataError(f"{path} has counts that cannot be ({fault})", "mend it", AGAIN, what=path)
     annotated = column.pop("annotated").astype(np.int64)
     counts = ClassCounts(
         how=how, classes=classes, images=images, annotated=annotated, interval=(low, high),
@@ -136,15 +141,19 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     # Both are written rounded: K to four digits, the numbers of the classes to two.
     if not abs(counts.per_image - per_image) <= 1e-4 + 0.005 * len(classes) / images:
         raise DataError(
-            f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} an image, "
-            "and they are what counts: change their `expected` and K together, or give K itself in place "
-            f"of the file, or {AGAIN}"
+            f"{path} says K {per_image:g}, but its classes add up to {counts.per_image:.4f} per image, "
+            "and they are what counts",
+            "change their `expected` and K together",
+            "give K itself in place of the file",
+            AGAIN,
+            what=path,
+            value=per_image,
         )
     return counts
 
 
 def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
-    """What cannot be in the numbers of a file, or nothing."""
+    """What is wrong with the numbers of a file, or nothing."""
     if how not in ("auto", "counted"):
         return f"`how` must be auto or counted, not {how!r}"
     if images < 1:
@@ -157,7 +166,7 @@ def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
 def _fault_of_class(
     name: str, images: int, annotated: float, expected: float, low: float, high: float
 ) -> str:
-    """What cannot be in the numbers of a class, or nothing."""
+    """What is wrong with the numbers of a class, or nothing."""
     if not 0 <= annotated <= images or annotated != int(annotated):
         return f"{name} must have 0 to {images:,} annotated images, not {annotated:g}"
     if not annotated <= expected <= images:
@@ -174,48 +183,6 @@ def bounded(expected: Floats, observed: Labels) -> Floats:
     """Numbers for each class (..., L) within the bounds that the observed labels set."""
     annotated, negatives = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
     return within_label_bounds(expected, annotated, negatives, len(observed))
-
-
-def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0) -> ClassCounts:
-    """Expected positives from some random images with complete labels.
-
-    K is their mean number of classes. Classes share K·N by their annotated labels (Verelst 2023 eq. 3); the
-    larger the sample, the more a class's own count in it weighs; what a class cannot take, as no class is in
-    more than all images, the others share. K's spread is a bootstrap over the counted images. A class's is
-    Wilson's interval of its own count, which has a width for a class that was never seen, too.
-    """
-    if complete.classes != observed.classes:
-        raise DataError("the counted images must have the data's classes, in the same order")
-    if not complete.complete:
-        raise DataError("counted images must have all labels, 1 or 0: complete them, or leave those rows out")
-    if len(complete) < 2:
-        raise DataError(
-            f"{len(complete)} counted images say nothing: label a few dozen random ones completely"
-        )
-    annotated = annotated_positives(observed.values)
-    counts = (complete.values == POSITIVE).astype(np.float64)
-    size, images = len(counts), len(observed)
-    own = counts.mean(0) * images
-    weight = size / (size + OWN_COUNT * len(annotated))
-    mixed = weight * own + (1 - weight) * own.sum() * annotated / annotated.sum()
-    most = images - observed.counts(NEGATIVE)
-    known = annotated > 0
-    expected = np.zeros(len(annotated))
-    expected[known] = shared_out(own.sum(), mixed[known], annotated[known], most[known])
-    each, random = counts.sum(1), np.random.default_rng(seed)
-    drawn = [each[random.integers(0, size, size)].mean() for _ in range(DRAWS)]  # one at a time is in memory
-    k = expected.sum() / images
-    k_low, k_high = np.quantile(drawn, (0.025, 0.975))
-    # What is annotated is there for sure.
-    k_low, k_high = min(max(k_low, annotated.sum() / images), k), max(k_high, k)
-    low, high = (bounded(images * share, observed.values) for share in wilson(counts.sum(0), size))
-    low, high = np.minimum(low, expected), np.maximum(high, expected)
-    few = size < FEWEST_COUNTED
-    why = f"counted in {size:,} images" + (f": fewer than {FEWEST_COUNTED}" if few else "")
-    return ClassCounts(
-        "counted", observed.classes, len(observed), annotated, expected, low, high,
-        (float(k_low), float(k_high)), not few, why,
-    )  # fmt: skip
 
 
 def shared_out(amount: float, weights: Floats, least: Counts, most: Counts) -> Floats:

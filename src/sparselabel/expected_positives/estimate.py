@@ -1,9 +1,12 @@
-"""K without an oracle: how many positives each class has, from features and observed labels.
+"""K without an oracle: how many positives each class has, from observed labels and, if needed, features.
 
-Where (nearly) all images have one positive: cross-fitted linear `an` scores, and a mixture over label sets
-(``label_sets``). Where labels were kept at random, so that some images have several and some have none, the
-numbers of labels alone tell the share that was kept. Where they answer random questions, the share of yes is
-all it takes (``answered``). docs/expected-positives.md says what is assumed, and where it fails.
+- Labels answer random questions: the share of yes is all it takes (``from_answers``).
+- Labels were kept at random, so that some images have several and some none: the numbers of labels per image
+  tell the share that was kept (``kept_share``).
+- (Nearly) all images have one positive: cross-fitted linear `an` scores, and a mixture over label sets
+  (``single_positive_em``).
+
+docs/expected-positives.md says what each assumes, and where it fails.
 """
 
 import copy
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, command
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
     SPREAD,
@@ -24,7 +27,13 @@ from sparselabel.expected_positives.class_counts import (
     bounded,
 )
 from sparselabel.expected_positives.from_answers import from_answers, random_answers
-from sparselabel.expected_positives.label_set_mixture import LARGEST, Beliefs, Observations, fit, start
+from sparselabel.expected_positives.single_positive_em import (
+    LARGEST_SET,
+    Observations,
+    Posterior,
+    fit,
+    initial_parameters,
+)
 
 FOLDS = 5
 PENALTY = 1.0
@@ -47,12 +56,13 @@ MOSTLY_SINGLE = 0.95
 """Share of the labeled images with exactly one label from which the others count as strays."""
 NEARLY_ALL_KEPT = 0.9
 WIDEST = 0.5
-COUNT = "count positives in some images (`sparselabel expect --how counted`)"
+OTHER_FEATURES = "try another backbone or other weights"
+COUNT = f"count positives in some images ({command('expect', how='counted')})"
 EMPTY_IMAGES = "it assumes that every image has a class"
 
 
 def needs_features(observed: Labels) -> bool:
-    """Whether labels alone do not tell: hardly an image has more than one, and they are no answers."""
+    """Whether labels alone are not enough: hardly an image has more than one, and they are no answers."""
     return bool((observed == UNKNOWN).any()) and random_answers(observed) is None and _mostly_single(observed)
 
 
@@ -80,7 +90,9 @@ def estimate_positives(
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise DataError(
             f"the {features.shape[1]:,} features hardly vary within a class, so nothing shows how classes "
-            f"mix ({error}): try another backbone or other weights, or {COUNT}"
+            f"mix ({error})",
+            OTHER_FEATURES,
+            COUNT,
         ) from error
 
 
@@ -89,7 +101,11 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labeled images are too few for {FOLDS} folds: at least {2 * FOLDS}, or {COUNT}"
+            f"{count} labeled images are too few for {FOLDS} folds",
+            f"label at least {2 * FOLDS}",
+            COUNT,
+            value=count,
+            allowed=2 * FOLDS,
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -113,7 +129,7 @@ def _from_scores(
     classes: tuple[str, ...],
     seed: int,
 ) -> ClassCounts:
-    """One positive per image: how many more each image seems to have. Strays with several are not used."""
+    """One positive per image: how many more each seems to have. The few images with several are not used."""
     numbers = (observed == POSITIVE).sum(1)
     rows, labeled = np.flatnonzero(numbers == 1), int((numbers > 0).sum())
     known = np.flatnonzero((observed[rows] == POSITIVE).any(0))
@@ -121,59 +137,64 @@ def _from_scores(
         raise DataError(
             f"{len(known):,} annotated class{'es are' if len(known) > 1 else ' is'} too "
             f"{'many' if len(known) > 1 else 'few'} to estimate positives from single labels (2 to "
-            f"{MOST_CLASSES}): {COUNT}"
+            f"{MOST_CLASSES})",
+            COUNT,
+            value=len(known),
         )
     random = np.random.default_rng(seed)
     if len(rows) > MOST_IMAGES:
         rows = np.sort(random.choice(rows, MOST_IMAGES, replace=False))
     values = torch.from_numpy(observed[rows][:, known])
     labels = (values == POSITIVE).float()
-    some = np.asarray(features[rows], dtype=np.float32)
-    _refuse_useless(some, rows)
-    scores = cross_fitted_scores(torch.from_numpy(some), labels, seed)
+    used = np.asarray(features[rows], dtype=np.float32)
+    _refuse_useless(used, rows)
+    scores = cross_fitted_scores(torch.from_numpy(used), labels, seed)
     absent = (values == NEGATIVE).float() if (values == NEGATIVE).any() else None
     data = Observations(scores, labels.argmax(1), absent, torch.ones(len(rows)))
-    parameters = start(data)
-    beliefs = fit(data, parameters, STEPS, SETTLE)
+    parameters = initial_parameters(data)
+    posterior = fit(data, parameters, STEPS, SETTLE)
 
-    def counts(found: Beliefs, weight: Tensor) -> Floats:
+    def counts(posterior: Posterior, weight: Tensor) -> Floats:
         seen = (labels * weight[:, None]).sum(0)
-        hidden = (found.present * weight[:, None]).sum(0) - seen
+        hidden = (posterior.present * weight[:, None]).sum(0) - seen
         pooled = hidden.sum() / seen.sum()
         ratio = (hidden + SMALL_CLASS * pooled) / (seen + SMALL_CLASS)
         ratio *= hidden.sum() / (ratio * seen).sum().clamp(min=1e-12)
-        every = annotated.astype(np.float64)
-        every[known] = annotated[known] * (1 + ratio.double().numpy())
-        return bounded(every, observed)
+        positives = annotated.astype(np.float64)
+        positives[known] = annotated[known] * (1 + ratio.double().numpy())
+        return bounded(positives, observed)
 
-    expected = counts(beliefs, data.weight)
+    expected = counts(posterior, data.weight)
     repeats = []
     for _ in range(REPEATS):
         weight = torch.from_numpy(np.bincount(random.integers(0, len(rows), len(rows)), minlength=len(rows)))
         again = Observations(scores, data.annotated, absent, weight.float())
         repeats.append(counts(fit(again, copy.deepcopy(parameters), REPEAT_STEPS), weight.float()))
-    doubts = _doubts(data, beliefs, scores, labels, labeled, len(observed))
+    doubts = _doubts(data, posterior, scores, labels, labeled, len(observed))
     return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts)
 
 
 def _refuse_useless(features: npt.NDArray[np.float32], rows: Indices) -> None:
-    """Raise if features are no numbers, or the same for all images."""
-    wrong = np.argwhere(~np.isfinite(features))
-    if len(wrong):
-        row, column = wrong[0]
+    """Raise if features are not finite, or the same for all images."""
+    not_finite = np.argwhere(~np.isfinite(features))
+    if len(not_finite):
+        row, column = not_finite[0]
         raise DataError(
-            f"features must be finite, but feature {column} of image {rows[row]} is "
-            f"{features[row, column]}: try other weights of the backbone, or {COUNT}"
+            f"features must be finite, but feature {column} of image {rows[row]} is {features[row, column]}",
+            "try other weights of the backbone",
+            COUNT,
         )
     if (features == features[0]).all():
         raise DataError(
-            f"all {len(features):,} labeled images have the same features ({features[0, 0]:g}, ...): they "
-            f"tell nothing; try another backbone or other weights, or {COUNT}"
+            f"all {len(features):,} labeled images have the same features ({features[0, 0]:g}, ...), which "
+            "tell nothing",
+            OTHER_FEATURES,
+            COUNT,
         )
 
 
 def _doubts(
-    data: Observations, beliefs: Beliefs, scores: Tensor, labels: Tensor, labeled: int, images: int
+    data: Observations, posterior: Posterior, scores: Tensor, labels: Tensor, labeled: int, images: int
 ) -> list[str]:
     """Reasons not to trust an estimate from scores."""
     doubts = []
@@ -181,15 +202,15 @@ def _doubts(
         doubts.append(f"only {labeled:,} images have a label (at least {FEWEST_IMAGES})")
     if labeled < (1 - MOST_UNLABELED) * images:
         doubts.append(f"{images - labeled:,} images have no label and count as empty")
-    certainty = float(_ranking(scores, labels))
-    if certainty < WEAKEST_SCORES:
-        doubts.append(f"the features hardly tell the classes apart (mean AUC {certainty:.2f})")
-    large = float(beliefs.sizes[LARGEST - 1] / beliefs.sizes.sum())
+    auc = float(_mean_auc(scores, labels))
+    if auc < WEAKEST_SCORES:
+        doubts.append(f"the features hardly tell the classes apart (mean AUC {auc:.2f})")
+    large = float(posterior.sizes[LARGEST_SET - 1] / posterior.sizes.sum())
     if large > MOST_LARGE_SETS:
         doubts.append(
-            f"{large:.0%} of the images seem to have {LARGEST} or more classes, the most it looks for"
+            f"{large:.0%} of the images seem to have {LARGEST_SET} or more classes, the most it looks for"
         )
-    one_sided = _one_sided(data, beliefs)
+    one_sided = _one_sided(data, posterior)
     if one_sided > MOST_ONE_SIDED:
         doubts.append(
             f"the annotated class is not a random one of the image's (one-sidedness {one_sided:.2f})"
@@ -197,7 +218,7 @@ def _doubts(
     return doubts
 
 
-def _ranking(scores: Tensor, labels: Tensor) -> Tensor:
+def _mean_auc(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean area under the ROC curve of the scores, for the annotated labels."""
     rank = scores.argsort(0).argsort(0).double() + 1
     seen = labels.sum(0).double()
@@ -205,10 +226,10 @@ def _ranking(scores: Tensor, labels: Tensor) -> Tensor:
     return area[seen < len(scores)].mean()
 
 
-def _one_sided(data: Observations, beliefs: Beliefs) -> float:
+def _one_sided(data: Observations, posterior: Posterior) -> float:
     """How unequal "i annotated, j hidden" and "j annotated, i hidden" are, beyond chance: 0 to 1."""
-    classes = beliefs.present.shape[1]
-    pairs = torch.zeros(classes, classes).index_add_(0, data.annotated, beliefs.present).fill_diagonal_(0)
+    classes = posterior.present.shape[1]
+    pairs = torch.zeros(classes, classes).index_add_(0, data.annotated, posterior.present).fill_diagonal_(0)
     both = pairs + pairs.T
     by_chance = 0.8 * torch.sqrt(both).sum()  # E|a − b| of two Poisson counts with a + b known
     return float(((pairs - pairs.T).abs().sum() - by_chance) / both.sum().clamp(min=1e-12))
@@ -217,10 +238,10 @@ def _one_sided(data: Observations, beliefs: Beliefs) -> float:
 def _from_numbers(
     observed: Labels, annotated: npt.NDArray[np.int64], classes: tuple[str, ...], seed: int
 ) -> ClassCounts:
-    """Each positive kept with the same chance: that chance from how many labels images have."""
+    """Each positive kept with the same chance: that chance from the numbers of labels per image."""
     numbers = (observed == POSITIVE).sum(1)
     random = np.random.default_rng(seed)
-    share, found = kept_share(numbers)
+    share, explains = kept_share(numbers)
     expected = bounded(annotated / share, observed)
     repeats = []
     for _ in range(DRAWS):
@@ -234,7 +255,7 @@ def _from_numbers(
     doubts = []
     if (observed == NEGATIVE).any():
         doubts.append("labels say no, too, but do not look like answers to random questions")
-    if not found:
+    if not explains:
         doubts.append("no share of kept labels explains how many images have none, one and more labels")
     most, at_most = int(numbers.max()), float((numbers == numbers.max()).mean())
     wide = float(SPREAD * _deviation(np.sum(repeats, axis=1)) / expected.sum())
@@ -254,10 +275,10 @@ def _from_numbers(
 
 
 def kept_share(numbers: npt.NDArray[np.int64]) -> tuple[float, bool]:
-    """The chance c with which positives were kept, from the number of kept ones in each image.
+    """The chance c with which positives were kept, from the number of kept ones per image; whether it fits.
 
     If y positives are kept with chance c each, E[(1 − 1/c)^kept] = E[0^y], which is 0 where every image has
-    at least one class. The largest root is c; without one (second value) the share that comes nearest.
+    at least one class. The largest root is c; where there is none, the share that comes nearest.
     """
     images = np.bincount(numbers)
     shares = np.linspace(0.02, 1, 981)

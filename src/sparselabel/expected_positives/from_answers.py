@@ -38,10 +38,10 @@ BLOCK = 2**19  # labels that are looked at at once
 
 @dataclass(frozen=True)
 class Answers:
-    """Yes and answers of every class (L,), and of every image (N,) what its answers say beyond these.
+    """Numbers of yes and of answers: of every class (L,), and of every image (N,) compared with these.
 
-    ``surplus`` is an image's number of yes less what the shares of its classes would give, ``variance`` what
-    it would vary by if answers were independent, ``part`` its part in the error of K.
+    ``surplus`` is an image's number of yes minus what the shares of its classes would give, ``variance`` its
+    variance if answers were independent, ``part`` its part in the error of K.
     """
 
     yes: Counts
@@ -61,23 +61,23 @@ def random_answers(observed: Labels) -> Answers | None:
     """The answers in labels (N, L), or None if some say nothing but yes, or questions were not random."""
     if not (observed == NEGATIVE).any() or not (observed == UNKNOWN).any():
         return None
-    found = _counted(observed)
-    return None if _chosen(found, len(observed)) else found
+    answers = _count(observed)
+    return None if _not_random(answers, len(observed)) else answers
 
 
-def _counted(observed: Labels) -> Answers:
+def _count(observed: Labels) -> Answers:
     yes, asked = np.zeros((2, observed.shape[1]), dtype=np.int64)
-    for _, some in _blocks(observed):
-        yes += (some == POSITIVE).sum(0)
-        asked += (some != UNKNOWN).sum(0)
+    for _, labels in _blocks(observed):
+        yes += (labels == POSITIVE).sum(0)
+        asked += (labels != UNKNOWN).sum(0)
     shares = _shares(yes, asked)
     # A class's variance is estimated from its own answers: n/(n − 1).
     weight = np.sqrt(asked / np.maximum(asked - 1, 0.5)) / np.maximum(asked, 1)
     answers = np.zeros(len(observed), dtype=np.int64)
     surplus, variance, part = np.zeros((3, len(observed)))
-    for rows, some in _blocks(observed):
-        known = some != UNKNOWN
-        beyond = np.where(known, (some == POSITIVE) - shares, 0.0)
+    for rows, labels in _blocks(observed):
+        known = labels != UNKNOWN
+        beyond = np.where(known, (labels == POSITIVE) - shares, 0.0)
         answers[rows] = known.sum(1)
         surplus[rows], part[rows] = beyond.sum(1), beyond @ weight
         variance[rows] = known @ (shares * (1 - shares))
@@ -96,15 +96,15 @@ def _shares(yes: Counts, asked: Counts) -> Floats:
     return shares
 
 
-def _chosen(found: Answers, images: int) -> bool:
-    """Whether what was asked depends on what is there."""
-    some = found.answers > 0
-    answers, surplus = found.answers[some].astype(np.float64), found.surplus[some]
+def _not_random(found: Answers, images: int) -> bool:
+    """Whether what was asked depends on what is in the images."""
+    answered = found.answers > 0
+    answers, surplus = found.answers[answered].astype(np.float64), found.surplus[answered]
     return (
         _uneven(found.asked, images)
         or _balanced(found)
         or _dependent(answers, surplus)
-        or _too_alike(answers, surplus, float(found.variance[some].sum()), len(found.asked))
+        or _too_alike(answers, surplus, float(found.variance[answered].sum()), len(found.asked))
     )
 
 

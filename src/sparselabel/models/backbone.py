@@ -1,4 +1,8 @@
-"""Any timm network, or CvT, as a backbone: uint8 views in, cell features out."""
+"""Any timm network, or CvT, as a backbone: uint8 views (B, 3, S, S) in, cell features (B, D, h, w) out.
+
+The cells are the spatial grid of the last feature map: 7 × 7 for a ResNet at 224 pixels, 14 × 14 patches for
+a ViT-B/16.
+"""
 
 import warnings
 from collections.abc import Iterable
@@ -10,38 +14,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing
+from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing, param
 from sparselabel.models import cvt
 from sparselabel.models.weights import load_weights
 
 PRETRAINED = "pretrained"
 NONE = "none"
-HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what weights are called on the hub
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # names of weights on the Hugging Face hub
 
 
 class Backbone(nn.Module):
-    """A timm network without its classifier: views (B, 3, S, S) uint8 -> cell features (B, D, h, w).
+    """A timm network without its classifier, on views (B, 3, S, S) in uint8.
 
-    Normalization is inside, so that nobody can forget it and an exported model carries it.
+    It normalizes its input itself, so that nobody can forget it and an exported model has it inside.
     """
 
     mean: Tensor
-    deviation: Tensor
+    std: Tensor
 
-    def __init__(self, network: nn.Module, mean: Iterable[float], deviation: Iterable[float]) -> None:
+    def __init__(self, network: nn.Module, mean: Iterable[float], std: Iterable[float]) -> None:
         super().__init__()
-        # Channels last: measured ten times as fast for convolutions on a CPU, and what tensor cores want.
         self.network = network
+        # Channels last: measured ten times as fast for convolutions on a CPU, and what tensor cores want.
         for weight in network.parameters():
-            if weight.ndim == 4:  # all of the network at once would fail where one has five axes
+            if weight.ndim == 4:  # network.to(memory_format=...) fails where a weight has five axes
                 weight.data = weight.data.to(memory_format=torch.channels_last)
-        # timm gives means and deviations for pixels in 0..1; views are 0..255.
+        # timm gives mean and std for pixels in 0..1; views have 0..255.
         self.register_buffer("mean", torch.tensor([*mean]).view(1, 3, 1, 1) * 255, persistent=False)
-        self.register_buffer("deviation", torch.tensor([*deviation]).view(1, 3, 1, 1) * 255, persistent=False)
+        self.register_buffer("std", torch.tensor([*std]).view(1, 3, 1, 1) * 255, persistent=False)
 
     @property
     def width(self) -> int:
-        """D, the number of features of a cell."""
+        """D, the number of features of a cell: timm's ``num_features``."""
         return int(self.network.num_features)  # type: ignore[arg-type]
 
     def forward(self, views: Tensor) -> Tensor:
@@ -50,9 +54,9 @@ class Backbone(nn.Module):
 
     def with_token(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Cell features (B, D, h, w) and the class token (B, D) of a transformer."""
-        features = self._features(views)
         if not self.has_token:
             raise ModelError("this backbone has no class token: only transformers such as ViT and DeiT do")
+        features = self._features(views)
         return self._cells(features), features[:, 0]
 
     @property
@@ -64,25 +68,26 @@ class Backbone(nn.Module):
         return self.network.forward_features(self.normalized(views))  # type: ignore[operator, no-any-return]
 
     def normalized(self, views: Tensor) -> Tensor:
-        """The network's input."""
-        return ((views - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+        """Views as the network takes them: by the mean and std of its pretraining."""
+        return ((views - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def grid(self, size: int) -> tuple[int, int]:
-        """Cells, down and across, of a view of this size."""
+        """(h, w) The grid of cells for views of this size, found by a forward pass."""
         training = self.training
         cells = self.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=self.mean.device))
         self.train(training)
         return cells.shape[2], cells.shape[3]
 
     def _cells(self, features: Tensor) -> Tensor:
-        if features.ndim == 3:  # tokens of a transformer: drop class and register tokens, back to the grid
-            # Some (XCiT, CaiT, ConViT, VOLO) do not say that theirs begin with a class token.
+        """What ``forward_features`` gives, as (B, D, h, w): of tokens the patches, in their grid."""
+        if features.ndim == 3:
+            # XCiT, CaiT, ConViT and VOLO have a class token and no num_prefix_tokens.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
             side = round(tokens.shape[1] ** 0.5)
             # Not len(): torch.export would take the number of images for a constant.
             return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
-        if features.shape[1] != self.width and features.shape[-1] == self.width:  # channels last (Swin)
+        if features.shape[1] != self.width and features.shape[-1] == self.width:  # NHWC, as Swin
             return features.permute(0, 3, 1, 2)
         return features
 
@@ -96,36 +101,39 @@ def make_backbone(
     partial_weights: bool = False,
     own_head: bool = False,
 ) -> Backbone:
-    """A backbone by timm's name, with downloaded weights, none, or those of a file.
+    """A backbone by timm's name.
 
-    ``partial_weights`` allows a file that does not fit the whole network. ``output_stride`` makes the cells
-    of a convolutional network smaller than its usual 32 pixels. ``own_head`` keeps the network's classifier.
+    ``weights`` is ``pretrained`` (downloaded), ``none`` (random) or a file; ``partial_weights`` allows a file
+    that does not fit the whole network. ``output_stride`` makes the cells of a convolutional network smaller
+    than its usual 32 pixels. ``own_head`` keeps the network's classifier.
     """
     if name == cvt.NAME:
         return _cvt(weights, output_stride, partial_weights, own_head)
-    about = known_network(name)
-    extra: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
+    pretrained_cfg = known_network(name)
+    arguments: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
     if output_stride is not None:
-        extra["output_stride"] = output_stride
-    if about is not None and about.fixed_input_size:
-        extra["img_size"] = size
+        arguments["output_stride"] = output_stride
+    if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
+        arguments["img_size"] = size
     try:
         if weights == PRETRAINED:
-            _ask_hub(about)
+            _ask_hub(pretrained_cfg)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # timm's remarks on renamed models
-            network = _created(name, weights == PRETRAINED, extra)
+            network = _create_model(name, weights == PRETRAINED, arguments)
     except (TypeError, AssertionError) as error:  # how timm says that an argument does not fit the network
         if output_stride is None:
             raise
         raise ConfigError(
-            f"backbone {name!r} cannot have an output_stride of {output_stride}: convolutional networks have "
-            f"8, 16 or 32, transformers none"
+            f"backbone {name!r} cannot have an {param('output_stride')} of {output_stride}: convolutional "
+            "networks have 8, 16 or 32, transformers none",
+            what="output_stride",
+            value=output_stride,
         ) from error
     except Exception as error:  # whatever the hub's client raises
         if weights != PRETRAINED:
             raise
-        raise _not_to_be_had(name, error) from error
+        raise _no_weights(name, error) from error
     config: Any = network.pretrained_cfg
     backbone = Backbone(network, config["mean"], config["std"])
     if weights not in (PRETRAINED, NONE):
@@ -133,32 +141,37 @@ def make_backbone(
     return backbone
 
 
-def _created(name: str, pretrained: bool, extra: dict[str, Any]) -> nn.Module:
-    """The network by timm; those that must pool keep their pooling, which cells do not go through."""
+def _create_model(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
+    """``timm.create_model``; a network that must pool keeps its pooling, which cells do not go through."""
     import timm
 
     try:
-        return timm.create_model(name, pretrained=pretrained, **extra)
+        return timm.create_model(name, pretrained=pretrained, **arguments)
     except AssertionError:
-        if "global_pool" not in extra:
+        if "global_pool" not in arguments:
             raise
-    own = {key: value for key, value in extra.items() if key != "global_pool"}
-    return timm.create_model(name, pretrained=pretrained, **own)
+    arguments = {key: value for key, value in arguments.items() if key != "global_pool"}
+    return timm.create_model(name, pretrained=pretrained, **arguments)
 
 
 def refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
-    """Raise unless a view becomes a grid of cells: some give class tokens alone, or several grids."""
+    """Raise unless the network gives one grid of cells: some give class tokens alone, or several grids."""
     try:
         backbone.grid(size)
     except Exception as error:  # whatever a network of somebody else raises
         if is_out_of_memory(error):
             raise
-        first = "".join(str(error).strip().splitlines()[:1])
+        first_line = "".join(str(error).strip().splitlines()[:1])
         own = own_size(name)
-        instead = f", or perhaps --views.size {own}, which it was made for" if size != own else ""
+        remedies = [f"take another {param('backbone')}"]
+        if size != own:
+            remedies.append(f"perhaps {param('views.size', own)}, which it was made for")
         raise ConfigError(
             f"backbone {name!r} gives no grid of cells for views of {size} pixels ({type(error).__name__}: "
-            f"{first}): take another --backbone{instead}"
+            f"{first_line})",
+            *remedies,
+            what="backbone",
+            value=name,
         ) from error
 
 
@@ -166,12 +179,12 @@ def _cvt(weights: str, output_stride: int | None, partial_weights: bool, own_hea
     """CvT-w24, the one backbone that is not timm's."""
     if output_stride is not None or own_head:
         raise ConfigError(
-            f"backbone {cvt.NAME!r} comes as it is: it has cells of 16 pixels and no classifier of its own"
+            f"backbone {cvt.NAME!r} has cells of 16 pixels, always, and no classifier of its own"
         )
     network = _pretrained_cvt() if weights == PRETRAINED else cvt.CvtNetwork(**cvt.W24)
     if weights not in (PRETRAINED, NONE):
         load_weights(network, Path(weights), partial=partial_weights)
-    return Backbone(network, cvt.MEAN, cvt.DEVIATION)
+    return Backbone(network, cvt.MEAN, cvt.STD)
 
 
 def _pretrained_cvt() -> nn.Module:
@@ -180,23 +193,26 @@ def _pretrained_cvt() -> nn.Module:
     except ModelError:
         raise
     except Exception as error:  # whatever the hub's client raises
-        raise _not_to_be_had(cvt.NAME, error) from error
+        raise _no_weights(cvt.NAME, error) from error
 
 
-def _not_to_be_had(name: str, error: Exception) -> ModelError:
+def _no_weights(name: str, error: Exception) -> ModelError:
     return ModelError(
-        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}). "
-        "Without a network: give a file (--weights FILE, safetensors or torch), "
-        "or start from random weights (--weights none)"
+        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}), which needs "
+        "a network",
+        f"give a file ({param('weights', 'FILE')}, safetensors or torch)",
+        f"start from random weights ({param('weights', NONE)})",
+        what="weights",
+        value=PRETRAINED,
     )
 
 
-def _ask_hub(about: Any) -> None:
-    """Raise at once if weights are not here and the hub cannot be reached: timm would try for a minute."""
+def _ask_hub(pretrained_cfg: Any) -> None:
+    """Raise at once if weights are not in the cache and the hub does not answer: timm tries for a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
-    repository = about.hf_hub_id if about is not None else None
+    repository = pretrained_cfg.hf_hub_id if pretrained_cfg is not None else None
     if not repository or any(isinstance(try_to_load_from_cache(repository, f), str) for f in HUB_FILES):
         return
     with suppress(HfHubHTTPError):  # an answer, even if it is no: timm knows where else to look
@@ -204,15 +220,17 @@ def _ask_hub(about: Any) -> None:
 
 
 def own_size(name: str) -> int:
-    """The side of views that a network was made for."""
+    """The side of views that a network was made for: timm's test input size."""
     if name == cvt.NAME:
         return cvt.SIZE
-    about = known_network(name)
-    return int((about.test_input_size or about.input_size)[-1]) if about is not None else 224
+    pretrained_cfg = known_network(name)
+    if pretrained_cfg is None:
+        return 224
+    return int((pretrained_cfg.test_input_size or pretrained_cfg.input_size)[-1])
 
 
 def known_network(name: str) -> Any:
-    """What timm knows about a network's input; an unknown name or tag is an error that names the nearest."""
+    """The ``pretrained_cfg`` of a network by timm; an error names those nearest to an unknown name or tag."""
     import difflib
 
     import timm
@@ -220,41 +238,49 @@ def known_network(name: str) -> Any:
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=5)
         hint = f"did you mean {listing(near)}?" if near else "timm.list_models() names all there are"
-        raise ConfigError(f"timm has no backbone {name!r}: {hint}")
+        raise ConfigError(f"timm has no backbone {name!r}", hint, what="backbone", value=name, allowed=near)
     try:
         return timm.models.get_pretrained_cfg(name)
-    except RuntimeError as error:  # the part after the dot
+    except RuntimeError as error:  # the tag, after the dot
         known = timm.list_pretrained(f"{name.partition('.')[0]}.*")
-        raise ConfigError(f"timm has no backbone {name!r} ({error}): it has {listing(known)}") from error
+        raise ConfigError(
+            f"timm has no backbone {name!r} ({error}): it has {listing(known)}",
+            what="backbone",
+            value=name,
+            allowed=known,
+        ) from error
 
 
-Norm = _BatchNorm  # of any dimension
+Norm = _BatchNorm
 
 
 def norms(module: nn.Module) -> list[Norm]:
-    """All layers of batch norm."""
+    """All layers of batch norm, of any dimension."""
     return [layer for layer in module.modules() if isinstance(layer, Norm)]
 
 
 def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Module]:
-    """The batch norm, if asked for, and the first stages of a backbone; raises where it has none or too few.
+    """What fine-tuning leaves as it is: batch norm, if asked for, and the first stages of a backbone.
 
-    Stages are those of timm's own division of a network: the stem, then its stages or blocks.
+    Stages are those of timm's ``group_matcher``: the stem, then the stages or blocks. Raises where there is
+    no batch norm, or not enough stages.
     """
-    found: list[nn.Module] = []
+    frozen: list[nn.Module] = []
     if norm:
-        found += norms(backbone)
-        if not found:
+        frozen += norms(backbone)
+        if not frozen:
             raise ConfigError(
-                "--finetune.frozen-norm keeps batch norm as it is, and this backbone has none: leave it out"
+                f"{param('finetune.frozen_norm')} keeps batch norm as it is, and this backbone has none",
+                "leave it out",
+                what="finetune.frozen_norm",
             )
-    return found + (_first_stages(backbone.network, stages) if stages else [])
+    return frozen + (_first_stages(backbone.network, stages) if stages else [])
 
 
 def _first_stages(network: Any, count: int) -> list[nn.Module]:
-    """The largest modules whose parameters all belong to the first ``count`` stages, and what no module has.
+    """The largest modules whose parameters all belong to the first ``count`` stages.
 
-    The class token and the places of a ViT are parameters of the whole network: they come in a list.
+    The network's own parameters, as the class token and position embedding of a ViT, come in a list.
     """
     from timm.models import group_parameters
 
@@ -262,35 +288,44 @@ def _first_stages(network: Any, count: int) -> list[nn.Module]:
     stages = [names for number, names in sorted(groups.items()) if number < float("inf")]
     if count >= len(stages):
         raise ConfigError(
-            f"--finetune.frozen-stages {count} would leave nothing of this backbone to train: it has "
-            f"{len(stages)} stages, the stem included. Give fewer, or train the head alone (--head.epochs)"
+            f"{param('finetune.frozen_stages', count)} would leave nothing of this backbone to train, which "
+            f"has {len(stages)} stages, the stem included",
+            "give fewer",
+            f"train the head alone ({param('head.epochs')})",
+            what="finetune.frozen_stages",
+            value=count,
+            allowed=len(stages) - 1,
         )
     frozen = {name for stage in stages[:count] for name in stage}
-    own = {name: [f"{name}.{key}" for key, _ in part.named_parameters()] for name, part in _parts(network)}
-    whole = [name for name, keys in own.items() if keys and frozen.issuperset(keys)]
-    chosen = [
-        part
-        for name, part in _parts(network)
-        if name in whole and not any(name.startswith(f"{other}.") for other in whole)
+    modules: dict[str, nn.Module] = {name: module for name, module in network.named_modules() if name}
+    covered: list[str] = []
+    for name, module in modules.items():  # a module comes before those inside it
+        inside_covered = any(name.startswith(f"{other}.") for other in covered)
+        parameters = [f"{name}.{key}" for key, _ in module.named_parameters()]
+        if parameters and not inside_covered and frozen.issuperset(parameters):
+            covered.append(name)
+    largest = [modules[name] for name in covered]
+    in_modules = {id(parameter) for module in largest for parameter in module.parameters()}
+    loose = [
+        parameter
+        for name, parameter in network.named_parameters()
+        if name in frozen and id(parameter) not in in_modules
     ]
-    theirs = {id(value) for part in chosen for value in part.parameters()}
-    named = network.named_parameters()
-    loose = [value for name, value in named if name in frozen and id(value) not in theirs]
-    return [*chosen, nn.ParameterList(loose)] if loose else chosen
-
-
-def _parts(network: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(name, part) for name, part in network.named_modules() if name]
+    return [*largest, nn.ParameterList(loose)] if loose else largest
 
 
 def grad_checkpointing(backbone: Backbone, on: bool) -> None:
-    """Compute what is inside the backbone again on the way back, instead of keeping it, or no longer."""
+    """Switch gradient checkpointing: the backward pass computes activations again instead of keeping them."""
     network: Any = backbone.network
     try:
         network.set_grad_checkpointing(on)
     except (AssertionError, AttributeError) as error:  # how timm says that a network cannot
         if on:
             raise ConfigError(
-                f"--finetune.grad-checkpointing: {type(network).__name__} cannot compute its inside again; "
-                "take --finetune.micro-batches, a smaller --finetune.batch-size or another backbone"
+                f"{type(network).__name__} has no gradient checkpointing "
+                f"({param('finetune.grad_checkpointing')})",
+                f"take {param('finetune.micro_batches')}",
+                f"a smaller {param('finetune.batch_size')}",
+                f"another {param('backbone')}",
+                what="finetune.grad_checkpointing",
             ) from error

@@ -1,8 +1,8 @@
-"""The classifier: a backbone's cell features, and a linear layer on every cell.
+"""The classifier: a backbone and a head, which makes image logits and, on request, a map of cell logits.
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
-same image logits with less work (Verelst 2023 supplement J); so maps are made only when somebody asks for
-them. A boosted head is not linear any more: it always goes through the cells.
+same image logits with less work (Verelst 2023 supplement J), so maps are computed only on request. A boosted
+head is not linear: it always goes through the cells.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.models.backbone import Backbone
 
 
 class Output(NamedTuple):
     """Logits (never scores) of one view of every image in a batch.
 
-    ``logits`` (B, L); ``maps`` (B, L, h, w) cell logits, or None if nobody asked for them: their mean over
-    the cells is ``logits``, but for a model that reads its logits off a class token; ``features`` (B, D, h,
-    w) cell features, or (B, D) if they were pooled; ``attention`` (B, L, h, w), of a model that has it
-    instead of maps: where it looked for each class, which sums to one over the cells.
+    ``logits``     (B, L)
+    ``maps``       (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for
+                   a head that reads the class token
+    ``features``   (B, D, h, w) cell features, or (B, D) pooled ones
+    ``attention``  (B, L, h, w) of a head that has no maps: where it looks for each class, with sum 1 over
+                   the cells
     """
 
     logits: Tensor
@@ -31,14 +33,14 @@ class Output(NamedTuple):
     attention: Tensor | None = None
 
 
-HEAD = "head."  # what the names of a head's weights begin with in a classifier
+HEAD = "head."  # prefix of the head's weights in a classifier's state dict
 
 
 class Head(nn.Module):
-    """What makes logits of features; ``heads.py`` names all."""
+    """Makes logits of features; ``heads.make_head`` has all of them by name."""
 
     reads_token: ClassVar[bool] = False
-    """Whether its logits come from the class token."""
+    """Whether the logits come from the class token."""
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits, and on request maps, from cell features (B, D, h, w)."""
@@ -63,8 +65,11 @@ class LinearHead(Head):
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
             raise ConfigError(
-                "a boosted head multiplies the logits of cells, which pooled features do not have: give it "
-                "the features of cells (no --frozen), or leave --boost out"
+                "a boosted head multiplies the logits of cells, which pooled features do not have",
+                f"give it the features of cells (no {param('frozen')})",
+                f"leave {param('boost')} out",
+                what="boost",
+                value=self.boost,
             )
         if maps or self.boost is not None:
             cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
@@ -91,22 +96,22 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.head = head
         self.frozen = False
-        self.resting: list[nn.Module] = []
+        self.frozen_modules: list[nn.Module] = []
 
     def freeze(self, frozen: bool, parts: Sequence[nn.Module] = ()) -> None:
-        """Train the head alone, or leave out some parts: they stay in evaluation mode, without gradients."""
+        """Freeze the backbone, or some parts of it: no gradients, and evaluation mode also in training."""
         self.frozen = frozen
-        self.resting = [self.backbone] if frozen else list(parts)
+        self.frozen_modules = [self.backbone] if frozen else list(parts)
         self.backbone.requires_grad_(True)
-        for part in self.resting:
-            part.requires_grad_(False)
+        for module in self.frozen_modules:
+            module.requires_grad_(False)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, but not for what is frozen."""
+        """Training mode, except for what is frozen."""
         super().train(mode)
-        for part in self.resting:
-            part.eval()
+        for module in self.frozen_modules:
+            module.eval()
         return self
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:

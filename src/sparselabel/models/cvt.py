@@ -13,7 +13,7 @@ from sparselabel.errors import ModelError
 NAME = "cvt_w24"
 HUB = "microsoft/cvt-w24-384-22k"
 SIZE = 384
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 W24: dict[str, Any] = {
     "embed_dim": [192, 768, 1024],
     "num_heads": [3, 12, 16],
@@ -21,7 +21,7 @@ W24: dict[str, Any] = {
     "drop_path_rate": [0.0, 0.0, 0.3],  # as in the authors' cvt-w24-384x384.yaml
 }
 
-# The names of the authors' program, and of transformers, in a layer.
+# Names in the authors' program, and in transformers.
 _THEIRS = {
     r"^stage(\d)\.patch_embed\.proj\.": r"encoder.stages.\1.embedding.convolution_embeddings.projection.",
     r"^stage(\d)\.patch_embed\.norm\.": r"encoder.stages.\1.embedding.convolution_embeddings.normalization.",
@@ -46,8 +46,8 @@ _THEIRS = {
 class CvtNetwork(nn.Module):
     """CvT with the methods that timm's networks have: views (B, 3, S, S) -> cells (B, D, S/16, S/16).
 
-    Its last norm, which a classifier would apply to the class token, is applied to the cells. Where layers of
-    transformers differ from the authors' program, they are mended.
+    Its last norm, which a classifier applies to the class token, is applied to the cells. Where layers of
+    transformers differ from the authors' program, they are changed to the authors'.
     """
 
     num_classes = 0
@@ -72,7 +72,7 @@ class CvtNetwork(nn.Module):
         return normed
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """How timm divides a network: the stem, then stages, or their layers."""
+        """As timm's networks have it: the stem, then stages, or their layers."""
         stem = r"^encoder\.stages\.0\.embedding"
         if coarse:
             return {"stem": stem, "blocks": [(r"^encoder\.stages\.(\d+)", None), (r"^norm", (99999,))]}
@@ -81,7 +81,7 @@ class CvtNetwork(nn.Module):
         return {"stem": stem, "blocks": [(layers, None), (other, (0,)), (r"^norm", (99999,))]}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute the inside of every layer again on the way back, or no longer."""
+        """Switch gradient checkpointing of every layer."""
         for layer in self._layers():
             vars(layer).pop("forward", None)
             if enable:
@@ -99,7 +99,7 @@ class QuickGELU(nn.Module):
     """x·σ(1.702·x): the authors' activation, where transformers has GELU."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Number by number."""
+        """Elementwise."""
         return inputs * torch.sigmoid(1.702 * inputs)
 
 
@@ -121,9 +121,8 @@ def pretrained_cvt() -> CvtNetwork:
     from transformers import CvtForImageClassification
 
     network = CvtNetwork(**W24)
-    whole = CvtForImageClassification.from_pretrained(HUB)
-    found = network.renamed(whole.state_dict())
-    network.load_state_dict({name: found[name] for name in network.state_dict()})
+    tensors = network.renamed(CvtForImageClassification.from_pretrained(HUB).state_dict())
+    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
     return network
 
 
@@ -145,6 +144,6 @@ def _transformers() -> tuple[Any, Any]:
         from transformers import CvtConfig, CvtModel
     except ImportError as error:
         raise ModelError(
-            f"backbone {NAME} needs a package that timm does not bring: pip install 'sparselabel[cvt]'"
+            f"backbone {NAME} needs a package that timm does not bring", "pip install 'sparselabel[cvt]'"
         ) from error
     return CvtConfig, CvtModel

@@ -1,11 +1,13 @@
-"""The heads by name, as `--classifier` names them."""
+"""The heads by name: the values of ``classifier``."""
 
 from sparselabel.config import Query
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, nearest, param
 from sparselabel.models.backbone import Backbone
 from sparselabel.models.classifier import Head, LinearHead
 from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
+
+HEADS = ("linear", "tscam", "token", "query2label")
 
 
 def make_head(
@@ -22,13 +24,22 @@ def make_head(
         case "query2label":
             query = query or Query()
             return QueryHead(width, classes, query.width, self_attention=query.self_attention)
-    raise ConfigError(f"there is no classifier {name!r}: it is linear, tscam, token or query2label")
+    raise ConfigError(
+        f"there is no {param('classifier')} {name!r}",
+        nearest(name, HEADS),
+        what="classifier",
+        value=name,
+        allowed=HEADS,
+    )
 
 
 def check_head(head: Head, backbone: Backbone) -> None:
     """Raise where a head and a backbone do not go together."""
     if head.reads_token and not backbone.has_token:
         raise ConfigError(
-            "--classifier token reads a class token, which this backbone has not: take a transformer such "
-            "as deit_base_patch16_224, or another classifier"
+            f"{param('classifier', 'token')} reads a class token, and this backbone has none",
+            "take a transformer such as deit_base_patch16_224",
+            f"another {param('classifier')}",
+            what="classifier",
+            value="token",
         )

@@ -1,22 +1,24 @@
-"""A published timm classifier as it is, with its own head: to be measured, not trained."""
+"""Pretrained classifiers with their own head, to evaluate and not to train: timm's, and Query2Label's."""
 
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.models import cvt
 from sparselabel.models.backbone import PRETRAINED, Backbone, known_network, make_backbone, own_size
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.query2label import from_released, released_head
 from sparselabel.models.weights import read_tensors
 
+WITH_CLASSIFIER = "choose a network with one, as resnet50.tv_in1k"
+
 
 class PublishedClassifier(nn.Module):
     """Views (B, 3, S, S) uint8 -> Output with the network's own logits.
 
-    ``size`` and ``center`` are its views: their side, and the share of an image's short side they show.
+    Its views have the side ``size`` and show the share ``center`` of an image's short side (timm's crop_pct).
     """
 
     def __init__(self, backbone: Backbone, size: int, center: float) -> None:
@@ -39,16 +41,17 @@ def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
     """A classifier by timm's name, with downloaded weights or those of a file."""
     if name == cvt.NAME:
         raise ConfigError(
-            f"{name} with weights {weights} has no classifier: give a file of a whole Query2Label model on "
-            "it (--weights FILE), or choose a network with one, as resnet50.tv_in1k"
+            f"{name} with weights {weights} has no classifier",
+            f"give a file of a whole Query2Label model on it ({param('weights', 'FILE')})",
+            WITH_CLASSIFIER,
+            what="weights",
+            value=weights,
         )
-    about, size = known_network(name), own_size(name)
-    center = (about.test_crop_pct or about.crop_pct) if about is not None else 0.875
+    config, size = known_network(name), own_size(name)
+    center = (config.test_crop_pct or config.crop_pct) if config is not None else 0.875
     model = PublishedClassifier(make_backbone(name, weights, size=size, own_head=True), size, center)
     if not model.classes:
-        raise ConfigError(
-            f"{name} has no classifier of its own: choose a network with one, as resnet50.tv_in1k"
-        )
+        raise ConfigError(f"{name} has no classifier of its own", WITH_CLASSIFIER, what=name)
     return model.requires_grad_(False).eval()
 
 
@@ -59,8 +62,8 @@ def make_released(name: str, file: Path, size: int | None = None) -> tuple[Class
     """
     tensors = read_tensors(file)
     if size is None:
-        about = None if name == cvt.NAME else known_network(name)
-        size = 448 if about is not None and not about.fixed_input_size else own_size(name)
+        config = None if name == cvt.NAME else known_network(name)
+        size = 448 if config is not None and not config.fixed_input_size else own_size(name)
     backbone = make_backbone(name, str(file), size=size)
     classes = len(from_released(tensors)["query_embed.weight"])
     head, _ = released_head(tensors, backbone.width, classes, file)

@@ -1,9 +1,9 @@
-"""Query2Label: a query for each class looks for it in the cells (Query2Label §III-C; Liu et al. 2021).
+"""Query2Label: one learned query per class attends to the cells (Liu et al. 2021, §III-C).
 
-    cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder, with one learned query a class ─▶ a logit a class
+    cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder with the class queries ─▶ one logit per class
 
-Query2Label = the reproduction of Query2Label and of single-positive learning. Its eq. 12 has self-attention
-between the queries of the decoder; the authors' program removes it by default, and so do we.
+Its eq. 12 has self-attention between the queries of the decoder; the authors' program removes it by default,
+and so do we. Names of layers are those of that program, which are DETR's.
 """
 
 import math
@@ -14,20 +14,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import ModelError
+from sparselabel.errors import ModelError, param
 from sparselabel.models.classifier import Head, Output
-from sparselabel.models.weights import misfits, misfits_said, refuse_not_finite
+from sparselabel.models.weights import describe_misfits, misfits, refuse_not_finite
 
 TEMPERATURE = 10_000.0
 SelfAttention = Literal["none", "first", "later", "all"]
 
 
 class QueryHead(Head):
-    """An encoder over cells, a decoder of class queries, one linear layer a class; for any size of view.
+    """An encoder over cells, a decoder of class queries, one linear layer per class; for any size of view.
 
     ``width`` of the transformer is that of the features unless given; then a 1×1 convolution projects them.
-    ``self_attention`` lets queries see each other: in the first decoder layer (where it adds the same to all
-    of them, as nothing was found yet), in the later ones, or in all.
+    ``self_attention`` between queries: in the first decoder layer (where it adds the same to all of them, as
+    their targets are still 0), in the later ones, or in all.
     """
 
     def __init__(
@@ -48,8 +48,10 @@ class QueryHead(Head):
         step = math.lcm(4, heads)
         if size % step:
             raise ModelError(
-                f"query2label needs a width that 4 and its {heads} heads divide, not {size}: give one by "
-                f"--query.width, as {max(size - size % step, step)}"
+                f"query2label needs a width that 4 and its {heads} heads divide, not {size}",
+                f"give {param('query.width', max(size - size % step, step))}",
+                what="query.width",
+                value=size,
             )
         inner = inner or 4 * size
         self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
@@ -75,35 +77,35 @@ class QueryHead(Head):
                     nn.init.xavier_uniform_(parameter)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w). It has no maps: who asks for them gets its attention instead.
+        """From cell features (B, D, h, w). It has no maps: who asks for them gets attention instead.
 
-        That is where the last decoder layer looked for each class, the mean over its heads.
+        That of the last decoder layer, the mean over its heads.
         """
-        logits, looked = self._decoded(features, attention=maps)
-        places = looked.reshape(*logits.shape, *features.shape[2:]) if maps else None
-        return Output(logits, None, features, places)
+        logits, attention = self._decode(features, need_weights=maps)
+        attention_maps = attention.reshape(*logits.shape, *features.shape[2:]) if maps else None
+        return Output(logits, None, features, attention_maps)
 
-    def _decoded(self, features: Tensor, attention: bool) -> tuple[Tensor, Tensor]:
+    def _decode(self, features: Tensor, need_weights: bool) -> tuple[Tensor, Tensor]:
         """Logits (B, L) and, if asked for, attention (B, L, h·w)."""
         cells = self.input_proj(features)
-        place = sine_code(cells).flatten(2).transpose(1, 2)
+        pos = sine_position_encoding(cells).flatten(2).transpose(1, 2)
         memory = cells.flatten(2).transpose(1, 2)
         for layer in self.encoder:
-            memory = layer(memory, place)
+            memory = layer(memory, pos)
         # Not len(): torch.export would take the number of images for a constant.
         queries = self.query_embed.weight.expand(cells.shape[0], -1, -1)
-        found, looked = torch.zeros_like(queries), queries
+        target, attention = torch.zeros_like(queries), queries
         for layer in self.decoder:
-            found, looked = layer(found, queries, memory, place, attention)
-        logits = (self.norm(found) * self.weight).sum(dim=2) + self.bias
-        return logits, looked
+            target, attention = layer(target, queries, memory, pos, need_weights)
+        logits = (self.norm(target) * self.weight).sum(dim=2) + self.bias
+        return logits, attention
 
 
-def sine_code(cells: Tensor) -> Tensor:
-    """(1, d, h, w) A code of every place: d/2 channels for the row, d/2 for the column, sines and cosines.
+def sine_position_encoding(cells: Tensor) -> Tensor:
+    """(1, d, h, w) DETR's encoding: d/2 channels for the row, d/2 for the column, sines and cosines.
 
-    Places are counted from 1 to the last, which is 2π, so that views of any size have the same range. It
-    is computed in float32 or better, then cast: in half precision the angles would be up to a degree off.
+    Positions count from 1, and the last is 2π, so that views of any size have the same range. It is computed
+    in float32 or better, then cast: in half precision the angles would be up to a degree off.
     """
     half = cells.shape[1] // 2
     precise = torch.promote_types(cells.dtype, torch.float32)
@@ -111,8 +113,8 @@ def sine_code(cells: Tensor) -> Tensor:
     frequencies = TEMPERATURE ** (2 * (channels // 2) / half)
 
     def along(count: int) -> Tensor:
-        places = torch.arange(1, count + 1, dtype=precise, device=cells.device)
-        angles = (places / (count + 1e-6) * 2 * math.pi)[:, None] / frequencies
+        positions = torch.arange(1, count + 1, dtype=precise, device=cells.device)
+        angles = (positions / (count + 1e-6) * 2 * math.pi)[:, None] / frequencies
         return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=2).flatten(1)  # (count, half)
 
     height, width = cells.shape[2:]
@@ -122,7 +124,7 @@ def sine_code(cells: Tensor) -> Tensor:
 
 
 class _EncoderLayer(nn.Module):
-    """Self-attention over cells; the place is added to queries and keys (post-norm)."""
+    """Self-attention over cells; the position encoding is added to queries and keys (post-norm)."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -131,11 +133,11 @@ class _EncoderLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, cells: Tensor, place: Tensor) -> Tensor:
+    def forward(self, cells: Tensor, pos: Tensor) -> Tensor:
         """(B, T, d) in and out."""
-        placed = cells + place
-        seen = self.self_attn(placed, placed, cells, need_weights=False)[0]
-        cells = self.norm1(cells + self.dropout(seen))
+        with_pos = cells + pos
+        attended = self.self_attn(with_pos, with_pos, cells, need_weights=False)[0]
+        cells = self.norm1(cells + self.dropout(attended))
         return self.norm2(cells + self.dropout(_feed_forward(self, cells)))  # type: ignore[no-any-return]
 
 
@@ -147,25 +149,26 @@ class _DecoderLayer(nn.Module):
         if self_attention:
             self.self_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
             self.norm1 = nn.LayerNorm(width)
-        self.sees_itself = self_attention
+        self.has_self_attention = self_attention
         self.multihead_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
         self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, found: Tensor, queries: Tensor, memory: Tensor, place: Tensor, attention: bool
+        self, target: Tensor, queries: Tensor, memory: Tensor, pos: Tensor, need_weights: bool
     ) -> tuple[Tensor, Tensor]:
-        """What was found (B, L, d), and where it was looked for (B, L, T), if ``attention`` is asked for."""
-        if self.sees_itself:
-            asked = found + queries
-            seen = self.self_attn(asked, asked, found, need_weights=False)[0]
-            found = self.norm1(found + self.dropout(seen))
-        seen, looked = self.multihead_attn(
-            found + queries, memory + place, memory, need_weights=attention, average_attn_weights=True
+        """The targets (B, L, d), and attention (B, L, T) if ``need_weights``."""
+        if self.has_self_attention:
+            with_query = target + queries
+            attended = self.self_attn(with_query, with_query, target, need_weights=False)[0]
+            target = self.norm1(target + self.dropout(attended))
+        attended, attention = self.multihead_attn(
+            target + queries, memory + pos, memory, need_weights=need_weights, average_attn_weights=True
         )
-        found = self.norm2(found + self.dropout(seen))
-        return self.norm3(found + self.dropout(_feed_forward(self, found))), looked if attention else found
+        target = self.norm2(target + self.dropout(attended))
+        output = self.norm3(target + self.dropout(_feed_forward(self, target)))
+        return output, attention if need_weights else target
 
 
 def _feed_forward(layer: "_EncoderLayer | _DecoderLayer", inputs: Tensor) -> Tensor:
@@ -174,10 +177,10 @@ def _feed_forward(layer: "_EncoderLayer | _DecoderLayer", inputs: Tensor) -> Ten
     return outer
 
 
-def from_released(names: dict[str, Tensor]) -> dict[str, Tensor]:
+def from_released(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The head's weights of a checkpoint that the authors released, under our names."""
     ours = {}
-    for name, value in names.items():
+    for name, value in tensors.items():
         key = name.removeprefix("module.")
         if key.startswith("backbone."):
             continue
@@ -194,42 +197,43 @@ def from_released(names: dict[str, Tensor]) -> dict[str, Tensor]:
 def released_head(
     tensors: dict[str, Tensor], features: int, classes: int, file: Path
 ) -> tuple[QueryHead, bool]:
-    """The head of a released model, for so many classes, and whether it has their queries too.
+    """The head of a released model for so many classes, and whether its class queries were loaded too.
 
-    If the file is of another number of classes, queries and last layers start anew, and the rest is kept. All
-    of the rest must fit, or what does not is named.
+    If the file has another number of classes, queries and last layers start anew. All the rest must fit.
     """
-    found = from_released(tensors)
-    same = len(found["query_embed.weight"]) == classes
-    head = head_like(found, features, classes)
+    released = from_released(tensors)
+    same_classes = len(released["query_embed.weight"]) == classes
+    head = head_like(released, features, classes)
     wanted = head.state_dict()
-    if not same:
+    if not same_classes:
         for name in ("query_embed.weight", "weight", "bias"):
-            del found[name], wanted[name]
-    missing, unknown = misfits(found, wanted)
+            del released[name], wanted[name]
+    missing, unknown = misfits(released, wanted)
     if missing or unknown:
         raise ModelError(
             f"{file} has no Query2Label head for a backbone of {features} features: "
-            f"{misfits_said(missing, unknown)}. Is it for another backbone, or of a changed program? Name "
-            "the backbone it was trained with, or take another file; in training another --classifier takes "
-            "its backbone alone"
+            f"{describe_misfits(missing, unknown)} (is it for another backbone, or of a changed program?)",
+            f"name the {param('backbone')} it was trained with",
+            "take another file",
+            f"take its backbone alone, with another {param('classifier')}",
+            what=file,
         )
-    head.load_state_dict(found, strict=same)
+    head.load_state_dict(released, strict=same_classes)
     loaded = head.state_dict()
-    refuse_not_finite({name: loaded[name] for name in found}, file)
-    return head, same
+    refuse_not_finite({name: loaded[name] for name in released}, file)
+    return head, same_classes
 
 
 def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> QueryHead:
-    """A head with the layers and widths that these weights (named as here) have."""
+    """A head with the layers and widths of these weights, which have our names."""
 
     def layers(kind: str) -> int:
         return len({name.split(".")[1] for name in weights if name.startswith(f"{kind}.")})
 
-    # Of any layer, and one decoder layer at least: what a file lacks is named when it is loaded.
+    # Of any layer, and at least one decoder layer: loading names what a file lacks.
     inner = [value.shape[0] for name, value in weights.items() if name.endswith("linear1.weight")]
     first, later = (any(name.startswith(f"decoder.{at}.self_attn") for name in weights) for at in (0, 1))
-    seen: dict[tuple[bool, bool], SelfAttention] = {
+    self_attention: dict[tuple[bool, bool], SelfAttention] = {
         (False, False): "none",
         (True, False): "first",
         (False, True): "later",
@@ -242,5 +246,5 @@ def head_like(weights: Mapping[str, Tensor], features: int, classes: int) -> Que
         inner=inner[0] if inner else None,
         encoder_layers=layers("encoder"),
         decoder_layers=max(layers("decoder"), 1),
-        self_attention=seen[first, later],
+        self_attention=self_attention[first, later],
     )

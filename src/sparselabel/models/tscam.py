@@ -1,7 +1,7 @@
-"""TS-CAM, its class-token sibling, and where a transformer looks.
+"""TS-CAM, a head on the class token, and the class token's attention.
 
-PatchML. TS-CAM = Gao et al., Token Semantic Coupled Attention Map for Weakly Supervised Object
-Localization (2021), which PatchML builds on.
+TS-CAM: Gao et al. 2021, Token Semantic Coupled Attention Map for Weakly Supervised Object Localization, which
+PatchML builds on.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from sparselabel.models.classifier import Classifier, Head, Output, boosted
 class PatchHead(Head):
     """A 3×3 convolution on the cells, and the mean over them (TS-CAM eq. 3; PatchML §3.1).
 
-    On a ViT or DeiT the cells are the patch tokens after the last norm. The class token has no part in the
-    logits. ``boost`` as for the linear head.
+    On a ViT or DeiT the cells are the patch tokens after the last norm; the class token is not used.
+    ``boost`` as for the linear head.
     """
 
     def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
@@ -40,7 +40,7 @@ class PatchHead(Head):
 class TokenHead(Head):
     """A linear layer on the class token: the plain ViT or DeiT (PatchML table 4).
 
-    Its maps are the same layer on the patch tokens, which nothing ties to the logits (ours: with them every
+    Its maps are the same layer on the patch tokens, which no loss ties to the logits (ours: with them every
     method runs on this model too).
     """
 
@@ -61,7 +61,7 @@ class TokenHead(Head):
 def coupled(classifier: Classifier, views: Tensor) -> Output:
     """The output with TS-CAM's localization maps: cell logits times the class token's attention (its eq. 5).
 
-    The logits are those without it.
+    The logits stay as they are.
     """
     output, attention = with_attention(classifier.backbone, lambda: classifier(views, maps=True))
     maps: Tensor = output.maps
@@ -69,24 +69,27 @@ def coupled(classifier: Classifier, views: Tensor) -> Output:
 
 
 def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Tensor]:
-    """What ``run`` gives, and (B, h, w) how much the class token looked at each patch while it ran.
+    """What ``run`` returns, and the class token's attention to each patch (B, h, w) while it ran.
 
-    The mean over heads, the sum over blocks (eq. 4).
+    The mean over heads, the sum over blocks (TS-CAM eq. 4).
     """
     blocks = getattr(backbone.network, "blocks", None)
     modules = [block.attn for block in blocks if hasattr(block, "attn")] if blocks is not None else []
     fused = all(getattr(module, "fused_attn", False) for module in modules)
     if not backbone.has_token or not modules or not fused:
         raise ModelError(
-            "this backbone has no attention of a class token to show: take a ViT or DeiT (with timm's fused "
-            "attention, its default: TIMM_FUSED_ATTN), or maps without it"
+            "this backbone has no attention of a class token to show",
+            "take a ViT or DeiT (with timm's fused attention, its default: TIMM_FUSED_ATTN)",
+            "maps without it",
         )
     with _Attention() as seen:
         result = run()
     if len(seen.rows) != len(modules):  # as differential attention, which subtracts one from another
         raise ModelError(
             f"the backbone computed {len(seen.rows)} attentions in {len(modules)} blocks; what a class token "
-            "looked at is known where each block has one: take a ViT or DeiT, or maps without it"
+            "looked at is known where each block has one",
+            "take a ViT or DeiT",
+            "maps without it",
         )
     patches = torch.stack(seen.rows).sum(dim=0)[:, backbone.network.num_prefix_tokens :]
     side = round(patches.shape[1] ** 0.5)

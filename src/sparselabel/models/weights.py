@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparselabel.errors import DataWarning, ModelError, listing
+from sparselabel.errors import DataWarning, ModelError, listing, param
 
 RELEASED_PREFIXES = ("backbone.0.body.", "backbone.0.")  # ResNets and TResNets are inside a getter of layers
-MARKS = ("query_embed.weight", "fc.W", "fc.b")
+RELEASED_KEYS = ("query_embed.weight", "fc.W", "fc.b")
 
 
 def is_released(names: Mapping[str, Any]) -> bool:
     """Whether these are the names of a whole Query2Label model of the authors' program."""
-    return {*MARKS} <= {name.removeprefix("module.") for name in names}
+    return {*RELEASED_KEYS} <= {name.removeprefix("module.") for name in names}
 
 
 def released_backbone(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
-    """The backbone's weights, named as in this network, as far as its family is one of theirs."""
+    """The backbone's weights of a released Query2Label model, under the names of this network."""
     own: dict[str, Tensor] = {}
     for name, value in tensors.items():
         key = name.removeprefix("module.")
@@ -33,12 +33,12 @@ def released_backbone(tensors: dict[str, Tensor], network: nn.Module) -> dict[st
     if hasattr(network, "renamed"):
         renamed: dict[str, Tensor] = network.renamed(own)  # type: ignore[operator]
         return renamed
-    # timm knows the older names of its networks: TResNets' of the authors' program, and Swin's.
-    of_timm = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
-    if of_timm is None:
+    # timm converts older names of its networks: TResNet's in the authors' program, and Swin's.
+    checkpoint_filter_fn = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    if checkpoint_filter_fn is None:
         return own
     try:
-        converted: dict[str, Tensor] = of_timm(own, network)
+        converted: dict[str, Tensor] = checkpoint_filter_fn(own, network)
     except (AttributeError, KeyError):  # names of another family: they will be named as unknown
         return own
     return converted
@@ -61,29 +61,30 @@ PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> None:
     """Load a file's weights into a network without classifier; entries of a classifier are ignored.
 
-    A file that fits less than the whole network is refused, with the entries that did not match, unless
-    ``partial``.
+    A file that does not fit the whole network is refused, unless ``partial``; the error names what it lacks.
     """
     wanted, tensors = network.state_dict(), read_tensors(path)
     if is_released(tensors):
-        found = released_backbone(tensors, network)
+        tensors = released_backbone(tensors, network)
     else:
         tensors = network.renamed(tensors) if hasattr(network, "renamed") else tensors  # type: ignore[operator]
-        found = _stripped(tensors, set(wanted))
+        tensors = _without_prefixes(tensors, set(wanted))
     fitting = {
-        key: value for key, value in found.items() if key in wanted and value.shape == wanted[key].shape
+        key: value for key, value in tensors.items() if key in wanted and value.shape == wanted[key].shape
     }
     needed = [key for key in wanted if not key.endswith(COUNTER)]
-    missing, unknown = misfits(found, wanted)
+    missing, unknown = misfits(tensors, wanted)
     if missing:
-        said = (
+        problem = (
             f"{path} fits {len(needed) - len(missing)} of the {len(needed)} tensors of this backbone; "
-            f"{misfits_said(missing, unknown)}"
+            f"{describe_misfits(missing, unknown)}"
         )
         if not partial or not fitting:
-            way_out = "" if partial else " --partial-weights takes what fits"
-            raise ModelError(f"{said}. Is it for another backbone?{way_out}")
-        warnings.warn(said, DataWarning, stacklevel=2)
+            remedies = [f"take a file for this {param('backbone')}"]
+            if not partial:
+                remedies.append(f"what fits of it ({param('partial_weights', True)})")
+            raise ModelError(problem, *remedies, what=path)
+        warnings.warn(DataWarning(problem, what=path), stacklevel=2)
     network.load_state_dict(fitting, strict=False)
     loaded = network.state_dict()
     refuse_not_finite({key: loaded[key] for key in fitting}, path)
@@ -99,8 +100,8 @@ def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[
     return missing, [key for key in found if key not in wanted]
 
 
-def misfits_said(missing: list[str], unknown: list[str]) -> str:
-    """Those of ``misfits`` in a message."""
+def describe_misfits(missing: list[str], unknown: list[str]) -> str:
+    """What ``misfits`` gives, for a message."""
     return (
         f"missing or of another shape: {listing(missing, 5) or 'none'}; in the file but unknown: "
         f"{listing(unknown, 5) or 'none'}"
@@ -108,13 +109,15 @@ def misfits_said(missing: list[str], unknown: list[str]) -> str:
 
 
 def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
-    """Raise if weights that came from a file are not numbers: training would seem to diverge."""
+    """Raise if weights of a file are not finite: training would seem to diverge."""
     for name, value in loaded.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             wrong = int((~torch.isfinite(value)).sum())
             raise ModelError(
-                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,}): "
-                "take another file"
+                f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,})",
+                "take another file",
+                what=path,
+                where=name,
             )
 
 
@@ -122,7 +125,9 @@ def require_weights_file(path: Path) -> None:
     """Raise unless there is such a file."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise ModelError(f"weights file {path} {what}: give a file, `pretrained` or `none`")
+        raise ModelError(
+            f"weights file {path} {what}", "give a file, `pretrained` or `none`", what="weights", value=path
+        )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -138,15 +143,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise ModelError(
             f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
-            "file of plain tensors (torch.save(model.state_dict(), file))"
+            "file of plain tensors (torch.save(model.state_dict(), file))",
+            what=path,
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
         raise ModelError(
-            f"{path} holds a {type(content).__name__}, not tensors by name: save a model's own "
-            "(torch.save(model.state_dict(), file)), or take another file"
+            f"{path} holds a {type(content).__name__}, not tensors by name",
+            "save a model's own (torch.save(model.state_dict(), file))",
+            "take another file",
+            what=path,
         )
     return {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
@@ -154,26 +162,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _reason(error: Exception) -> str:
-    """What was wrong, never in the words of torch's advice to run the file after all."""
-    said = str(error)
-    if "weights_only" not in said:
-        return said.partition("\n")[0] or type(error).__name__
-    found = re.search(r"GLOBAL (\S+)", said)
-    held = (
-        f"more than tensors and numbers, as {found[1]}" if found else "other things than tensors and numbers"
+    """What is wrong with a file, without torch's advice to run it after all."""
+    message = str(error)
+    if "weights_only" not in message:
+        return message.partition("\n")[0] or type(error).__name__
+    refused = re.search(r"GLOBAL (\S+)", message)
+    content = (
+        f"more than tensors and numbers, as {refused[1]}"
+        if refused
+        else "other things than tensors and numbers"
     )
-    return f"it holds {held}, and is not run"
+    return f"it holds {content}, and is not run"
 
 
-def _stripped(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
-    """Take prefixes off the names (``module.model.`` is two) where more of them fit without."""
+def _without_prefixes(tensors: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
+    """The tensors with up to three prefixes off (``module.model.`` is two): those that fit best."""
     tried = latest = [tensors]
     for _ in range(3):
         latest = [
-            {key.removeprefix(prefix): value for key, value in found.items()}
-            for found in latest
+            {key.removeprefix(prefix): value for key, value in names.items()}
+            for names in latest
             for prefix in PREFIXES
-            if any(key.startswith(prefix) for key in found)
+            if any(key.startswith(prefix) for key in names)
         ]
         tried = tried + latest
-    return max(tried, key=lambda found: len(wanted & set(found)))
+    return max(tried, key=lambda names: len(wanted & set(names)))

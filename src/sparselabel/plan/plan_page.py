@@ -6,24 +6,25 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from sparselabel.compare.planned_runs import Outcome
 from sparselabel.config import TrainConfig
 from sparselabel.data.annotation_budget import Kind
 from sparselabel.files import whole
-from sparselabel.plan.advice import advise, comparable, difference
-from sparselabel.plan.hours import Budget
-from sparselabel.plan.outcomes import NAMES, Measure, Reached, seconds_a_image
+from sparselabel.plan.budget import Budget
+from sparselabel.plan.recommendation import comparable, difference, recommend
+from sparselabel.plan.results import NAMES, KindResult, Measure
 from sparselabel.report.charts import Chart, Drawn, Line, draw
 from sparselabel.report.figures.style import COLORS, MARKERS, new_figure, style
 from sparselabel.report.page import environment
 
 
-def measures_of(rows: Sequence[Reached]) -> list[Measure]:
+def measures_of(rows: Sequence[KindResult]) -> list[Measure]:
     """What was judged."""
     measures: tuple[Measure, ...] = ("mAP", "mAP-loc")
     return [measure for measure in measures if any(row.mean(measure) is not None for row in rows)]
 
 
-def draw_plan(rows: Sequence[Reached], split: str, out: Path) -> None:
+def draw_plan(rows: Sequence[KindResult], split: str, out: Path) -> None:
     """A panel for each measure, a curve with its spread over draws for each kind."""
     measures = measures_of(rows)
     kinds = list(dict.fromkeys(row.kind for row in rows))
@@ -69,11 +70,11 @@ class About:
     config: TrainConfig
     command: Sequence[str]
     version: str
-    failed: Sequence[str] = ()
+    failed: Sequence[Outcome] = ()
     chosen_by: tuple[int, int] = (0, 0)
 
 
-def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path) -> None:
+def write_page(rows: Sequence[KindResult], budget: Budget, about: About, out: Path) -> None:
     """Write the page at once."""
     kinds = list(dict.fromkeys(row.kind for row in rows))
     compared = comparable([row for row in rows if row.fraction == 1])
@@ -87,7 +88,7 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
         .get_template("plan.html")
         .render(
             about=about,
-            advice=advise(rows),
+            advice=recommend(rows),
             budget=budget,
             charts=[_chart(rows, measure, about.split) for measure in measures_of(rows)],
             command=shlex.join(about.command),
@@ -100,7 +101,7 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
             lines=lines,
             paid=max(row.bought["answers"] for row in rows),
             located="mAP-loc" in measures_of(rows),
-            seconds=seconds_a_image(budget),
+            seconds=budget.seconds_per_image,
             spent=100 * budget.share(1),
             today=f"{today.day} {today:%B %Y}",
             version=about.version,
@@ -110,7 +111,7 @@ def write_page(rows: Sequence[Reached], budget: Budget, about: About, out: Path)
         partial.write_text(text, encoding="utf-8")
 
 
-def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
+def _chart(rows: Sequence[KindResult], measure: Measure, split: str) -> Drawn:
     """Curves over the fractions; each is usually twice the one before, so they stand at equal distances."""
     hours = sorted({row.hours for row in rows})
     lines = []
@@ -125,7 +126,7 @@ def _chart(rows: Sequence[Reached], measure: Measure, split: str) -> Drawn:
     return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
 
 
-def _behind(kind: Kind, compared: Sequence[Reached]) -> str:
+def _behind(kind: Kind, compared: Sequence[KindResult]) -> str:
     """How far a kind is behind the best one; nothing where it cannot be compared."""
     row = next((row for row in compared if row.kind == kind), None)
     if row is None:

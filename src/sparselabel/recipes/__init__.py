@@ -28,7 +28,9 @@ def file_of(name: str) -> Traversable:
     """The file of a recipe; an unknown name is an error that names the nearest."""
     known = names()
     if name not in known:
-        raise ConfigError(f"there is no recipe {name!r}: {nearest(name, known)}")
+        raise ConfigError(
+            f"there is no recipe {name!r}", nearest(name, known), what="recipe", value=name, allowed=known
+        )
     return files(__name__).joinpath(name + SUFFIX)
 
 
@@ -42,5 +44,5 @@ def load(name: str) -> tuple[TrainConfig, Recipe]:
     values, where = tomllib.loads(text_of(name)), f"recipe {name}"
     recipe = take_recipe(values, where)
     if recipe is None:
-        raise ConfigError(f"{where} has no table [recipe]: it is only a configuration")
+        raise ConfigError(f"{where} has no table [recipe]: it is only a configuration", what=name)
     return from_dict(TrainConfig, values, where), recipe

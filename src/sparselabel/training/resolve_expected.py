@@ -17,7 +17,8 @@ from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.data.readers.table import label_code
 from sparselabel.distributed import start
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
-from sparselabel.expected_positives.class_counts import ClassCounts, How, counted_positives, read_expected
+from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected
+from sparselabel.expected_positives.counted import counted_positives
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.losses.registry import parse, settings_of
 from sparselabel.run import Run

@@ -10,8 +10,8 @@ from sparselabel.data.annotation_budget import Prices
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.plan.candidates import candidates_of, in_words, simulate
-from sparselabel.plan.hours import Budget, budget_of
+from sparselabel.plan.budget import Budget, budget_of
+from sparselabel.plan.candidate_runs import candidates_of, fraction_in_words, simulate
 from tests.training.conftest import small_scenes
 
 METHODS = ("csl-i", "patchml")
@@ -79,19 +79,19 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
     )
     with pytest.raises(ConfigError, match="csl-i, patchml has a setting 'momentum'"):
         candidates_of(data, budget, ["I"], 1, TrainConfig(settings={"momentum": 0.5}), METHODS, tmp_path)
-    with pytest.raises(ConfigError, match="--draws must be 1 or more, not 0"):
+    with pytest.raises(ConfigError, match="`draws` must be 1 or more, not 0"):
         candidates_of(data, budget, ["I"], 0, base, METHODS, tmp_path)
 
 
 def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prepared, budget: Budget) -> None:
     for method in ("an", "pu"):  # pu also wants K, which is no help here
-        with pytest.raises(ConfigError, match=f"--mark-method {method} does not look at points or boxes"):
+        with pytest.raises(ConfigError, match=f"`mark_method={method}` does not look at points or boxes"):
             candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", method), Path("runs"))
     assert candidates_of(data, budget, ["I"], 1, TrainConfig(), ("csl-i", "an"), Path("runs"))  # not used
 
 
 def test_fractions_in_words() -> None:
-    assert [in_words(value) for value in (0.125, 0.33, 1.0)] == [
+    assert [fraction_in_words(value) for value in (0.125, 0.33, 1.0)] == [
         "1/8 of the budget",
         "33 % of the budget",
         "the budget",

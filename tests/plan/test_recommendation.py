@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from sparselabel.data.annotation_budget import KINDS, Kind
-from sparselabel.plan.advice import Difference, advise, comparable, difference
-from sparselabel.plan.outcomes import Reached
+from sparselabel.plan.recommendation import Difference, comparable, difference, recommend
+from sparselabel.plan.results import KindResult
 
 NONE: dict[int, float] = {}
 
 
-def row(kind: Kind, *values: float, fraction: float = 1, located: dict[int, float] = NONE) -> Reached:
-    return Reached(kind, fraction, 10 * fraction, {}, {"mAP": dict(enumerate(values)), "mAP-loc": located})
+def row(kind: Kind, *values: float, fraction: float = 1, located: dict[int, float] = NONE) -> KindResult:
+    return KindResult(kind, fraction, 10 * fraction, {}, {"mAP": dict(enumerate(values)), "mAP-loc": located})
 
 
 def test_mean_and_spread() -> None:
@@ -21,7 +21,7 @@ def test_mean_and_spread() -> None:
     assert row("I", 60).spread() is None
 
 
-def between(*rows: Reached) -> Difference:
+def between(*rows: KindResult) -> Difference:
     return difference(rows[0], rows[1], rows)
 
 
@@ -51,14 +51,14 @@ def test_equal_kinds_are_told_apart_in_one_plan_of_twenty(kinds: int, draws: int
     values = 60 + random.normal(size=(plans, 1, draws)) + random.normal(size=(plans, kinds, draws))
     wrong = 0
     for plan in values.tolist():
-        found = advise([row(kind, *own) for kind, own in zip(KINDS, plan, strict=False)])
+        found = recommend([row(kind, *own) for kind, own in zip(KINDS, plan, strict=False)])
         assert found is not None
         wrong += len(found.rivals) < kinds - 1
     assert wrong / plans == pytest.approx(0.05, abs=0.015)
 
 
 def test_a_clear_best_is_recommended() -> None:
-    found = advise([row("I", 60.0, 61.0, 62.0), row("SP", 63.1, 64.0, 65.0), row("AB", 50.0, 51.2, 52.0)])
+    found = recommend([row("I", 60.0, 61.0, 62.0), row("SP", 63.1, 64.0, 65.0), row("AB", 50.0, 51.2, 52.0)])
     assert found is not None
     assert (found.buy, found.clear, found.rivals) == ("SP", True, ())
     assert (
@@ -69,7 +69,7 @@ def test_a_clear_best_is_recommended() -> None:
 
 def test_of_those_that_may_be_best_the_simplest() -> None:
     rows = [row("I", 60, 62, 61), row("SP", 62, 61, 62), row("SB", 40, 41.1, 41.3)]
-    found = advise(rows)
+    found = recommend(rows)
     assert found is not None
     assert (found.buy, found.best, found.clear, found.rivals) == ("I", "SP", False, ("I",))
     assert found.headline.startswith("Not clear. Answers with one point came out best (mAP 61.7 ± 0.6), but ")
@@ -77,7 +77,7 @@ def test_of_those_that_may_be_best_the_simplest() -> None:
         "answers alone (61.0 ± 1.0) may be as good and are the simplest: buy answers alone."
     )
     assert found.sentences[0].endswith("would tell. Clearly worse: answers with one box.")
-    simple = advise([row("I", 62, 61, 62), row("SP", 60, 62, 61)])
+    simple = recommend([row("I", 62, 61, 62), row("SP", 60, 62, 61)])
     assert simple is not None
     assert (simple.buy, simple.clear) == ("I", False)
     assert simple.headline.endswith(
@@ -86,11 +86,11 @@ def test_of_those_that_may_be_best_the_simplest() -> None:
 
 
 def test_one_draw_says_nothing_of_chance() -> None:
-    found = advise([row("I", 60), row("SP", 70)])
+    found = recommend([row("I", 60), row("SP", 70)])
     assert found is not None
     assert (found.buy, found.clear) == ("I", False)
     assert (
-        "10.0 points in a single draw. One draw says nothing of chance: give --draws 3" in found.sentences[0]
+        "10.0 points in a single draw. One draw says nothing of chance: take 3 or more." in found.sentences[0]
     )
 
 
@@ -102,7 +102,7 @@ def test_smaller_budgets_and_places() -> None:
         row("I", 60, 61, 62, located=places["I"]),
         row("SP", 57, 58, 59, located=places["SP"]),
     ]
-    found = advise(rows)
+    found = recommend(rows)
     assert found is not None
     assert found.sentences[1:] == (
         "With 1/2 of the budget answers alone reach 51.0 ± 1.0: the rest of the money brings 10.0 points "
@@ -113,14 +113,14 @@ def test_smaller_budgets_and_places() -> None:
     )
 
 
-def drawn(kind: Kind, values: dict[int, float]) -> Reached:
-    return Reached(kind, 1, 10, {}, {"mAP": values, "mAP-loc": {}})
+def drawn(kind: Kind, values: dict[int, float]) -> KindResult:
+    return KindResult(kind, 1, 10, {}, {"mAP": values, "mAP-loc": {}})
 
 
 def test_failed_runs_leave_the_draws_that_all_kinds_have() -> None:
     rows = [drawn("I", {0: 50, 1: 90, 2: 52}), drawn("SP", {0: 55, 2: 56})]
     assert [of.values["mAP"] for of in comparable(rows)] == [{0: 50, 2: 52}, {0: 55, 2: 56}]
-    found = advise(rows)
+    found = recommend(rows)
     assert found is not None
     assert found.best == "SP"  # over all draws the mean of answers alone is higher
     assert (
@@ -138,7 +138,7 @@ def test_a_kind_without_a_draw_in_common_is_left_out() -> None:
         drawn("AB", {}),
     ]
     assert [of.kind for of in comparable(rows)] == ["I", "SP"]
-    found = advise(rows)
+    found = recommend(rows)
     assert found is not None
     assert found.best == "SP"
     assert found.sentences[0] == (
@@ -149,8 +149,8 @@ def test_a_kind_without_a_draw_in_common_is_left_out() -> None:
 
 
 def test_a_single_kind_and_none() -> None:
-    alone = advise([row("I", 60, 61)])
+    alone = recommend([row("I", 60, 61)])
     assert alone is not None
     assert (alone.buy, alone.clear) == ("I", False)
     assert alone.headline == "Only answers alone were tried: mAP 60.5 ± 0.7."
-    assert advise([row("I"), row("SP", 60, fraction=0.5)]) is None
+    assert recommend([row("I"), row("SP", 60, fraction=0.5)]) is None

@@ -4,7 +4,7 @@ from typing import Any
 
 from sparselabel.cli.arguments import Told
 from sparselabel.cli.compare import best_of_each, notes_on
-from sparselabel.compare.published_mismatch import unlike
+from sparselabel.compare.recipe_differences import differences_from_recipe
 from sparselabel.compare.summary import Row
 from sparselabel.config import Preparation
 from sparselabel.recipes import load
@@ -19,12 +19,12 @@ def prepared(classes: int = 20, test: int = 5823, **how: Any) -> Any:
 
 
 def test_the_recipes_own_data_and_settings_need_no_note() -> None:
-    assert unlike(RECIPE, THEIRS, prepared(), replace(THEIRS, method="an", seed=4)) == ""
+    assert differences_from_recipe(RECIPE, THEIRS, prepared(), replace(THEIRS, method="an", seed=4)) == ""
 
 
 def test_what_differs_is_named() -> None:
     ours = replace(THEIRS, head=replace(THEIRS.head, epochs=2))
-    assert unlike(RECIPE, THEIRS, prepared(12, 50, keep_train=0.5), ours) == (
+    assert differences_from_recipe(RECIPE, THEIRS, prepared(12, 50, keep_train=0.5), ours) == (
         "published numbers are of other conditions (Verelst 2023 table 1, VOC12, ImageNet start). "
         "Here: data mine with 12 classes and 50 test images (the paper's has 20 and 5,823), "
         "prepared with keep-train 0.5, head.epochs 2 (not 5)"
@@ -34,8 +34,10 @@ def test_what_differs_is_named() -> None:
 def test_objects365_is_read_like_coco_but_is_not_coco() -> None:
     theirs, recipe = load("patchml/objects365")
     how = {"sparsify": "budget", "annotate": "SP", "cost": "flat-objects365"}
-    assert unlike(recipe, theirs, prepared(365, 80_000, budget=0.0100503, **how), theirs) == ""
-    said = unlike(recipe, theirs, prepared(80, 40_137, budget=0.0100503, **how), theirs)
+    assert (
+        differences_from_recipe(recipe, theirs, prepared(365, 80_000, budget=0.0100503, **how), theirs) == ""
+    )
+    said = differences_from_recipe(recipe, theirs, prepared(80, 40_137, budget=0.0100503, **how), theirs)
     assert "(the paper's has 365 and 80,000)" in said
 
 

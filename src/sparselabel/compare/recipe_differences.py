@@ -1,4 +1,4 @@
-"""In what a comparison is not the one whose published numbers stand beside it."""
+"""How a comparison differs from the recipe whose published numbers its table shows."""
 
 import shlex
 from dataclasses import asdict
@@ -37,12 +37,12 @@ NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
 
-def unlike(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
+def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
     """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
-    found = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
-    if not found:
+    differences = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
+    if not differences:
         return ""
-    return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(found)}"
+    return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(differences)}"
 
 
 def _data(recipe: Recipe, data: "Prepared") -> list[str]:
@@ -51,33 +51,40 @@ def _data(recipe: Recipe, data: "Prepared") -> list[str]:
     names = [words[1].lower() if words[1].lower() in PAPERS_DATA else words[0] for words in commands]
     known = [PAPERS_DATA[name] for name in names if name in PAPERS_DATA]
     size = len(data.classes), len(data.splits["test"]) if "test" in data.splits else 0
-    found = []
+    differences = []
     if known and size != known[0]:
         classes, images = known[0]
-        found.append(
+        differences.append(
             f"data {data.name} with {size[0]:,} classes and {size[1]:,} test images (the paper's has "
             f"{classes:,} and {images:,})"
         )
     defaults = asdict(Preparation())  # data of older versions does not say all
     made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
-    wanted = [_preparation(words) for words in commands if "--labels" not in words]
+    wanted = [_preparation(flags) for flags in map(_flags, commands) if "labels" not in flags]
     if wanted and made not in wanted:
-        kept = [
+        differ = [
             f"{name.replace('_', '-')} {made[name]}" for name in HIDDEN_BY if made[name] != wanted[0][name]
         ]
-        found.append(f"prepared with {', '.join(kept)}")
-    return found
+        differences.append(f"prepared with {', '.join(differ)}")
+    return differences
 
 
-def _preparation(words: list[str]) -> dict[str, Any]:
-    """What a command's flags say of hidden labels; the defaults where they say nothing."""
+def _flags(words: list[str]) -> dict[str, str]:
+    """The flags of a command by the names of their parameters, each with the word after it."""
+    return {
+        flag[2:].replace("-", "_"): value
+        for flag, value in zip(words, [*words[1:], ""], strict=True)
+        if flag.startswith("--")
+    }
+
+
+def _preparation(flags: dict[str, str]) -> dict[str, Any]:
+    """How a command with these flags hides labels; the defaults where they say nothing."""
     defaults = asdict(Preparation())
-    said = {}
-    for name in HIDDEN_BY:
-        flag = f"--{name.replace('_', '-')}"
-        number = NUMBERS.get(name, type(defaults[name]))
-        said[name] = number(words[words.index(flag) + 1]) if flag in words else defaults[name]
-    return said
+    return {
+        name: NUMBERS.get(name, type(defaults[name]))(flags[name]) if name in flags else defaults[name]
+        for name in HIDDEN_BY
+    }
 
 
 def _settings(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:

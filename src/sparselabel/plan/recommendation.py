@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.plan.candidates import in_words
-from sparselabel.plan.outcomes import NAMES, Measure, Reached
+from sparselabel.plan.candidate_runs import fraction_in_words
+from sparselabel.plan.results import NAMES, KindResult, Measure
 
 # 95 % of the studentised range of so many kinds, for 2, 3, ... draws; the last, for more, is a bit too large.
 RANGES = {
@@ -51,7 +51,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Recommendation:
     """What to buy, in a headline and some sentences. ``rivals`` may be as good as the best."""
 
     buy: Kind
@@ -62,7 +62,7 @@ class Advice:
     sentences: tuple[str, ...]
 
 
-def comparable(rows: Sequence[Reached], measure: Measure = "mAP") -> list[Reached]:
+def comparable(rows: Sequence[KindResult], measure: Measure = "mAP") -> list[KindResult]:
     """What can be compared of one size of budget, where runs may have failed: the draws that all kinds have.
 
     Where there is no such draw, the kinds with the fewest are left out.
@@ -86,7 +86,7 @@ def comparable(rows: Sequence[Reached], measure: Measure = "mAP") -> list[Reache
 
 
 def difference(
-    one: Reached, other: Reached, among: Sequence[Reached], measure: Measure = "mAP"
+    one: KindResult, other: KindResult, among: Sequence[KindResult], measure: Measure = "mAP"
 ) -> Difference:
     """By how much one is above another of ``among``, which are comparable."""
     values = [row.values[measure] for row in (one, other, *among)]
@@ -102,7 +102,7 @@ def difference(
     return Difference(mean, widest * spread / math.sqrt(count), count)
 
 
-def advise(rows: Sequence[Reached]) -> Advice | None:
+def recommend(rows: Sequence[KindResult]) -> Recommendation | None:
     """What to buy with the whole budget; None where all runs at it failed."""
     at_it = [row for row in rows if row.fraction == 1]
     compared = comparable(at_it)
@@ -119,7 +119,7 @@ def advise(rows: Sequence[Reached]) -> Advice | None:
         *_smaller(rows, buy),
         *_places(at_it),
     ]
-    return Advice(
+    return Recommendation(
         buy.kind,
         best.kind,
         tuple(row.kind for row in rivals),
@@ -129,7 +129,9 @@ def advise(rows: Sequence[Reached]) -> Advice | None:
     )
 
 
-def _headline(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached], buy: Reached) -> str:
+def _headline(
+    best: KindResult, others: Sequence[KindResult], rivals: Sequence[KindResult], buy: KindResult
+) -> str:
     name = NAMES[buy.kind]
     if not others:
         return f"Only {name} were tried: mAP {best.text()}."
@@ -146,7 +148,7 @@ def _headline(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached
     )
 
 
-def _left_out(at_it: Sequence[Reached], compared: Sequence[Reached]) -> list[str]:
+def _left_out(at_it: Sequence[KindResult], compared: Sequence[KindResult]) -> list[str]:
     """What failed runs leave out of the comparison."""
     draws = sorted(compared[0].values["mAP"])
     kinds = [row.kind for row in compared]
@@ -159,16 +161,16 @@ def _left_out(at_it: Sequence[Reached], compared: Sequence[Reached]) -> list[str
     return [f"{said}; left out: {_and(out)}." if out else f"{said}."]
 
 
-def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached]) -> str:
+def _chance(best: KindResult, others: Sequence[KindResult], rivals: Sequence[KindResult]) -> str:
     """How far the order can be relied on."""
     if not others:
-        return "There is nothing to compare with: name more --kinds."
+        return "There is nothing to compare with: try more kinds."
     second = difference(best, others[0], [best, *others])
     name, other = NAMES[best.kind].capitalize(), NAMES[others[0].kind]
     if second.margin is None:
         return (
             f"{name} are ahead of {other}, the second, by {second}. One draw says nothing of chance: "
-            "give --draws 3 or more."
+            "take 3 or more."
         )
     ahead = f"{name} are ahead of {other}, the second, by {second} over {second.draws} draws"
     if not rivals:
@@ -177,7 +179,7 @@ def _chance(best: Reached, others: Sequence[Reached], rivals: Sequence[Reached])
     worse = [NAMES[row.kind] for row in others if row not in rivals]
     rest = f" Clearly worse: {_and(worse)}." if worse else ""
     return (
-        f"{ahead}. The spread over draws alone could make such a difference for {names}: more --draws, or a "
+        f"{ahead}. The spread over draws alone could make such a difference for {names}: more draws, or a "
         f"larger sample, would tell.{rest}"
     )
 
@@ -187,7 +189,7 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
+def _smaller(rows: Sequence[KindResult], buy: KindResult) -> list[str]:
     """What less money would bring, and whether another kind is ahead there."""
     own = [row for row in rows if row.kind == buy.kind and row.fraction < 1 and row.mean() is not None]
     if not own:
@@ -195,8 +197,8 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
     nearest = max(own, key=lambda row: row.fraction)
     gain = (buy.mean() or 0.0) - (nearest.mean() or 0.0)
     said = [
-        f"With {in_words(nearest.fraction)} {NAMES[buy.kind]} reach {nearest.text()}: the rest of the money "
-        f"brings {gain:.1f} points more.".replace("-", "−")
+        f"With {fraction_in_words(nearest.fraction)} {NAMES[buy.kind]} reach {nearest.text()}: the rest of "
+        f"the money brings {gain:.1f} points more.".replace("-", "−")
     ]
     for fraction in sorted({row.fraction for row in own}):
         there = comparable([row for row in rows if row.fraction == fraction])
@@ -204,13 +206,13 @@ def _smaller(rows: Sequence[Reached], buy: Reached) -> list[str]:
         mine = next((row for row in there if row.kind == buy.kind), ahead)
         if ahead.kind != buy.kind and difference(ahead, mine, there).clear:
             said.append(
-                f"With {in_words(fraction)} {NAMES[ahead.kind]} are clearly better ({ahead.text()} against "
-                f"{mine.text()})."
+                f"With {fraction_in_words(fraction)} {NAMES[ahead.kind]} are clearly better ({ahead.text()} "
+                f"against {mine.text()})."
             )
     return said
 
 
-def _places(at_it: Sequence[Reached]) -> list[str]:
+def _places(at_it: Sequence[KindResult]) -> list[str]:
     """Which kind is best if it matters where things are."""
     located = comparable(at_it, "mAP-loc")
     if len(located) < 2 or max(row.mean("mAP-loc") or 0.0 for row in located) < LEAST:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.plan.candidates import Candidate, reached
-from sparselabel.plan.hours import HOUR, Budget
+from sparselabel.plan.budget import Budget
+from sparselabel.plan.candidate_runs import Candidate, scores_of
 
 Measure = Literal["mAP", "mAP-loc"]
 NAMES: dict[Kind, str] = {
@@ -25,7 +25,7 @@ COLUMNS = ("kind", "method", "fraction", "hours", "draw", "sample_seconds", *BOU
 
 
 @dataclass(frozen=True)
-class Reached:
+class KindResult:
     """What a kind of annotation reached with a fraction of the budget, in percent by draw.
 
     ``bought`` has the mean over draws of what was bought for the sample.
@@ -55,7 +55,7 @@ class Reached:
         return f"{mean:.1f}" if spread is None else f"{mean:.1f} ± {spread:.1f}"
 
 
-def gather(candidates: Sequence[Candidate], budget: Budget, split: str) -> list[Reached]:
+def results_of(candidates: Sequence[Candidate], budget: Budget, split: str) -> list[KindResult]:
     """A row for each kind and fraction, in the order of the candidates."""
     groups: dict[tuple[Kind, float], list[Candidate]] = {}
     for one in candidates:
@@ -64,11 +64,11 @@ def gather(candidates: Sequence[Candidate], budget: Budget, split: str) -> list[
     for (kind, fraction), group in groups.items():
         values: dict[Measure, dict[int, float]] = {"mAP": {}, "mAP-loc": {}}
         for one in group:
-            for measure, value in zip(values, reached(one, split), strict=True):
+            for measure, value in zip(values, scores_of(one, split), strict=True):
                 if value is not None:
                     values[measure][one.draw] = 100 * value
         bought = {name: statistics.fmean(one.bought[name] for one in group) for name in BOUGHT}
-        rows.append(Reached(kind, fraction, fraction * budget.hours, bought, values))
+        rows.append(KindResult(kind, fraction, fraction * budget.hours, bought, values))
     return rows
 
 
@@ -78,14 +78,9 @@ def write_csv(candidates: Sequence[Candidate], budget: Budget, split: str, out: 
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for one in candidates:
-            numbers = ["" if value is None else f"{100 * value:.3f}" for value in reached(one, split)]
+            numbers = ["" if value is None else f"{100 * value:.3f}" for value in scores_of(one, split)]
             spent = f"{one.bought['seconds']:.6g}"
             hours = f"{one.fraction * budget.hours:.6g}"
             counts = [one.bought[name] for name in BOUGHT]
             first = [one.kind, one.run.method, f"{one.fraction:g}", hours, one.draw, spent]
             writer.writerow([*first, *counts, *numbers])
-
-
-def seconds_a_image(budget: Budget) -> float:
-    """What the budget has for each image, in the sample and in the whole data alike."""
-    return budget.hours * HOUR / budget.images

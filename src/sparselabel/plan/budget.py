@@ -9,7 +9,7 @@ from typing import Any
 from sparselabel.data.annotation_budget import KINDS, Kind, Prices, share_of_all
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.errors import ConfigError, DataError, counted, listing
+from sparselabel.errors import ConfigError, DataError, command, counted, listing, param
 from sparselabel.files import read_json, write_json
 
 FRACTIONS = (0.125, 0.25, 0.5, 1.0)
@@ -37,6 +37,11 @@ class Budget:
     def seconds(self) -> float:
         """What the sample gets of it."""
         return self.hours * HOUR * self.sample / self.images
+
+    @property
+    def seconds_per_image(self) -> float:
+        """What each image gets, in the sample as in the whole data."""
+        return self.hours * HOUR / self.images
 
     @property
     def everything(self) -> float:
@@ -68,12 +73,20 @@ def budget_of(
     sample, classes = len(data.train), len(data.classes)
     if not 0 < hours < math.inf:
         raise ConfigError(
-            f"--budget is hours of annotation above 0, not {hours:g}: give hours, such as --budget 10"
+            f"{param('budget')} is hours of annotation above 0, not {hours:g}",
+            f"give hours, such as {param('budget', 10)}",
+            what="budget",
+            value=hours,
         )
     if images is not None and images < sample:
         raise ConfigError(
-            f"--images {images:,} are fewer than the {sample:,} training images of {data.folder}, "
-            "which are a sample of them: give the size of the whole data, or leave --images out"
+            f"{param('images', f'{images:,}')} are fewer than the {sample:,} training images of "
+            f"{data.folder}, which are a sample of them",
+            "give the size of the whole data",
+            f"leave {param('images')} out",
+            what="images",
+            value=images,
+            allowed=sample,
         )
     _refuse_fractions(fractions)
     train = data.train
@@ -83,18 +96,27 @@ def budget_of(
     most = budget.hours_of_all(dearest)
     if hours > most * (1 + 1e-9):
         raise ConfigError(
-            f"--budget {hours:g} hours are more than everything: {most:.4g} hours answer every question "
-            f"about {counted(budget.images, 'image')} with annotation {dearest}, the dearest ({classes} "
-            f"classes, {prices.answer:g} s an answer, {prices.point:g} s a point, {prices.box:g} s a box): "
-            f"give at most --budget {_below(most):g}, or more --images"
+            f"{param('budget', f'{hours:g}')} hours are more than everything: {most:.4g} hours answer every "
+            f"question about {counted(budget.images, 'image')} with annotation {dearest}, the dearest "
+            f"({classes} classes, {prices.answer:g} s an answer, {prices.point:g} s a point, "
+            f"{prices.box:g} s a box)",
+            f"give at most {param('budget', f'{_below(most):g}')}",
+            f"more {param('images')}",
+            what="budget",
+            value=hours,
+            allowed=_below(most),
         )
     least = budget.fractions[0]
     if budget.seconds * least < prices.answer:
         needed = prices.answer / (budget.seconds * least) * hours
         raise ConfigError(
-            f"--budget {hours:g} hours are too few: {least:g} of it are {budget.seconds * least:.3g} s for "
-            f"the sample of {counted(sample, 'image')}, less than an answer ({prices.answer:g} s); the "
-            f"least is --budget {_above(needed):g}, and a useful one is much more"
+            f"{param('budget', f'{hours:g}')} hours are too few: {least:g} of it are "
+            f"{budget.seconds * least:.3g} s for the sample of {counted(sample, 'image')}, less than an "
+            f"answer ({prices.answer:g} s)",
+            f"give at least {param('budget', f'{_above(needed):g}')}; a useful one is much more",
+            what="budget",
+            value=hours,
+            allowed=_above(needed),
         )
     return budget
 
@@ -111,23 +133,35 @@ def _refuse_fractions(fractions: Sequence[float]) -> None:
     wrong = [value for value in fractions if not 0 < value <= 1]
     if wrong:
         raise ConfigError(
-            f"--fractions are shares of the budget in (0, 1], not {listing(f'{v:g}' for v in wrong)}"
+            f"{param('fractions')} are shares of the budget in (0, 1], not "
+            f"{listing(f'{value:g}' for value in wrong)}",
+            what="fractions",
+            value=wrong,
         )
     if len({*fractions}) < len(fractions):
-        raise ConfigError("--fractions names one more than once: name each once")
+        raise ConfigError(
+            f"{param('fractions')} names one more than once", "name each once", what="fractions"
+        )
     if 1 not in fractions:
-        raise ConfigError("--fractions must have 1, the budget itself: add it")
+        raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it", what="fractions")
 
 
 def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
     """Raise if annotation cannot be simulated on the data; the split that candidates are judged by."""
     if not kinds or len({*kinds}) < len(kinds):
-        raise ConfigError(f"--kinds must name some of {', '.join(KINDS)}, each once")
+        raise ConfigError(
+            f"{param('kinds')} must name some of {', '.join(KINDS)}, each once",
+            what="kinds",
+            value=kinds,
+            allowed=KINDS,
+        )
     judged = next((name for name in ("test", "val") if name in data.splits), None)
     if judged is None:
         raise DataError(
-            f"{data.folder} has neither a test nor a validation split, so nothing would be measured: "
-            "prepare it with --validation 0.2, or with a test split"
+            f"{data.folder} has neither a test nor a validation split, so nothing would be measured",
+            f"prepare it with one of validation ({command('prepare', validation=0.2)})",
+            "with a test split",
+            what=data.folder,
         )
     for part in (data.train, data.split(judged)):
         table = part.truth if part is data.train else part.observed
@@ -135,8 +169,10 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
         if hidden:
             raise DataError(
                 f"{data.folder}, split {part.name!r}: {hidden:,} of {table.values.size:,} labels are "
-                "unknown. Annotation is simulated on a sample in which every class of every image is "
-                "known: take one that is fully labeled (a small one will do)"
+                "unknown, and annotation is simulated on a sample in which every label is known",
+                "take one that is fully labeled (a small one will do)",
+                what=data.folder,
+                where=part.name,
             )
     spatial_labels = data.train.spatial_labels
     boxes = int((~spatial_labels.is_point).sum())
@@ -146,11 +182,14 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
             others = [
                 other for other in kinds if other == "I" or (other not in BOXED and len(spatial_labels))
             ]
-            way_out = f", or give --kinds {' '.join(others)}" if len(others) > 1 else ""
+            fewer = [f"give {param('kinds', ' '.join(others))}"] if len(others) > 1 else []
             raise DataError(
                 f"kind {kind} needs {'boxes' if kind in BOXED else 'points or boxes'}, and {data.folder} has "
-                f"none in training: prepare data that says where things are (voc, coco, scenes, a table with "
-                f"x, y, w, h){way_out}"
+                "none in training",
+                "prepare data that says where things are (voc, coco, scenes, a table with x, y, w, h)",
+                *fewer,
+                what="kinds",
+                value=kind,
             )
     return judged
 
@@ -169,11 +208,15 @@ def refuse_other_budget(budget: Budget, out: Path) -> None:
     if not file.is_file() or not any((out / "runs").glob("*")):
         return
     before, now = read_json(file), _bought_with(budget)
-    differ = [f"--{name} {before[name]:g}, not {now[name]:g}" for name in now if before[name] != now[name]]
+    differ = [
+        f"{param(name, f'{before[name]:g}')}, not {now[name]:g}" for name in now if before[name] != now[name]
+    ]
     if differ:
         raise ConfigError(
-            f"the runs in {out} were bought with {'; '.join(differ)}: give what they were begun with, to go "
-            "on with them, or choose another --out"
+            f"the runs in {out} were bought with {'; '.join(differ)}",
+            "give what they were begun with, to go on with them",
+            f"choose another {param('out')}",
+            what=out,
         )
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparselabel.compare.planned_runs import Planned, Watcher, settings_known, without_force
-from sparselabel.compare.runner import keep_error, outcome_of
+from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, settings_known
+from sparselabel.compare.runner import outcome_of, write_error
 from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.source import Split
-from sparselabel.errors import ConfigError, SparselabelError, counted, listing
+from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
 from sparselabel.files import read_json, require_folder_to_write
-from sparselabel.plan.hours import Budget
+from sparselabel.plan.budget import Budget
 from sparselabel.run import Run
 from sparselabel.training.resolve import needs_of
 
@@ -34,11 +34,11 @@ class Candidate:
     kind: Kind
     fraction: float
     draw: int
-    run: Planned
+    run: PlannedRun
     bought: dict[str, Any]
 
 
-def in_words(fraction: float) -> str:
+def fraction_in_words(fraction: float) -> str:
     """A fraction of the budget: 1/8 of the budget, the budget."""
     if fraction == 1:
         return "the budget"
@@ -58,21 +58,24 @@ def candidates_of(
 ) -> list[Candidate]:
     """All runs; ``methods`` are that for answers alone and that for answers with points or boxes."""
     if draws < 1:
-        raise ConfigError(f"--draws must be 1 or more, not {draws}")
+        raise ConfigError(f"{param('draws')} must be 1 or more, not {draws}", what="draws", value=draws)
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
     if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).spatial_labels:
         raise ConfigError(
-            f"--mark-method {methods[1]} does not look at points or boxes, so that the plan would compare "
-            "methods and not annotations: give patchml, csl-p, or one of these with +cluster"
+            f"{param('mark_method', methods[1])} does not look at points or boxes, so that the plan would "
+            "compare methods and not annotations",
+            "give patchml, csl-p, or one of these with +cluster",
+            what="mark_method",
+            value=methods[1],
         )
     found = []
     for fraction in budget.fractions:
         for kind in kinds:
             config = configs["I" if kind == "I" else "marks"]
             for draw in range(draws):
-                said = f"{kind} for {in_words(fraction)}, draw {draw}"
+                said = f"{kind} for {fraction_in_words(fraction)}, draw {draw}"
                 path = out / f"{kind}-{fraction:g}-draw{draw}"
-                run = Planned(config.method, config.seed, config, path, said)
+                run = PlannedRun(config.method, config.seed, config, path, said)
                 bought = simulate(data, budget, kind, fraction, draw)[1]
                 found.append(Candidate(kind, fraction, draw, run, bought))
     return found
@@ -84,7 +87,9 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
     given = base.settings
     for name in given:
         if not any(name in settings for settings in known.values()):
-            raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
+            raise ConfigError(
+                f"none of the methods {listing(methods)} has a setting {name!r}", what=f"settings.{name}"
+            )
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
         if method == "csl-i":  # what PatchML compares points with, and what patchml does with whole images
@@ -132,7 +137,7 @@ def check_candidates(
         try:
             backbone = check_run(own, one.run.config, one.run.path, machine, backbone)
         except SparselabelError as error:
-            raise type(error)(f"{one.run}: {without_force(str(error))}") from error
+            raise in_comparison(error, one.run) from error
 
 
 def _refuse_nothing(one: Candidate) -> None:
@@ -143,7 +148,10 @@ def _refuse_nothing(one: Candidate) -> None:
     lacking = "a yes" if not one.bought["positive"] else "a yes to something whose place is known"
     raise ConfigError(
         f"{one.run}: {counted(one.bought['answers'], 'answer')} for the sample, and none is {lacking}, so "
-        "there is nothing to learn from: give a larger --budget, or leave small --fractions out"
+        "there is nothing to learn from",
+        f"give a larger {param('budget')}",
+        f"leave small {param('fractions')} out",
+        what="budget",
     )
 
 
@@ -152,36 +160,36 @@ def train_candidates(
     budget: Budget,
     candidates: Sequence[Candidate],
     machine: Machine,
-    watcher: Watcher,
+    callback: RunsCallback,
     command: Sequence[str] = (),
-) -> list[str]:
-    """Train what is not finished; the errors of those that failed."""
+) -> list[Outcome]:
+    """Train what is not finished; those that failed."""
     from sparselabel.training.train import train_run
 
     left = [one for one in candidates if not Run(one.run.path).finished]
-    watcher.skips(len(candidates) - len(left))
+    callback.on_skipped(len(candidates) - len(left))
     failed = []
     for one in left:
         run = one.run
-        watcher.begins(run)
+        callback.on_start(run)
         own, _ = simulate(data, budget, one.kind, one.fraction, one.draw)
         again = Handling(resume=True)
         train = partial(train_run, own, run.config, run.path, machine, again, command, run.path.name)
         outcome = outcome_of(run, train)
-        keep_error(outcome)
-        watcher.ends(outcome)
+        write_error(outcome)
+        callback.on_end(outcome)
         if outcome.error:
-            failed.append(f"{run}: {outcome.error}")
+            failed.append(outcome)
     return failed
 
 
-def judge_maps(
+def evaluate_maps(
     candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
 ) -> None:
     """mAP-loc of the finished runs that have none yet: in one pass where they share a frozen backbone."""
     from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 
-    left = unjudged(candidates, split)
+    left = not_evaluated(candidates, split)
     if not left:
         return
     if left[0].run.config.finetune.epochs:
@@ -191,7 +199,7 @@ def judge_maps(
         evaluate_together([one.run.path for one in left], split, workers=workers, report=report)
 
 
-def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
+def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
     """Finished runs whose maps have not been judged."""
     return [
         one
@@ -202,11 +210,11 @@ def unjudged(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
 
 def passes(candidates: Sequence[Candidate], split: str) -> int:
     """How often the images must be looked at to judge the maps."""
-    left = unjudged(candidates, split)
+    left = not_evaluated(candidates, split)
     return len(left) if left and left[0].run.config.finetune.epochs else min(1, len(left))
 
 
-def reached(one: Candidate, split: str) -> tuple[float | None, float | None]:
+def scores_of(one: Candidate, split: str) -> tuple[float | None, float | None]:
     """MAP and mAP-loc of a candidate, 0..1; None where it failed or there is nothing to judge by."""
     run = Run(one.run.path)
     if not run.finished:
