@@ -36,7 +36,7 @@ def made(source: Source, out: Path, how: Preparation) -> Prepared:
 def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"budget 0.001 buys nothing of split 'train': .*720 answers, so that one costs 0.0014 or",
+        match=r"`budget=0.001` buys nothing of split 'train', .*720 answers\) and one answer costs 0.0014 or",
     ):
         prepare(drawn, tmp_path / "out", budget(budget=0.001))
     assert not (tmp_path / "out").exists()
@@ -51,7 +51,7 @@ def test_a_budget_is_not_refused_for_validation_images_that_it_does_not_buy(
     train = made(own, tmp_path / "full", budget(budget=0.05, annotate="I")).train
     assert (train.observed.values != UNKNOWN).sum() == 36
     how = budget(budget=0.05, annotate="I", validation_labels="observed")
-    with pytest.raises(ConfigError, match=r"budget 0\.05 buys nothing of split 'val'"):
+    with pytest.raises(ConfigError, match=r"`budget=0\.05` buys nothing of split 'val'"):
         prepare(own, tmp_path / "observed", how)
 
 
@@ -171,14 +171,20 @@ def test_the_counts_of_p2() -> None:
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        ({"budget": None}, r"needs its size, as --budget 0.02 .* or --answers 1000, and neither is given"),
-        ({"answers": 3}, "or --answers 1000, not both"),
-        ({"budget": 2.0}, r"budget must be a share in \(0, 1\].* not 2.0: 2 % is --budget 0.02"),
-        ({"budget": 0.0, "annotate": "AB"}, r"budget must be a share above 0, where 1 is .* not 0.0"),
-        ({"budget": None, "answers": 0}, "answers must be 1 or more, not 0"),
-        ({"sparsify": "none"}, "budget 0.5 is for budget, not for sparsify none: give --sparsify budget, or"),
-        ({"sparsify": "uniform", "budget": None, "annotate": "SP"}, "annotate SP is for budget, not for"),
-        ({"sparsify": "uniform", "budget": None, "cost": "per-positive"}, "cost per-positive is for budget"),
+        ({"budget": None}, r"needs its size, as `budget=0.02` .* or `answers=1000`, and neither is given"),
+        ({"answers": 3}, "or `answers=1000`, not both"),
+        ({"budget": 2.0}, r"`budget` must be a share in \(0, 1\].* not 2.0: 2 % is `budget=0.02`"),
+        ({"budget": 0.0, "annotate": "AB"}, r"`budget` must be a share above 0, where 1 is .* not 0.0"),
+        ({"budget": None, "answers": 0}, "`answers` must be 1 or more, not 0"),
+        (
+            {"sparsify": "none"},
+            "`budget=0.5` is for budget, not for `sparsify=none`: give `sparsify=budget`, or",
+        ),
+        ({"sparsify": "uniform", "budget": None, "annotate": "SP"}, "`annotate=SP` is for budget, not for"),
+        (
+            {"sparsify": "uniform", "budget": None, "cost": "per-positive"},
+            "`cost=per-positive` is for budget",
+        ),
     ],
 )
 def test_flags_that_do_not_belong_together(given: dict[str, object], rule: str) -> None:
@@ -193,7 +199,7 @@ def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: Source, t
         root=tmp_path / "nowhere",
         splits={"train": replace(train, spatial_labels=SpatialLabels.none())},
     )
-    with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* give --annotate I"):
+    with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* take `annotate=I`"):
         prepare(bare, tmp_path / "out", budget(annotate="SB"))
     with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 images"):
         prepare(bare, tmp_path / "out", budget(budget=None, answers=999))
@@ -210,6 +216,6 @@ def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: 
     for kind, cost, share in (("AB", "flat", most), ("SP", "flat", 84.9 / 80), ("SB", "flat", 101 / 80)):
         more = budget(annotate=kind, cost=cost, budget=share + 0.01)
         least = math.floor(share * 1e4) / 1e4
-        said = rf"annotation {kind} of every class .* costs {share:.6g} of .* at most --budget {least:g}"
+        said = rf"annotation {kind} of every class .* costs {share:.6g} of .* at most `budget={least:g}`"
         with pytest.raises(ConfigError, match=said):
             prepare(elsewhere, tmp_path / "out", more)

@@ -100,7 +100,7 @@ def test_a_share_of_the_images_is_kept_after_the_split(source: Source, tmp_path:
 def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a share of 0.1 of 4 images leaves none of 'val': keep more"):
         prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
-    with pytest.raises(DataError, match="there is no validation split to keep a part of"):
+    with pytest.raises(DataError, match="there is no validation split to keep a share of"):
         prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
 
 
@@ -109,7 +109,7 @@ def test_labels_that_cannot_be_hidden_are_refused_before_images_are_decoded(tmp_
     values[2, 1] = UNKNOWN
     source = read_table(tmp_path / "photos", values)
     (tmp_path / "photos/000.jpg").write_bytes(b"broken")
-    with pytest.raises(DataError, match="1 labels are unknown already: leave --sparsify out"):
+    with pytest.raises(DataError, match="1 labels are unknown already: leave `sparsify` out"):
         prepare(source, tmp_path / "out", SINGLE)
 
 
@@ -144,7 +144,7 @@ def test_class_folders_are_sparse_as_they_are(tmp_path: Path) -> None:
     assert [len(split) for split in prepared.splits.values()] == [8, 2]
     assert (prepared.train.observed.values == prepared.train.truth.values).all()
     assert (prepared.train.observed.per_image(UNKNOWN) == 1).all()
-    with pytest.raises(DataError, match=r"10 labels are unknown already: leave --sparsify out"):
+    with pytest.raises(DataError, match=r"10 labels are unknown already: leave `sparsify` out"):
         prepare(source, tmp_path / "other", SINGLE)
     assert not (tmp_path / "other").exists()
 
@@ -308,7 +308,7 @@ def test_all_broken_images_are_listed(source: Source, tmp_path: Path) -> None:
         prepare(source, tmp_path / "out", SINGLE)
     message = str(raised.value)
     assert message.startswith("4 of 24 images cannot be decoded:\n")
-    assert message.endswith("leave them out with --skip-broken.")
+    assert message.endswith("leave them out with `skip_broken=True`")
     assert [line.split()[0] for line in message.splitlines()[1:-1]] == [str(source.root / b) for b in broken]
     assert "truncated" in message
     assert "No such file" in message
@@ -381,7 +381,7 @@ def test_a_share_that_leaves_a_part_empty_is_refused(tmp_path: Path, share: floa
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_share_is_less_than_all(share: float) -> None:
-    with pytest.raises(ConfigError, match=r"validation must be a share in \[0, 1\), not"):
+    with pytest.raises(ConfigError, match=r"`validation` must be a share in \[0, 1\), not"):
         Preparation(validation=share)
 
 
@@ -402,7 +402,7 @@ def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
 def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = prepare(source, out, SINGLE)
-    with pytest.raises(RunError, match=r"out holds prepared data already: .*--force"):
+    with pytest.raises(RunError, match=r"out holds prepared data already: .*`force=True`"):
         prepare(source, out, Preparation())
     assert open_prepared(out).train.digest == before.train.digest
     (tmp_path / "mine").mkdir()
@@ -448,7 +448,7 @@ def test_folders_of_images_are_never_replaced(tmp_path: Path, force: bool) -> No
 
 def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(RunError, match="out is a file, and a folder is needed: choose another --out"):
+    with pytest.raises(RunError, match="out is a file, and a folder is needed"):
         prepare(source, tmp_path / "out", SINGLE, force=True)
 
 

@@ -10,7 +10,7 @@ from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.help import HELP_FLAGS
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
-from sparselabel.errors import DataError, counted
+from sparselabel.errors import DataError, counted, param
 
 if TYPE_CHECKING:
     from sparselabel.data.readers.source import Source
@@ -29,7 +29,12 @@ def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation
 
     refuse_taken(out, force)
     if how.scores is not None and not Path(how.scores).is_file():
-        raise DataError(f"--scores {how.scores} is not a file: give a CSV, TSV, Parquet or .npz file")
+        raise DataError(
+            f"{param('scores', how.scores)} is not a file",
+            "give a CSV, TSV, Parquet or .npz file",
+            what="scores",
+            value=how.scores,
+        )
     source = read()
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'image')}") as advance:

@@ -22,12 +22,13 @@ import numpy.typing as npt
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, nearest, numpy_said
+from sparselabel.errors import DataError, command, listing, numpy_said, param
 
 if TYPE_CHECKING:
     from sparselabel.data.answers import Answer
 
 FORMAT = 1
+PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
@@ -97,7 +98,11 @@ class Prepared:
         """A split by name."""
         if name not in self.splits:
             raise DataError(
-                f"{self.folder} has no split {name!r}: {nearest(name, self.splits)}; name one with --split"
+                f"{self.folder} has no split {name!r}, only {listing(self.splits)}",
+                f"name one of them with {param('split')}",
+                what="split",
+                value=name,
+                allowed=[*self.splits],
             )
         return self.splits[name]
 
@@ -108,18 +113,23 @@ def open_prepared(folder: Path) -> Prepared:
     if not index.is_file():
         why = "it has no dataset.json" if folder.exists() else "there is no such folder"
         raise DataError(
-            f"{folder} is not prepared data ({why}): "
-            "make it with `sparselabel prepare READER SOURCE --out DIR`"
+            f"{folder} is not prepared data ({why})",
+            f"make it with {command('prepare', 'READER', 'SOURCE', out='DIR')}",
+            what=folder,
         )
     try:
         made = json.loads(index.read_text())
     except (OSError, ValueError) as error:
-        raise DataError(f"{index} cannot be read ({error}): prepare the data again") from error
+        raise DataError(f"{index} cannot be read ({error})", PREPARE_AGAIN, what=index) from error
     if not isinstance(made, dict) or "format" not in made:
-        raise DataError(f"{index} does not describe prepared data: prepare the data again")
+        raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
     if made["format"] != FORMAT:
         raise DataError(
-            f"{index} has format {made['format']}, this program reads format {FORMAT}: prepare it again"
+            f"{index} has format {made['format']}, this program reads format {FORMAT}",
+            PREPARE_AGAIN,
+            what=index,
+            value=made["format"],
+            allowed=FORMAT,
         )
     classes = tuple(made["classes"])
     root = Path(made["root"])
@@ -136,9 +146,13 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
             found = np.load(file, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{file} cannot be read ({numpy_said(error)}): prepare the data again") from error
+            raise DataError(
+                f"{file} cannot be read ({numpy_said(error)})", PREPARE_AGAIN, what=file
+            ) from error
         if shape and found.shape != shape:  # a file of other data; what is in it is not looked at here
-            raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
+            raise DataError(
+                f"{file} has shape {found.shape}, not {shape}", PREPARE_AGAIN, what=file, value=found.shape
+            )
         return found
 
     def spatial_labels(kind: str) -> SpatialLabels:

@@ -129,7 +129,7 @@ def _counts(masks: Masks) -> tuple[Indices, Indices, Indices]:
     if not len(codes):
         return codes, codes, codes
     if not last[-1] or codes.min() < 0 or codes.max() > 63:
-        raise DataError("a mask's run lengths are damaged: prepare the data again")
+        raise DataError("a mask's run lengths are damaged", "prepare the data again")
     firsts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
     lengths = np.diff(np.append(firsts, len(codes)))
     digit = np.arange(len(codes)) - np.repeat(firsts, lengths)

@@ -31,7 +31,7 @@ from sparselabel.data.split_writer import (
     write_parts,
 )
 from sparselabel.data.transforms import load
-from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
 
 Report = Callable[[int], None]
 """Told how many more images have been checked."""
@@ -45,8 +45,9 @@ def prepare(
     refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
         raise DataError(
-            f"{source.name} has no split 'train', only {listing(source.splits)}: "
-            "call the one to train on 'train'"
+            f"{source.name} has no split 'train', only {listing(source.splits)}",
+            "call the one to train on 'train'",
+            what="split",
         )
     refuse_absent(source)
     _refuse_to_hide(source, how)
@@ -68,7 +69,11 @@ def prepare(
         if not len(train) or not len(val):
             raise DataError(
                 f"a validation share of {how.validation} of {counted(count, 'image')} leaves none for "
-                f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
+                f"{'training' if len(val) else 'validation'}",
+                f"change {param('validation')} (0: no validation split)",
+                "add images",
+                what="validation",
+                value=how.validation,
             )
         parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
             name: part for name, part in parts.items() if name != "train"
@@ -121,8 +126,12 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
             continue
         if split.observed is not None:
             raise ConfigError(
-                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
-                f"{how.sparsify}: leave --sparsify or the list out"
+                "the observed labels are those of a list, so there is nothing to choose for "
+                f"{param('sparsify', how.sparsify)}",
+                f"leave {param('sparsify')} out",
+                f"leave the list ({param('labels')}) out",
+                what="sparsify",
+                value=how.sparsify,
             )
         refuse_incomplete(split.labels.values)
         if how.sparsify == "budget" and (name == "train" or how.validation_labels == "observed"):
@@ -151,12 +160,13 @@ def _leave_out_broken(
         rows = np.nonzero(good)[0]
         kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
-        found = f"{len(broken):,} of {counted(everything, 'image')} cannot be decoded:\n  " + "\n  ".join(
-            broken
+        problem = "\n  ".join(
+            [f"{len(broken):,} of {counted(everything, 'image')} cannot be decoded:", *broken]
         )
         if not skip:
-            raise DataError(f"{found}\nMend or remove them, or leave them out with --skip-broken.")
-        warnings.warn(f"{found}\nThey were left out.", DataWarning, stacklevel=3)
+            remedies = "mend or remove them", f"leave them out with {param('skip_broken', True)}"
+            raise DataError(f"{problem}\nWhat to do", *remedies, what="images", value=len(broken))
+        warnings.warn(f"{problem}\nThey were left out.", DataWarning, stacklevel=3)
     return kept
 
 
@@ -184,7 +194,12 @@ def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
     """What is kept of training and validation, where a share of them is asked for."""
     shares = {"train": how.keep_train, "val": how.keep_validation}
     if how.keep_validation < 1 and "val" not in parts:
-        raise DataError("there is no validation split to keep a part of: leave --keep-validation out")
+        raise DataError(
+            "there is no validation split to keep a share of",
+            f"leave {param('keep_validation')} out",
+            what="keep_validation",
+            value=how.keep_validation,
+        )
     if min(shares.values()) == 1:
         return {}
     counts = {name: len(parts[name].split.labels) for name in shares if name in parts}
@@ -192,8 +207,10 @@ def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
     for name, rows in kept.items():
         if not len(rows):
             raise DataError(
-                f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}: "
-                "keep more"
+                f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}",
+                "keep more",
+                what="keep_train" if name == "train" else "keep_validation",
+                value=shares[name],
             )
     return {name: parts[name].take(rows) for name, rows in kept.items()}
 
@@ -201,7 +218,7 @@ def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
 def _refuse_empty(parts: dict[str, Part]) -> None:
     for name, part in parts.items():
         if len(part.split.labels) == 0:
-            raise DataError(f"split {name!r} has no images: check the source, or leave the split out")
+            raise DataError(f"split {name!r} has no images", "check the source", "leave the split out")
     if not len(parts["train"].split.labels.classes):
         raise DataError("the data has no classes: every label is empty")
 

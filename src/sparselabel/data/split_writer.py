@@ -15,21 +15,24 @@ from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
 from sparselabel.data.readers.source import Source, Split
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, RunError, counted, listing
+from sparselabel.errors import DataError, RunError, counted, listing, param
 from sparselabel.files import named, require_folder_to_write
 
 PARTIAL = ".partial"
-"""Folder inside --out where data is written before it is moved to its place."""
+"""Folder inside the one to write where data is written before it is moved to its place."""
+
+
+OTHER_OR_REPLACE = (f"choose another {param('out')}", f"replace it with {param('force', True)}")
 
 
 def refuse_taken(out: Path, force: bool) -> None:
-    """Raise if --out cannot be written, or holds something that nobody asked to replace."""
+    """Raise if a folder cannot be written, or holds something that nobody asked to replace."""
     require_folder_to_write(out)
     if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
+        raise RunError(f"{out} holds prepared data already", *OTHER_OR_REPLACE, what=out)
     # A source may have made its images there itself (scenes).
     if _entries(out) and not force and not (out / "scenes.json").exists():
-        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+        raise RunError(f"{out} exists and is not empty", *OTHER_OR_REPLACE, what=out)
 
 
 def refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
@@ -38,8 +41,9 @@ def refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
     in_the_way = sorted((needed & _entries(out)).difference(old_splits(out)))
     if in_the_way:
         raise RunError(
-            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
-            "choose another --out"
+            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten",
+            f"choose another {param('out')}",
+            what=out,
         )
 
 
@@ -93,8 +97,9 @@ def refuse_absent(source: Source) -> None:
             raise DataError(
                 f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on image "
                 f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
-                f"{counted(int(wrong.sum()) - 1, 'more such')}: remove it, or mark the "
-                "class present"
+                f"{counted(int(wrong.sum()) - 1, 'more such')}",
+                "remove it",
+                "mark the class present",
             )
 
 

@@ -37,7 +37,7 @@ def test_the_list_says_what_training_sees(source: Source, tmp_path: Path) -> Non
         prepared = prepare(read, tmp_path / "out", Preparation(validation=0))
     assert prepared.train.observed.values.tolist() == train.observed.tolist()
     assert prepared.train.truth.values.tolist() == train.labels.values.tolist()
-    with pytest.raises(ConfigError, match="there is nothing to choose for sparsify single-positive"):
+    with pytest.raises(ConfigError, match="there is nothing to choose for `sparsify=single-positive`"):
         prepare(read, tmp_path / "other", Preparation("single-positive"))
 
 

@@ -102,7 +102,7 @@ def test_the_devkits_numbers_need_its_order(flat: Path, tmp_path: Path) -> None:
     devkit = flat / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
     devkit.parent.mkdir(parents=True)
     devkit.write_text("1\n3\n1\n2\n")
-    with pytest.raises(DataError, match=r"ground_truth.txt has the devkit's numbers, .* with --synsets"):
+    with pytest.raises(DataError, match=r"ground_truth.txt has the devkit's numbers, .* with `synsets`"):
         imagenet.read(flat)
     order = tmp_path / "order.txt"
     order.write_text(f"{DOG}\n{BIRD}\n{FISH}\n")
@@ -169,7 +169,7 @@ def test_real_elsewhere(folders: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("[[2], [0")
     with pytest.raises(DataError, match=r"labels.json is not JSON"):
         imagenet.read(folders, real=tmp_path / "labels.json")
-    with pytest.raises(DataError, match=r"nothing.json is not there: leave --real out"):
+    with pytest.raises(DataError, match=r"nothing.json is not there: leave `real` out"):
         imagenet.read(folders, real=tmp_path / "nothing.json")
     (folders / "val" / FISH / NAMES[1]).rename(folders / "val" / FISH / "tench.JPEG")
     (tmp_path / "labels.json").write_text(json.dumps(REAL))

@@ -19,6 +19,7 @@ from sparselabel.data.readers.hill_splc_labels import with_observed
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.published_sizes import warn_of_another_size
 from sparselabel.data.readers.source import (
+    IMAGES_FOLDER,
     Listing,
     Source,
     Split,
@@ -28,7 +29,7 @@ from sparselabel.data.readers.source import (
     warn_of_lost_boxes,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, listing, param
 
 PARTS = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
@@ -115,13 +116,13 @@ def _year(source: Path, root: Path) -> str:
     years = sorted(file.stem.removeprefix("instances_train") for file in ends.parent.glob(ends.name))
     if not years:
         raise DataError(
-            f"{source}: no annotations/instances_train2014.json or ..._train2017.json; "
-            f"to read a single file as training data, give that file"
+            f"{source}: no annotations/instances_train2014.json or ..._train2017.json",
+            "to read a single file as training data, give that file",
         )
     years = [year for year in years if (root / f"train{year}").is_dir()] or years
     if len(years) > 1:
         raise DataError(
-            f"{source} has annotations of several years ({', '.join(years)}): keep one year in a folder"
+            f"{source} has annotations of several years ({', '.join(years)})", "keep one year in a folder"
         )
     return years[0]
 
@@ -132,7 +133,9 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     ``masks``: read outlines too; it takes a few times as long.
     """
     if not file.is_file():
-        raise DataError(f"{file} is not there: give a COCO-style JSON file, or a folder laid out like COCO")
+        raise DataError(
+            f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO", what=file
+        )
     expected = f"an object with the lists {', '.join(LISTS)}"
     found: dict[str, Any] = {}
     others: list[str] = []
@@ -142,7 +145,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
             if key not in LISTS or not blocks.is_list:
                 others.append(key)
             elif key in found:
-                raise DataError(f"{file}: there are two lists {key!r}: leave one of them out")
+                raise DataError(f"{file}: there are two lists {key!r}", "leave one of them out")
             elif key == "images":
                 found[key] = Images(blocks, codes)
             elif key == "categories":
@@ -186,9 +189,8 @@ def _with_images(file: Path, instances: Instances, files: Listing, below: str, s
             f"{', '.join(missing)}{more}"
         )
         if not skip_missing or not there.any():
-            raise DataError(
-                f"{said}; name the images' folder with --images, or leave them out with --skip-missing"
-            )
+            leave_out = f"leave them out with {param('skip_missing', True)}"
+            raise DataError(said, IMAGES_FOLDER, leave_out, what="images", value=files.root)
         warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
     split = Split(labels, paths, instances.spatial_labels, masks=instances.masks)
     if not there.all():

@@ -20,7 +20,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from sparselabel.data.readers.class_folders import SUFFIXES
 from sparselabel.data.readers.published_sizes import warn_of_another_size
 from sparselabel.data.readers.source import Source, Split, first_there, lines_of, require_folder
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, listing, param
 
 NUMBERED = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 HEADER = "ImageId,PredictionString"
@@ -83,8 +83,10 @@ def _from_solution(file: Path, lines: list[str], images: Sequence[str], ids: Seq
 def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
     if synsets is None:
         raise DataError(
-            f"{file} has the devkit's numbers, whose order is in meta.mat: name a text file of the synset "
-            "ids in that order with --synsets (docs/readers.md says how), or use LOC_val_solution.csv"
+            f"{file} has the devkit's numbers, whose order is in meta.mat",
+            f"name a text file of the synset ids in that order with {param('synsets')} (docs/readers.md)",
+            "use LOC_val_solution.csv",
+            what="synsets",
         )
     order = lines_of(synsets)
     wrong = next((line for line, text in enumerate(order, 1) if not is_synset(text)), None)
@@ -135,7 +137,9 @@ def read_real(file: Path, split: Split) -> Split:
     if share < AGREE:
         raise DataError(
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
-            "another order of classes, or of images; check the files of --labels and --synsets"
+            "another order of classes, or of images",
+            f"check the files of {param('labels')} and {param('synsets')}",
+            what=file,
         )
     return replace(split, real=real)
 
@@ -144,7 +148,9 @@ def _load(file: Path) -> list[object]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{file} is not there: leave --real out, or name ReaL's real.json") from None
+        raise DataError(
+            f"{file} is not there", f"leave {param('real')} out", "name ReaL's real.json", what="real"
+        ) from None
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, list) or not content:
@@ -193,7 +199,7 @@ def read(
         splits["test"] = test if found is None else read_real(found, test)
     elif labels or real:
         raise DataError(
-            f"{root} has no folder val, which {labels or real} is for: add it, or leave the file out"
+            f"{root} has no folder val, which {labels or real} is for", "add it", "leave the file out"
         )
     warn_of_another_size("imagenet", splits)
     return Source(source.resolve().name, root, splits)
@@ -205,7 +211,7 @@ def _locate(source: Path) -> Path:
         if (source / tree / "train").is_dir():
             return source / tree
     raise DataError(
-        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train: give the folder that has it"
+        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train", "give the folder that has it"
     )
 
 
@@ -266,8 +272,11 @@ def _read_validation(
         raise DataError(f"{folder} has {found}: it must hold images alone, or class folders alone")
     if labels is None:
         raise DataError(
-            f"{folder} has {len(flat):,} images and no class folders, and their labels are not there: add "
-            f"{LABELS[0]}, name a file with --labels, or sort the images into class folders"
+            f"{folder} has {len(flat):,} images and no class folders, and their labels are not there",
+            f"add {LABELS[0]}",
+            f"name a file with {param('labels')}",
+            "sort the images into class folders",
+            what="labels",
         )
     column = read_single(labels, synsets, flat, ids)
     paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)

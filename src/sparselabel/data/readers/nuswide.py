@@ -94,8 +94,10 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, Split]:
             with naming(source / f"formatted_{part}_labels.npy"):
                 values = as_labels(labels)
                 if (values < NEGATIVE).any():
-                    raise DataError("full labels are 1 or 0, not -1: take the file without _obs in its name")
-                splits[name] = _split(file, images, classes, values, files)
+                    raise DataError(
+                        "full labels are 1 or 0, not -1", "take the file without _obs in its name"
+                    )
+            splits[name] = _split(file, images, classes, values, files)
     return splits
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, listing, param
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,7 @@ class Source:
 
 
 SPLITS = ("train", "val", "test")
+IMAGES_FOLDER = f"name the images' folder with {param('images')}"
 
 
 class Listing:
@@ -144,7 +145,7 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+        raise DataError(f"{file}: {error.problem}", *error.remedies, what=file, where=error.where) from error
 
 
 def load_json(file: Path, otherwise: str) -> Any:
@@ -152,7 +153,7 @@ def load_json(file: Path, otherwise: str) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{file} is not there, or not a file: {otherwise}") from None
+        raise DataError(f"{file} is not there, or not a file", otherwise, what=file) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
@@ -181,7 +182,10 @@ def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None
     if missing:
         raise DataError(
             f"{named_by} names {len(missing):,} of {len(paths):,} images that are not in {files.root}: "
-            f"{listing(missing)}; name the images' folder with --images"
+            f"{listing(missing)}",
+            IMAGES_FOLDER,
+            what="images",
+            value=files.root,
         )
 
 
