@@ -13,7 +13,7 @@ from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
-    from sparselabel.data.readers.source import Source
+    from sparselabel.data.readers.raw_dataset import RawDataset
 
 ON_A_CPU = "mobilenetv2_100"
 """Looks at about a hundred images a second on two cores; what we measured methods with."""
@@ -107,7 +107,7 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
         )
 
 
-def _read(data: Path, labels: Path | None) -> "Source":
+def _read(data: Path, labels: Path | None) -> "RawDataset":
     from sparselabel.data.readers import READERS
 
     if labels is not None:

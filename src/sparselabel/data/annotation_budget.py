@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sparselabel.config import Annotation, Cost, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks, runs_of
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import ConfigError, DataError, param
 
@@ -236,7 +236,7 @@ class Annotated:
     bought: dict[str, Any]
 
 
-def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
+def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
     """Spend the budget on a split; ``draw`` tells splits of the same data apart.
 
     ``prices`` take the place of those that ``how`` names.
@@ -272,7 +272,7 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     return Annotated(bought.observed, seen, said)
 
 
-def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
+def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
     _instances(split.spatial_labels, how.annotate)
     if how.budget is not None and how.budget * split.labels.values.size < 1:
@@ -281,7 +281,7 @@ def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
         refuse_answers(split.labels.values, how.answers)
 
 
-def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
+def buys_nothing(name: str, split: RawSplit, how: Sparsify) -> ConfigError:
     """The error of a budget that is less than its first answer costs."""
     answers = split.labels.values.size
     return ConfigError(
@@ -294,7 +294,7 @@ def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
     )
 
 
-def refuse_more_than_all(split: Split, how: Sparsify) -> None:
+def refuse_more_than_all(split: RawSplit, how: Sparsify) -> None:
     """Raise if a budget is more than it takes to annotate all of a split."""
     most = share_of_all(split.labels.values, split.spatial_labels, how.annotate, PRICES[how.cost])
     if how.budget is not None and how.budget > most * (1 + 1e-9):

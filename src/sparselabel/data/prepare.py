@@ -20,7 +20,7 @@ from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_bu
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.data.split_writer import (
     Part,
@@ -38,7 +38,7 @@ Report = Callable[[int], None]
 
 
 def prepare(
-    source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
+    source: RawDataset, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
     refuse_taken(out, force)
@@ -102,13 +102,13 @@ def prepare(
     return open_prepared(out)
 
 
-def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+def _with_scores(split: RawSplit, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
     table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
     file = Path(how.scores or "")
     return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
 
 
-def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+def _observed(split: RawSplit, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
     """What training and validation may see: what was published, or what is left of all labels."""
     if split.observed is not None:
         return split.observed
@@ -117,7 +117,7 @@ def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) 
     return sparsify(split.labels.values, how, split.spatial_labels, frequency)
 
 
-def _refuse_to_hide(source: Source, how: Preparation) -> None:
+def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
     """Raise at once if labels cannot be hidden: decoding the images may take hours."""
     if how.sparsify == "none":
         return
@@ -141,10 +141,10 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
 
 
 def _leave_out_broken(
-    source: Source, skip: bool, report: Report | None
-) -> dict[str, tuple[Split, npt.NDArray[np.uint64]]]:
+    source: RawDataset, skip: bool, report: Report | None
+) -> dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]]:
     everything = sum(len(split.labels) for split in source.splits.values())
-    kept: dict[str, tuple[Split, npt.NDArray[np.uint64]]] = {}
+    kept: dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]] = {}
     broken: list[str] = []
     for name, split in source.splits.items():
         digests = np.zeros(len(split.labels), dtype=np.uint64)
@@ -170,7 +170,7 @@ def _leave_out_broken(
     return kept
 
 
-def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
+def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
     """For each image in turn a digest of its bytes, or the error that decoding it gave."""
 
     def check(path: str) -> int | DataError:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS, Seen, hides_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, RunError, counted, listing, param
 from sparselabel.files import named, require_folder_to_write
@@ -35,7 +35,7 @@ def refuse_taken(out: Path, force: bool) -> None:
         raise RunError(f"{out} exists and is not empty", *OTHER_OR_REPLACE, what=out)
 
 
-def refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
+def refuse_in_the_way(source: RawDataset, out: Path, how: Preparation) -> None:
     """Raise if something that is not prepared data has the name of a split."""
     needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
     in_the_way = sorted((needed & _entries(out)).difference(old_splits(out)))
@@ -60,7 +60,7 @@ def old_splits(out: Path) -> list[str]:
 class Part:
     """A split, with what training may see of its labels and of its marks."""
 
-    split: Split
+    split: RawSplit
     observed: Labels
     digests: npt.NDArray[np.uint64]
     seen: SpatialLabels
@@ -84,7 +84,7 @@ def seen_spatial_labels(truth: Labels, observed: Labels, spatial_labels: Spatial
     )
 
 
-def refuse_absent(source: Source) -> None:
+def refuse_absent(source: RawDataset) -> None:
     """Raise if a mark is of a class that is marked absent in its image."""
     for name, split in source.splits.items():
         spatial_labels, labels = split.spatial_labels, split.labels
@@ -104,7 +104,7 @@ def refuse_absent(source: Source) -> None:
 
 
 def write_parts(
-    source: Source, parts: dict[str, Part], out: Path, how: Preparation, more: dict[str, Any]
+    source: RawDataset, parts: dict[str, Part], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
     """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
 
@@ -129,7 +129,7 @@ def write_parts(
 
 
 def _write_data(
-    source: Source,
+    source: RawDataset,
     parts: dict[str, Part],
     new: Path,
     out: Path,

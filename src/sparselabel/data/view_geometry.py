@@ -35,7 +35,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.data.resample import Axis, Bags, resampled
+from sparselabel.data.resample_grids import Axis, Bags, resampled
 from sparselabel.errors import DataError
 
 

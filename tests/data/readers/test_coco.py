@@ -13,7 +13,7 @@ from pycocotools import mask as run_lengths
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers import READERS, coco
 from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.source import Box
+from sparselabel.data.readers.raw_dataset import Box
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning
 

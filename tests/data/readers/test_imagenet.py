@@ -10,7 +10,7 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import READERS, imagenet
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import DataError, DataWarning
 
 FISH, BIRD, DOG = SYNSETS = ("n01440764", "n01530575", "n02085620")
@@ -48,7 +48,7 @@ def folders(flat: Path) -> Path:
     return flat
 
 
-def classes_of(source: Source, split: str = "test") -> list[str]:
+def classes_of(source: RawDataset, split: str = "test") -> list[str]:
     labels = source.splits[split].labels
     assert (labels.per_image(POSITIVE) == 1).all()
     assert (labels.per_image(UNKNOWN) == len(SYNSETS) - 1).all()
@@ -131,7 +131,7 @@ def test_real_goes_by_file_name_and_into_the_prepared_form(folders: Path, tmp_pa
     assert test.real.tolist() == [fish, nothing, fish]
     assert prepared.train.real is None
     bare = prepare(
-        Source("bare", source.root, {"train": source.splits["train"]}),
+        RawDataset("bare", source.root, {"train": source.splits["train"]}),
         tmp_path / "bare",
         Preparation(validation=0),
     )

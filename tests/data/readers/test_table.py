@@ -15,7 +15,7 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import READERS, table
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import DataError, DataWarning
 
 images = pytest.mark.usefixtures("_images")
@@ -34,7 +34,7 @@ def write(folder: Path, text: str, name: str = "labels.csv", encoding: str = "ut
     return file
 
 
-def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) -> Split:
+def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) -> RawSplit:
     source = table.read(write(folder, text, name), **options)
     assert list(source.splits) == ["train"]
     return source.splits["train"]
@@ -279,7 +279,7 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
 
-    def read(columns: Mapping[str, object], **options: Any) -> Split:
+    def read(columns: Mapping[str, object], **options: Any) -> RawSplit:
         parquet.write_table(arrow.table(columns), tmp_path / "labels.parquet")
         return table.read(tmp_path / "labels.parquet", **options).splits["train"]
 
@@ -361,7 +361,7 @@ def test_what_is_written_in_either_shape_is_read_back(
     )
 
 
-def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> Split:
+def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> RawSplit:
     with file.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows(lines)
     return table.read(file).splits["train"]
@@ -376,7 +376,7 @@ OPEN_IMAGES = """ImageID,Source,LabelName,Confidence
 NAMES = "LabelName,DisplayName\n/m/04hgtk,Human head\n/m/07j7r,Tree\n/m/01,Tree\n"
 
 
-def open_images(folder: Path, **options: Any) -> Split:
+def open_images(folder: Path, **options: Any) -> RawSplit:
     columns = {"image": "ImageID", "label": "LabelName", "value": "Confidence", "suffix": ".jpg"}
     for name in ("000026e7ee790996", "000062a39995e348"):
         Image.new("RGB", (4, 4)).save(folder / f"{name}.jpg")

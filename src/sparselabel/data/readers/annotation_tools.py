@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
     SPLITS,
     Box,
     Listing,
-    Source,
+    RawDataset,
+    RawSplit,
     SpatialLabelColumns,
-    Split,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, param
@@ -118,7 +118,7 @@ class Collected:
         """Count something that is not read; it is named in a warning."""
         self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
 
-    def source(self, name: str, complete: bool) -> Source:
+    def source(self, name: str, complete: bool) -> RawDataset:
         """All of it. ``complete``: what is not said of an image that someone looked at is NEGATIVE."""
         self._refuse_missing()
         shape = (len(self._named), len(self._index_of))
@@ -147,12 +147,12 @@ class Collected:
         spatial_labels = SpatialLabels(
             all_marks.rows[sure], all_marks.classes[sure], all_marks.centers[sure], all_marks.sizes[sure]
         )
-        splits: dict[str, Split] = {}
+        splits: dict[str, RawSplit] = {}
         for split in SPLITS:
             rows = np.flatnonzero(known & (np.asarray(self._splits) == split))
             if len(rows):
-                splits[split] = Split(table.take(rows), paths[rows], spatial_labels.take(rows))
-        return Source(name, self.root, splits)
+                splits[split] = RawSplit(table.take(rows), paths[rows], spatial_labels.take(rows))
+        return RawDataset(name, self.root, splits)
 
     def _refuse_missing(self) -> None:
         if self._missing:

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.source import Box, Source, require_folder
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, require_folder
 from sparselabel.errors import DataError, nearest, param
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")
@@ -28,7 +28,7 @@ SUBSETS = {
 
 def read(
     source: Path, *, images: Path | None = None, negative: str | None = None, complete: bool = False
-) -> Source:
+) -> RawDataset:
     """Read a CVAT export: tags are labels of the image, shapes also say where (a box around each).
 
     Classes are the task's labels, in their order. In a project's export the subsets are the splits.

@@ -18,8 +18,14 @@ import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import Source, Split, first_there, lines_of, require_folder
+from sparselabel.data.readers.raw_dataset import (
+    RawDataset,
+    RawSplit,
+    first_there,
+    lines_of,
+    require_folder,
+    warn_of_another_size,
+)
 from sparselabel.errors import DataError, listing, param
 
 NUMBERED = re.compile(r"ILSVRC2012_val_(\d{8})\.")
@@ -112,7 +118,7 @@ def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
     return numbers
 
 
-def read_real(file: Path, split: Split) -> Split:
+def read_real(file: Path, split: RawSplit) -> RawSplit:
     """The split with ReaL's labels beside its own; an image that ReaL gives none has UNKNOWN ones."""
     lists = _load(file)
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)
@@ -169,7 +175,7 @@ WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
 
 def read(
     source: Path, *, labels: Path | None = None, synsets: Path | None = None, real: Path | None = None
-) -> Source:
+) -> RawDataset:
     """Read ImageNet: an image's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
 
     Classes are the folders of ``train``, sorted, which is the order of every published network and of ReaL.
@@ -202,7 +208,7 @@ def read(
             f"{root} has no folder val, which {labels or real} is for", "add it", "leave the file out"
         )
     warn_of_another_size("imagenet", splits)
-    return Source(source.resolve().name, root, splits)
+    return RawDataset(source.resolve().name, root, splits)
 
 
 def _locate(source: Path) -> Path:
@@ -238,7 +244,7 @@ def _names(ids: list[str], words: Path | None) -> tuple[str, ...]:
     return tuple(f"{key} {said[key]}" if key in said else key for key in ids)
 
 
-def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> Split:
+def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> RawSplit:
     """Images in class folders."""
     paths: list[str] = []
     column: list[int] = []
@@ -254,7 +260,7 @@ def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...
 
 def _read_validation(
     root: Path, ids: list[str], classes: tuple[str, ...], labels: Path | None, synsets: Path | None
-) -> Split:
+) -> RawSplit:
     """The validation set, sorted by file name, which is its official order; its ids are the file names."""
     folder = root / "val"
     folders = [name for name, is_folder in _entries(folder) if is_folder and not name.startswith(".")]
@@ -283,7 +289,7 @@ def _read_validation(
     return _table(np.asarray(flat, dtype=np.str_), paths, classes, column)
 
 
-def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> Split:
+def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> RawSplit:
     values: Labels = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
     values[np.arange(len(ids)), column] = POSITIVE
-    return Split(LabelTable(ids, classes, values), paths)
+    return RawSplit(LabelTable(ids, classes, values), paths)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.source import Box, Source, load_json, require_folder
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, load_json, require_folder
 from sparselabel.errors import DataError, nearest, param
 
 SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")
@@ -31,7 +31,7 @@ def read(
     image: str = "image",
     negative: str | None = None,
     complete: bool = False,
-) -> Source:
+) -> RawDataset:
     """Read a Label Studio export: choices are labels of the image, labeled shapes also say where.
 
     Predictions, skipped annotations (``was_cancelled``) and those whose last review rejected them say

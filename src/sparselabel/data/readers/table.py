@@ -25,14 +25,14 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
     SPLITS,
     Box,
     Listing,
-    Source,
+    RawDataset,
+    RawSplit,
     SpatialLabelColumns,
-    Split,
     require_folder,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -305,7 +305,7 @@ def read(
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
-) -> Source:
+) -> RawDataset:
     """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
 
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
@@ -346,16 +346,16 @@ def read(
     paths, there = _paths(listed, root, suffix, skip_missing)
     table = LabelTable(paths, classes, content.values)
     codes = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for code, name in enumerate(SPLITS):
         rows = np.flatnonzero(codes == code)
         if len(rows) == len(table):
-            splits[name] = Split(table, paths, content.spatial_labels)
+            splits[name] = RawSplit(table, paths, content.spatial_labels)
         elif len(rows):
-            splits[name] = Split(table.take(rows), paths[rows], content.spatial_labels.take(rows))
+            splits[name] = RawSplit(table.take(rows), paths[rows], content.spatial_labels.take(rows))
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
-    return Source(source.stem, root, splits)
+    return RawDataset(source.stem, root, splits)
 
 
 def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from sparselabel.data.resample import Axis, Bags, resampled
+from sparselabel.data.resample_grids import Axis, Bags, resampled
 
 
 def axis(start: float, length: float, mirrored: bool = False) -> Axis:
