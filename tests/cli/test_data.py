@@ -170,7 +170,7 @@ def test_a_sheet_of_images(command: Command) -> None:
             "labels.csv is there and not of a sheet: choose another name for --sheet",
         ),
         (["--sheet", "sheet.png", "--seed", "-1"], 2, "seed must not be negative, and is -1"),
-        (["--split", "tset"], 1, "prepared has no split 'tset': known: train; name one with --split"),
+        (["--split", "tset"], 1, "prepared has no split 'tset', only train: name one of them with --split"),
     ],
 )
 def test_wrong_wishes(command: Command, flags: list[str], code: int, message: str) -> None:

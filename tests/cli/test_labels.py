@@ -75,4 +75,4 @@ def test_scores_are_reported(command: Command) -> None:
         "prepare", "table", "labels.csv", "--images", "photos", "--scores", "scores.csv", "--out", "e"
     )
     assert done == 2
-    assert "need a rule: give --score-positive, --score-negative or both" in done.err
+    assert "needs a threshold: give --score-positive, --score-negative or both" in done.err

@@ -1,6 +1,7 @@
 """``sparselabel train`` on a folder of images."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path
     again = command("train", "photos", "--labels", "labels.csv", *SMALL)
     assert again == 1
     assert "runs/photos holds a run already" in again.err
-    assert "to train on the same images in another way: sparselabel train runs/photos-data" in again.err
+    assert "train on the same images in another way with `sparselabel train runs/photos-data`" in again.err
     assert command("train", "photos", "--labels", "labels.csv", *SMALL, "--resume") == 0
 
 
@@ -96,7 +97,7 @@ def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     done = command("train", "elsewhere", "--labels", "labels.csv", *SMALL)
     assert "image '0.png' is not in elsewhere" in done.err
-    assert "images are named relative to elsewhere; or prepare them with flags of your own" in done.err
+    assert "name images relative to elsewhere, or prepare them with flags of your own" in done.err
     done = command("train", "nowhere", *SMALL)
     assert "nowhere is not prepared data" in done.err
     done = command("train", "nowhere", "--labels", "labels.csv", *SMALL)
@@ -161,4 +162,30 @@ def test_other_names_of_columns(command: Command, folder: Path) -> None:
     (folder / "named.csv").write_text("file,tag\n1.png,red\n")
     done = command("train", "photos", "--labels", "named.csv", *SMALL)
     assert "has no column 'image'" in done.err
-    assert "name the columns image and label; or prepare them with flags of your own" in done.err
+    assert "name the columns image and label, or prepare them with flags of your own" in done.err
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "file,tag\n1.png,red\n",
+        "image,tag\n1.png,red\n",
+        "image,red\n1.png,0.3\n",
+        "image,label\nnone.png,red\n",
+        "image,label\n1.png,red\n",
+    ],
+)
+def test_only_flags_that_train_has_are_named(command: Command, folder: Path, table: str) -> None:
+    (folder / "odd.csv").write_text(table)
+    done = command("train", "photos", "--labels", "odd.csv", *SMALL)
+    own = re.sub(r"`sparselabel .*?`", "", done.err)  # another command, with flags of its own
+    assert done == 1
+    assert {*re.findall(r"--[a-z][a-z.-]*", own)} <= {"--labels"}
+
+
+@pytest.mark.filterwarnings("default::sparselabel.errors.DataWarning")
+def test_a_warning_names_no_flag_that_train_lacks(command: Command, folder: Path) -> None:
+    (folder / "odd.csv").write_text("image,label\n1.png,red;blue\n2.png,red\n")
+    done = command("train", "photos", "--labels", "odd.csv", *SMALL)
+    assert "several labels in one cell: 'red;blue': write each label in a row of its own" in done.err
+    assert "separator" not in done.err

@@ -7,7 +7,7 @@ from PIL import Image
 
 from sparselabel.data.labels import Labels
 from sparselabel.data.readers import table
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.raw_dataset import RawDataset
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -28,7 +28,7 @@ def random_labels(count: int, seed: int = 0) -> Labels:
     return values
 
 
-def read_table(folder: Path, values: Labels, splits: list[str] | None = None) -> Source:
+def read_table(folder: Path, values: Labels, splits: list[str] | None = None) -> RawDataset:
     """Images 000.jpg, 001.jpg … with these labels, as the ``table`` reader finds them."""
     splits = splits or ["train"] * len(values)
     lines = [",".join(("image", *CLASSES, "split"))]

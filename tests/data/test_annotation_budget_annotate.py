@@ -12,14 +12,14 @@ from sparselabel.data.annotation_budget import SPREAD, annotate, points_on
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> RawDataset:
     return scenes.make(tmp_path_factory.mktemp("scenes"), train=60, test=5, size=48)
 
 
@@ -27,36 +27,36 @@ def budget(**more: object) -> Preparation:
     return Preparation(**{"sparsify": "budget", "budget": 0.5, "validation": 0.1, **more})  # type: ignore[arg-type]
 
 
-def made(source: Source, out: Path, how: Preparation) -> Prepared:
+def made(source: RawDataset, out: Path, how: Preparation) -> Prepared:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # of classes that nobody bought
         return prepare(source, out, how)
 
 
-def test_a_budget_that_buys_nothing_is_refused(drawn: Source, tmp_path: Path) -> None:
+def test_a_budget_that_buys_nothing_is_refused(drawn: RawDataset, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"budget 0.001 buys nothing of split 'train': .*720 answers, so that one costs 0.0014 or",
+        match=r"`budget=0.001` buys nothing of split 'train', .*720 answers\) and one answer costs 0.0014 or",
     ):
         prepare(drawn, tmp_path / "out", budget(budget=0.001))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_budget_is_not_refused_for_validation_images_that_it_does_not_buy(
-    drawn: Source, tmp_path: Path
+    drawn: RawDataset, tmp_path: Path
 ) -> None:
-    own = Source(
+    own = RawDataset(
         "made up", drawn.root, {**drawn.splits, "val": drawn.splits["test"].take(np.arange(1))}
     )  # 12 answers
     train = made(own, tmp_path / "full", budget(budget=0.05, annotate="I")).train
     assert (train.observed.values != UNKNOWN).sum() == 36
     how = budget(budget=0.05, annotate="I", validation_labels="observed")
-    with pytest.raises(ConfigError, match=r"budget 0\.05 buys nothing of split 'val'"):
+    with pytest.raises(ConfigError, match=r"`budget=0\.05` buys nothing of split 'val'"):
         prepare(own, tmp_path / "observed", how)
 
 
 @pytest.mark.parametrize("kind", ["SP", "AP"])
-def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kind: str) -> None:
+def test_points_lie_on_the_things_they_are_of(drawn: RawDataset, tmp_path: Path, kind: str) -> None:
     train = made(drawn, tmp_path / "out", budget(annotate=kind)).train
     assert train.masks is not None
     assert train.seen.is_point.all()
@@ -75,7 +75,7 @@ def test_points_lie_on_the_things_they_are_of(drawn: Source, tmp_path: Path, kin
         assert len(train.seen) == len(pairs)
 
 
-def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: Source, tmp_path: Path) -> None:
+def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: RawDataset, tmp_path: Path) -> None:
     prepared = made(drawn, tmp_path / "out", budget(annotate="SB", cost="per-positive"))
     train, bought = prepared.train, prepared.made["bought"]["train"]
     known = {
@@ -99,7 +99,7 @@ def test_boxes_are_the_datas_and_the_index_says_what_was_bought(drawn: Source, t
     assert prepared.split("val").observed.complete
 
 
-def test_images_nobody_asked_about_stay_in(drawn: Source, tmp_path: Path) -> None:
+def test_images_nobody_asked_about_stay_in(drawn: RawDataset, tmp_path: Path) -> None:
     how = budget(budget=None, answers=20, validation_labels="observed")
     prepared = made(drawn, tmp_path / "out", how)
     train, val = prepared.train, prepared.split("val")
@@ -111,7 +111,7 @@ def test_images_nobody_asked_about_stay_in(drawn: Source, tmp_path: Path) -> Non
     assert other.digest != train.digest
 
 
-def test_at_equal_numbers_all_kinds_ask_the_same_questions(drawn: Source) -> None:
+def test_at_equal_numbers_all_kinds_ask_the_same_questions(drawn: RawDataset) -> None:
     split = drawn.splits["train"]
     found = {
         kind: annotate(split, budget(budget=None, answers=200, annotate=kind)) for kind in ("I", "SP", "AB")
@@ -158,7 +158,7 @@ def test_the_counts_of_p2() -> None:
         rows, classes.astype(np.int32), places, places / np.float32(4), check=False
     )
     names = np.arange(82_783).astype(np.str_)
-    split = Split(LabelTable(names, tuple(map(str, range(80))), truth, check=False), names, spatial_labels)
+    split = RawSplit(LabelTable(names, tuple(map(str, range(80))), truth, check=False), names, spatial_labels)
     for percent, kind, positives, negatives, images in PUBLISHED:
         found = annotate(split, Sparsify("budget", annotate=kind, budget=percent / 100))  # type: ignore[arg-type]
         assert abs(found.bought["positive"] - positives) < 4 * np.sqrt(2 * positives)
@@ -171,14 +171,20 @@ def test_the_counts_of_p2() -> None:
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        ({"budget": None}, r"needs its size, as --budget 0.02 .* or --answers 1000, and neither is given"),
-        ({"answers": 3}, "or --answers 1000, not both"),
-        ({"budget": 2.0}, r"budget must be a share in \(0, 1\].* not 2.0: 2 % is --budget 0.02"),
-        ({"budget": 0.0, "annotate": "AB"}, r"budget must be a share above 0, where 1 is .* not 0.0"),
-        ({"budget": None, "answers": 0}, "answers must be 1 or more, not 0"),
-        ({"sparsify": "none"}, "budget 0.5 is for budget, not for sparsify none: give --sparsify budget, or"),
-        ({"sparsify": "uniform", "budget": None, "annotate": "SP"}, "annotate SP is for budget, not for"),
-        ({"sparsify": "uniform", "budget": None, "cost": "per-positive"}, "cost per-positive is for budget"),
+        ({"budget": None}, r"needs its size, as `budget=0.02` .* or `answers=1000`, and neither is given"),
+        ({"answers": 3}, "or `answers=1000`, not both"),
+        ({"budget": 2.0}, r"`budget` must be a share in \(0, 1\].* not 2.0: 2 % is `budget=0.02`"),
+        ({"budget": 0.0, "annotate": "AB"}, r"`budget` must be a share above 0, where 1 is .* not 0.0"),
+        ({"budget": None, "answers": 0}, "`answers` must be 1 or more, not 0"),
+        (
+            {"sparsify": "none"},
+            "`budget=0.5` is for budget, not for `sparsify=none`: give `sparsify=budget`, or",
+        ),
+        ({"sparsify": "uniform", "budget": None, "annotate": "SP"}, "`annotate=SP` is for budget, not for"),
+        (
+            {"sparsify": "uniform", "budget": None, "cost": "per-positive"},
+            "`cost=per-positive` is for budget",
+        ),
     ],
 )
 def test_flags_that_do_not_belong_together(given: dict[str, object], rule: str) -> None:
@@ -186,20 +192,20 @@ def test_flags_that_do_not_belong_together(given: dict[str, object], rule: str) 
         budget(**given)
 
 
-def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: Source, tmp_path: Path) -> None:
+def test_what_cannot_be_bought_is_said_before_images_are_opened(drawn: RawDataset, tmp_path: Path) -> None:
     train = drawn.splits["train"]
     bare = replace(
         drawn,
         root=tmp_path / "nowhere",
         splits={"train": replace(train, spatial_labels=SpatialLabels.none())},
     )
-    with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* give --annotate I"):
+    with pytest.raises(DataError, match=r"kind SB need boxes, and the data has none: .* take `annotate=I`"):
         prepare(bare, tmp_path / "out", budget(annotate="SB"))
     with pytest.raises(ConfigError, match=r"999 answers are more than the 720 questions that 60 images"):
         prepare(bare, tmp_path / "out", budget(budget=None, answers=999))
 
 
-def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: Path) -> None:
+def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: RawDataset, tmp_path: Path) -> None:
     train = drawn.splits["train"]
     most = 1 + 6 * len(train.spatial_labels) / 720
     how = budget(annotate="AB", budget=most, validation=0)
@@ -210,6 +216,6 @@ def test_a_budget_may_be_that_of_all_boxes_and_no_more(drawn: Source, tmp_path: 
     for kind, cost, share in (("AB", "flat", most), ("SP", "flat", 84.9 / 80), ("SB", "flat", 101 / 80)):
         more = budget(annotate=kind, cost=cost, budget=share + 0.01)
         least = math.floor(share * 1e4) / 1e4
-        said = rf"annotation {kind} of every class .* costs {share:.6g} of .* at most --budget {least:g}"
+        said = rf"annotation {kind} of every class .* costs {share:.6g} of .* at most `budget={least:g}`"
         with pytest.raises(ConfigError, match=said):
             prepare(elsewhere, tmp_path / "out", more)

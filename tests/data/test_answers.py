@@ -132,7 +132,7 @@ def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:
 
 
 def test_answers_about_other_data_are_refused(data: Prepared) -> None:
-    with pytest.raises(DataError, match=r"here: 1 of 1 images are not in the data: cat\.jpg; give the"):
+    with pytest.raises(DataError, match=r"here: 1 of 1 images are not in the data: cat\.jpg: give the"):
         with_answers(data, [Answer("cat.jpg", "ant", 1)], "here")
     with pytest.raises(DataError, match=r"here: the data has no class 'cows' \(did you mean 'cow'\?"):
         with_answers(data, [Answer("000.jpg", "cows", 1)], "here")

@@ -55,7 +55,9 @@ def test_writing_to_an_array_leaves_the_file_as_it_is(prepared: Prepared, folder
 
 
 def test_an_unknown_split_is_named(prepared: Prepared) -> None:
-    with pytest.raises(DataError, match=r"out has no split 'tst': did you mean 'test'\? known: test, train"):
+    with pytest.raises(
+        DataError, match=r"out has no split 'tst', only train, test: name one of them with `split`"
+    ):
         prepared.split("tst")
 
 
@@ -76,7 +78,7 @@ def test_other_folders_are_refused(folder: Path, name: str, why: str) -> None:
         ("\xff", "dataset.json cannot be read .*prepare the data again"),
         ("[1]", "dataset.json does not describe prepared data"),
         ('{"classes": []}', "dataset.json does not describe prepared data"),
-        ('{"format": 99}', "has format 99, this program reads format 1: prepare it again"),
+        ('{"format": 99}', "has format 99, this program reads format 1: prepare the data again"),
     ],
 )
 def test_a_wrong_index_is_refused(folder: Path, text: str, rule: str) -> None:

@@ -106,10 +106,12 @@ def test_the_spread_of_a_random_choice(prepared: Prepared) -> None:
 
 def test_labels_that_are_none_are_refused(prepared: Prepared) -> None:
     broken = replace(prepared, "test", "observed", [[1, 0, 7]])
-    with pytest.raises(DataError, match=r"out/test/observed.npy holds 7, and a label is 1, 0 or -1"):
+    with pytest.raises(
+        DataError, match=r"out/test/observed.npy is damaged: it holds 7, and a label is 1, 0 or -1"
+    ):
         count_all(broken)
     broken = replace(prepared, "test", "observed", [[1, 0, -2]])
-    with pytest.raises(DataError, match=r"out/test/observed.npy holds -2"):
+    with pytest.raises(DataError, match=r"out/test/observed.npy is damaged: it holds -2"):
         count_all(broken)
 
 

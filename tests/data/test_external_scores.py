@@ -137,9 +137,13 @@ def test_a_wrong_file_is_named_before_images_are_decoded(tmp_path: Path) -> None
 
 
 def test_rules_that_make_no_sense() -> None:
-    with pytest.raises(ConfigError, match=r"need a rule: give --score-positive, --score-negative or both"):
+    with pytest.raises(
+        ConfigError, match=r"needs a threshold: give `score_positive`, `score_negative` or both"
+    ):
         Preparation(scores="s.csv")
-    with pytest.raises(ConfigError, match=r"give their file \(--scores\)"):
+    with pytest.raises(ConfigError, match=r"give the file of the scores as `scores`"):
         Preparation(score_negative=0.1)
-    with pytest.raises(ConfigError, match=r"score-negative must be below score-positive, not 0.9 and 0.1"):
+    with pytest.raises(
+        ConfigError, match=r"`score_negative` must be below `score_positive`, not 0.9 and 0.1"
+    ):
         Preparation(scores="s.csv", score_positive=0.1, score_negative=0.9)

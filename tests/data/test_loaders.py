@@ -23,12 +23,12 @@ from sparselabel.data.loaders import (
     rows_of,
 )
 from sparselabel.data.prepare import prepare
-from sparselabel.data.transforms import Changes, draw, load, p1_train, render, squashed
+from sparselabel.data.transforms import RandAugment, draw, load, render, squashed, verelst_train
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError
 from tests.data.images import paint, random_labels, read_table
 
-VIEW = p1_train(16)
+VIEW = verelst_train(16)
 COUNT = 7
 
 
@@ -211,11 +211,11 @@ def test_in_order_gives_each_row_once(count: int, size: int, shards: int) -> Non
 
 
 def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
-    changes = Changes(operations=2, moves=False, hole=0.5)
+    augment = RandAugment(operations=2, geometric=False, cutout=0.5)
     batches = rows([0, 1], [2, 3])
     plain = list(ImageLoader(split, VIEW)(batches, epoch=1))
-    here = list(ImageLoader(split, VIEW, changes=changes)(batches, epoch=1))
-    other = list(ImageLoader(split, VIEW, changes=changes, workers=1)(batches[::-1], epoch=1))[::-1]
+    here = list(ImageLoader(split, VIEW, augment=augment)(batches, epoch=1))
+    other = list(ImageLoader(split, VIEW, augment=augment, workers=1)(batches[::-1], epoch=1))[::-1]
     for one, two, three in zip(plain, here, other, strict=True):
         assert torch.equal(one.geometries[0].box, two.geometries[0].box)
         assert not torch.equal(one.inputs[0], two.inputs[0])
@@ -226,9 +226,9 @@ def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
 
 
 def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit) -> None:
-    changes = Changes(operations=2, moves=False, hole=0.5)
+    augment = RandAugment(operations=2, geometric=False, cutout=0.5)
     (plain,) = ImageLoader(split, VIEW, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
-    (batch,) = ImageLoader(split, VIEW, changes=changes, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
+    (batch,) = ImageLoader(split, VIEW, augment=augment, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
     assert torch.equal(batch.inputs[0], plain.inputs[0])
     assert not torch.equal(batch.inputs[1], plain.inputs[1])
     weak, changed = (geometry.hidden for geometry in batch.geometries)
@@ -236,6 +236,6 @@ def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit)
     assert changed is not None
     assert not weak.any()
     assert bool((changed[:, 2:] >= 0.25).all())
-    (both,) = ImageLoader(split, VIEW, views=2, changes=changes)(rows([0, 1, 2]), epoch=1)
+    (both,) = ImageLoader(split, VIEW, views=2, augment=augment)(rows([0, 1, 2]), epoch=1)
     for one, other in zip(both.inputs, plain.inputs, strict=True):
         assert not torch.equal(one, other)

@@ -15,7 +15,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import class_folders as folder
 from sparselabel.data.readers import table, voc
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -51,12 +51,12 @@ VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2012"
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Source:
+def source(tmp_path: Path) -> RawDataset:
     """Twenty images to train on and four to test on."""
     return read_table(tmp_path / "photos", random_labels(24), ["train"] * 20 + ["test"] * 4)
 
 
-def test_labels_are_hidden_before_the_split(source: Source, tmp_path: Path) -> None:
+def test_labels_are_hidden_before_the_split(source: RawDataset, tmp_path: Path) -> None:
     prepared = prepare(source, tmp_path / "out", SINGLE)
     whole = source.splits["train"].labels
     observed = sparsify(whole.values, SINGLE)
@@ -73,7 +73,7 @@ def test_labels_are_hidden_before_the_split(source: Source, tmp_path: Path) -> N
     assert (prepared.train.observed.per_image() == 1).all()
 
 
-def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_path: Path) -> None:
+def test_validation_sees_all_labels_or_the_observed_ones(source: RawDataset, tmp_path: Path) -> None:
     whole = source.splits["train"].labels.values
     val = split_rows(20, 0.2)[1]
     full = prepare(source, tmp_path / "full", SINGLE).split("val")
@@ -84,7 +84,7 @@ def test_validation_sees_all_labels_or_the_observed_ones(source: Source, tmp_pat
     assert observed.truth.values.tolist() == whole[val].tolist()
 
 
-def test_a_share_of_the_images_is_kept_after_the_split(source: Source, tmp_path: Path) -> None:
+def test_a_share_of_the_images_is_kept_after_the_split(source: RawDataset, tmp_path: Path) -> None:
     how = Preparation("single-positive", keep_train=0.6, keep_validation=0.5)
     prepared = prepare(source, tmp_path / "out", how)
     whole = source.splits["train"].labels
@@ -97,10 +97,10 @@ def test_a_share_of_the_images_is_kept_after_the_split(source: Source, tmp_path:
     assert prepared.split("val").observed.values.tolist() == whole.values[val].tolist()
 
 
-def test_shares_that_keep_nothing_are_refused(source: Source, tmp_path: Path) -> None:
+def test_shares_that_keep_nothing_are_refused(source: RawDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a share of 0.1 of 4 images leaves none of 'val': keep more"):
         prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
-    with pytest.raises(DataError, match="there is no validation split to keep a part of"):
+    with pytest.raises(DataError, match="there is no validation split to keep a share of"):
         prepare(source, tmp_path / "out", Preparation(validation=0, keep_validation=0.5))
 
 
@@ -109,16 +109,16 @@ def test_labels_that_cannot_be_hidden_are_refused_before_images_are_decoded(tmp_
     values[2, 1] = UNKNOWN
     source = read_table(tmp_path / "photos", values)
     (tmp_path / "photos/000.jpg").write_bytes(b"broken")
-    with pytest.raises(DataError, match="1 labels are unknown already: leave --sparsify out"):
+    with pytest.raises(DataError, match="1 labels are unknown already: leave `sparsify` out"):
         prepare(source, tmp_path / "out", SINGLE)
 
 
-def test_tests_keep_all_labels(source: Source, tmp_path: Path) -> None:
+def test_tests_keep_all_labels(source: RawDataset, tmp_path: Path) -> None:
     test = prepare(source, tmp_path / "out", SINGLE).split("test")
     assert test.observed.values.tolist() == source.splits["test"].labels.values.tolist()
 
 
-def test_no_validation(source: Source, tmp_path: Path) -> None:
+def test_no_validation(source: RawDataset, tmp_path: Path) -> None:
     prepared = prepare(source, tmp_path / "out", Preparation("single-positive", validation=0))
     assert list(prepared.splits) == ["train", "test"]
     truth = source.splits["train"].labels.values
@@ -144,7 +144,7 @@ def test_class_folders_are_sparse_as_they_are(tmp_path: Path) -> None:
     assert [len(split) for split in prepared.splits.values()] == [8, 2]
     assert (prepared.train.observed.values == prepared.train.truth.values).all()
     assert (prepared.train.observed.per_image(UNKNOWN) == 1).all()
-    with pytest.raises(DataError, match=r"10 labels are unknown already: leave --sparsify out"):
+    with pytest.raises(DataError, match=r"10 labels are unknown already: leave `sparsify` out"):
         prepare(source, tmp_path / "other", SINGLE)
     assert not (tmp_path / "other").exists()
 
@@ -286,7 +286,7 @@ def test_the_most_frequent_class_is_that_of_training(tmp_path: Path) -> None:
     assert prepared.splits["val"].observed.values[-1].tolist() == [POSITIVE, UNKNOWN]
 
 
-def test_every_image_is_reported(source: Source, tmp_path: Path) -> None:
+def test_every_image_is_reported(source: RawDataset, tmp_path: Path) -> None:
     reported: list[int] = []
     prepare(source, tmp_path / "out", Preparation(), report=reported.append)
     assert sum(reported) == 24
@@ -302,20 +302,20 @@ def break_images(root: Path) -> tuple[str, ...]:
     return ("001.jpg", "003.jpg", "007.jpg", "021.jpg")
 
 
-def test_all_broken_images_are_listed(source: Source, tmp_path: Path) -> None:
+def test_all_broken_images_are_listed(source: RawDataset, tmp_path: Path) -> None:
     broken = break_images(source.root)
     with pytest.raises(DataError) as raised:
         prepare(source, tmp_path / "out", SINGLE)
     message = str(raised.value)
     assert message.startswith("4 of 24 images cannot be decoded:\n")
-    assert message.endswith("leave them out with --skip-broken.")
+    assert message.endswith("leave them out with `skip_broken=True`")
     assert [line.split()[0] for line in message.splitlines()[1:-1]] == [str(source.root / b) for b in broken]
     assert "truncated" in message
     assert "No such file" in message
     assert not (tmp_path / "out").exists()
 
 
-def test_broken_images_are_left_out_if_asked(source: Source, tmp_path: Path) -> None:
+def test_broken_images_are_left_out_if_asked(source: RawDataset, tmp_path: Path) -> None:
     broken = break_images(source.root)
     how = Preparation("single-positive", validation=0, skip_broken=True)
     with pytest.warns(DataWarning, match=r"(?s)4 of 24 images cannot be decoded.*They were left out") as seen:
@@ -381,28 +381,28 @@ def test_a_share_that_leaves_a_part_empty_is_refused(tmp_path: Path, share: floa
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_share_is_less_than_all(share: float) -> None:
-    with pytest.raises(ConfigError, match=r"validation must be a share in \[0, 1\), not"):
+    with pytest.raises(ConfigError, match=r"`validation` must be a share in \[0, 1\), not"):
         Preparation(validation=share)
 
 
-def test_a_source_needs_something_to_train_on(source: Source, tmp_path: Path) -> None:
-    only_test = Source("birds", source.root, {"test": source.splits["test"]})
+def test_a_source_needs_something_to_train_on(source: RawDataset, tmp_path: Path) -> None:
+    only_test = RawDataset("birds", source.root, {"test": source.splits["test"]})
     with pytest.raises(DataError, match=r"birds has no split 'train', only test: "):
         prepare(only_test, tmp_path / "out", Preparation())
 
 
-def test_a_source_needs_classes(source: Source, tmp_path: Path) -> None:
+def test_a_source_needs_classes(source: RawDataset, tmp_path: Path) -> None:
     labels = source.splits["test"].labels
     bare = type(labels)(labels.ids, (), np.empty((4, 0), np.int8))
-    nothing = Source("birds", source.root, {"train": Split(bare, labels.ids, SpatialLabels.none())})
+    nothing = RawDataset("birds", source.root, {"train": RawSplit(bare, labels.ids, SpatialLabels.none())})
     with pytest.raises(DataError, match="the data has no classes"):
         prepare(nothing, tmp_path / "out", Preparation())
 
 
-def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -> None:
+def test_what_is_there_is_not_replaced_unasked(source: RawDataset, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = prepare(source, out, SINGLE)
-    with pytest.raises(RunError, match=r"out holds prepared data already: .*--force"):
+    with pytest.raises(RunError, match=r"out holds prepared data already: .*`force=True`"):
         prepare(source, out, Preparation())
     assert open_prepared(out).train.digest == before.train.digest
     (tmp_path / "mine").mkdir()
@@ -413,11 +413,11 @@ def test_what_is_there_is_not_replaced_unasked(source: Source, tmp_path: Path) -
     assert len(prepare(source, tmp_path / "empty", SINGLE).train) == 16
 
 
-def test_force_replaces_prepared_data_and_nothing_else(source: Source, tmp_path: Path) -> None:
+def test_force_replaces_prepared_data_and_nothing_else(source: RawDataset, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare(source, out, SINGLE)
     (out / "letter.txt").write_text("dear")
-    train_only = Source("new", source.root, {"train": source.splits["test"]})
+    train_only = RawDataset("new", source.root, {"train": source.splits["test"]})
     how = Preparation(validation=0)
     replaced = prepare(train_only, out, how, force=True)
     assert (replaced.name, list(replaced.splits)) == ("new", ["train"])
@@ -426,7 +426,7 @@ def test_force_replaces_prepared_data_and_nothing_else(source: Source, tmp_path:
 
 
 @pytest.mark.parametrize("index", ["{", "", "{}", None])
-def test_force_replaces_damaged_data(source: Source, tmp_path: Path, index: str | None) -> None:
+def test_force_replaces_damaged_data(source: RawDataset, tmp_path: Path, index: str | None) -> None:
     out = tmp_path / "out"
     prepare(source, out, SINGLE)
     if index is None:
@@ -446,9 +446,9 @@ def test_folders_of_images_are_never_replaced(tmp_path: Path, force: bool) -> No
     assert len(list(tmp_path.rglob("*"))) == 8
 
 
-def test_a_file_is_no_folder(source: Source, tmp_path: Path) -> None:
+def test_a_file_is_no_folder(source: RawDataset, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(RunError, match="out is a file, and a folder is needed: choose another `out`"):
+    with pytest.raises(RunError, match="out is a file, and a folder is needed"):
         prepare(source, tmp_path / "out", SINGLE, force=True)
 
 
@@ -466,7 +466,7 @@ def test_data_may_lie_beside_its_images_and_move_with_them(tmp_path: Path) -> No
 
 
 def test_the_current_folder_may_be_the_output(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -491,7 +491,7 @@ def crash(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 4, 12, 26])
 def test_a_crash_leaves_nothing_that_could_be_opened(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    source: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
@@ -507,7 +507,7 @@ def test_a_crash_leaves_nothing_that_could_be_opened(
 
 @pytest.mark.parametrize("after", [0, 12, 26])
 def test_a_crash_leaves_the_old_data_as_it_was(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    source: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     out = tmp_path / "out"
     prepare(source, out, SINGLE)
@@ -521,7 +521,7 @@ def test_a_crash_leaves_the_old_data_as_it_was(
 
 @pytest.mark.parametrize("moved", range(8))
 def test_a_crash_while_replacing_never_leaves_a_mixture(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+    source: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     out = tmp_path / "out"
     old = prepare(source, out, SINGLE).train.digest
@@ -547,7 +547,7 @@ def test_a_crash_while_replacing_never_leaves_a_mixture(
     assert not (out / ".partial").exists()
 
 
-def test_leftovers_of_a_killed_process_are_not_in_the_way(source: Source, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_not_in_the_way(source: RawDataset, tmp_path: Path) -> None:
     (tmp_path / "out" / ".partial" / "new" / "train").mkdir(parents=True)
     (tmp_path / "out" / ".partial" / "new" / "train" / "ids.npy").write_bytes(b"half")
     prepare(source, tmp_path / "out", SINGLE)
@@ -558,7 +558,7 @@ def digests(prepared: Prepared) -> list[str]:
     return [split.digest for split in prepared.splits.values()]
 
 
-def test_the_digest_stays_when_folders_move(source: Source, tmp_path: Path) -> None:
+def test_the_digest_stays_when_folders_move(source: RawDataset, tmp_path: Path) -> None:
     first = digests(prepare(source, tmp_path / "first", SINGLE))
     assert len({*first}) == 3
     shutil.move(source.root, tmp_path / "elsewhere" / "photos")
@@ -591,7 +591,7 @@ def test_the_digest_changes_with_labels_images_and_names(tmp_path: Path) -> None
     assert len({first, label, renamed, image, observed}) == 5
 
 
-def test_the_index_says_how_the_data_was_made(source: Source, tmp_path: Path) -> None:
+def test_the_index_says_how_the_data_was_made(source: RawDataset, tmp_path: Path) -> None:
     made = prepare(source, tmp_path / "out", SINGLE).made
     assert made["classes"] == list(CLASSES)
     assert made["root"] == str(source.root)

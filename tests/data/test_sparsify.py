@@ -138,7 +138,7 @@ def test_the_largest_or_the_most_frequent_class_is_kept() -> None:
     frequent = Sparsify("single-positive", prefer="frequent")
     kept = sparsify(truth, frequent, frequency=np.array([9, 2, 3]))
     assert (kept == POSITIVE).argmax(1)[[0, 1, 2, 4]].tolist() == [0, 0, 2, 2]
-    with pytest.raises(DataError, match="needs boxes, and these 5 images have none: choose --prefer freq"):
+    with pytest.raises(DataError, match="needs boxes, and these 5 images have none: take `prefer=frequent`"):
         sparsify(truth, larger, spatial_labels.take([2]))
     with pytest.raises(DataError, match="needs boxes"):
         sparsify(truth, larger)
@@ -161,16 +161,16 @@ def test_weights_are_chances() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"share must be in \(0, 1\], not 0"):
+    with pytest.raises(ConfigError, match=r"`share` must be in \(0, 1\], not 0"):
         Sparsify("uniform", share=0.0)
     with pytest.raises(ConfigError, match="-1 for all, not -2"):
         Sparsify("per-class", positives=-2)
     with pytest.raises(
-        ConfigError, match=r"share 0.3 is for positive-share and uniform, .*leave --share out"
+        ConfigError, match=r"`share=0.3` is for positive-share and uniform, .*leave `share` out"
     ):
         Sparsify("single-positive", share=0.3)
     with pytest.raises(
-        ConfigError, match="positives 3 is for per-image and per-class, not for sparsify none"
+        ConfigError, match="`positives=3` is for per-image and per-class, not for `sparsify=none`"
     ):
         Sparsify(positives=3)
     with pytest.raises(DataError, match="1 labels are unknown already"):

@@ -1,30 +1,12 @@
-"""RandAugment's operations as torchvision has them, and the hole."""
+"""RandAugment's operations as torchvision has them, and cutout."""
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.autoaugment import RandAugment, _apply_op
+from torchvision.transforms import InterpolationMode, autoaugment
 
-from sparselabel.data.transforms import MOVES, OPERATIONS, SIGNED, Changes, changed
-
-THEIRS = {
-    "nothing": "Identity",
-    "shear across": "ShearX",
-    "shear down": "ShearY",
-    "shift across": "TranslateX",
-    "shift down": "TranslateY",
-    "rotate": "Rotate",
-    "brightness": "Brightness",
-    "color": "Color",
-    "contrast": "Contrast",
-    "sharpness": "Sharpness",
-    "posterize": "Posterize",
-    "solarize": "Solarize",
-    "autocontrast": "AutoContrast",
-    "equalize": "Equalize",
-}
+from sparselabel.data.transforms import GEOMETRIC, OPERATIONS, SIGNED, RandAugment, apply_operation
 
 
 def noise(size: int = 48) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -36,24 +18,25 @@ def noise(size: int = 48) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_are_those_of_torchvision(name: str, magnitude: int) -> None:
     image = Image.fromarray(noise().transpose(1, 2, 0))
-    theirs = RandAugment()._augmentation_space(31, (48, 48))
-    assert {*THEIRS.values()} == {*theirs}
-    strengths, signed = theirs[THEIRS[name]]
+    theirs = autoaugment.RandAugment()._augmentation_space(31, (48, 48))
+    assert {*OPERATIONS} == {*theirs}
+    strengths, signed = theirs[name]
     assert signed == (name in SIGNED)
     for sign in (1.0, -1.0) if signed else (1.0,):
         strength = sign * float(strengths[magnitude] if strengths.ndim else strengths)
-        expected = _apply_op(image, THEIRS[name], strength, InterpolationMode.NEAREST, None)
-        assert np.array_equal(np.asarray(changed(image, name, magnitude / 30, sign)), np.asarray(expected))
+        expected = autoaugment._apply_op(image, name, strength, InterpolationMode.NEAREST, None)
+        ours = apply_operation(image, name, magnitude / 30, sign)
+        assert np.array_equal(np.asarray(ours), np.asarray(expected))
 
 
 def test_a_change_depends_on_its_key_alone() -> None:
-    changes = Changes(operations=2, hole=0.5)
-    first, hidden = changes(noise(), (0, 3, 7, 0))
+    augment = RandAugment(operations=2, cutout=0.5)
+    first, hidden = augment(noise(), (0, 3, 7, 0))
     torch.manual_seed(99)
-    again, same = changes(noise(), (0, 3, 7, 0))
+    again, same = augment(noise(), (0, 3, 7, 0))
     assert np.array_equal(first, again)
     assert np.array_equal(hidden, same)
-    others = [changes(noise(), key)[0] for key in ((1, 3, 7, 0), (0, 4, 7, 0), (0, 3, 8, 0), (0, 3, 7, 1))]
+    others = [augment(noise(), key)[0] for key in ((1, 3, 7, 0), (0, 4, 7, 0), (0, 3, 8, 0), (0, 3, 7, 1))]
     assert not any(np.array_equal(first, other) for other in others)
 
 
@@ -61,18 +44,18 @@ def test_without_moves_every_pixel_stays_where_it_is() -> None:
     """Color operations but sharpness are functions of a pixel's value: equal pixels stay equal."""
     image = np.zeros((3, 48, 48), np.uint8)
     image[:, :, 24:] = 200
-    changes = Changes(operations=3, magnitude=30, moves=False)
+    augment = RandAugment(operations=3, magnitude=30, geometric=False)
     for row in range(40):
-        view, _ = changes(image, (0, 0, row, 0))
+        view, _ = augment(image, (0, 0, row, 0))
         for side in (view[:, :, :22], view[:, :, 26:]):
             assert (side == side[:, :1, :1]).all()
-    assert len(MOVES) == 5
+    assert len(GEOMETRIC) == 5
 
 
 def test_the_hole_is_told_and_covered_with_one_color() -> None:
     sizes = []
     for row in range(60):
-        view, (left, top, width, height) = Changes(hole=0.5)(noise(), (0, 0, row, 0))
+        view, (left, top, width, height) = RandAugment(cutout=0.5)(noise(), (0, 0, row, 0))
         a, b, c, d = (round(48 * number) for number in (left, top, width, height))
         hole = view[:, b : b + d, a : a + c]
         assert (hole == hole[:, :1, :1]).all()

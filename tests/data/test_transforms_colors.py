@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.transforms import COLORS, changed, recolored
+from sparselabel.data.transforms import COLORS, apply_operation, change_colors
 
 VIEW = np.random.default_rng(0).integers(0, 256, (3, 16, 16)).astype(np.uint8)
 
 
 def test_a_view_depends_on_its_key_alone() -> None:
-    first = recolored(VIEW, (0, 3, 5, 1))
+    first = change_colors(VIEW, (0, 3, 5, 1))
     assert first.shape == VIEW.shape
     assert first.dtype == np.uint8
-    assert np.array_equal(first, recolored(VIEW, (0, 3, 5, 1)))
-    others = [recolored(VIEW, (0, 3, row, 1)) for row in range(20)]
+    assert np.array_equal(first, change_colors(VIEW, (0, 3, 5, 1)))
+    others = [change_colors(VIEW, (0, 3, row, 1)) for row in range(20)]
     assert len({other.tobytes() for other in others}) > 15
 
 
@@ -22,7 +22,7 @@ def test_nothing_moves(name: str) -> None:
 
     flat = np.zeros((8, 8, 3), np.uint8)
     flat[:, :4], flat[:, 4:] = (200, 30, 60), (10, 120, 240)
-    found = np.asarray(changed(Image.fromarray(flat), name, 0.8, 1.0))
+    found = np.asarray(apply_operation(Image.fromarray(flat), name, 0.8, 1.0))
     assert found.shape == flat.shape
     assert (found[2:6, :3] == found[2, 0]).all()
     assert (found[2:6, 5:] == found[2, 7]).all()

@@ -17,7 +17,7 @@ seeds = st.integers(0, 2**32 - 1)
 sides = st.integers(1, 12)
 
 
-def random_frame(generator: torch.Generator, batch: int = 3, smallest: float = 0.05) -> ViewGeometry:
+def random_geometry(generator: torch.Generator, batch: int = 3, smallest: float = 0.05) -> ViewGeometry:
     size = smallest + (1 - smallest) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
     corner = (1 - size) * torch.rand(batch, 2, generator=generator, dtype=torch.float64)
     flip = torch.rand(batch, generator=generator) < 0.5
@@ -55,7 +55,7 @@ def test_a_point_by_hand() -> None:
 @given(seeds)
 def test_to_image_undoes_to_view(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    geometry = random_frame(generator)
+    geometry = random_geometry(generator)
     points = uniform(generator, 3, 4, 5, 2) * 3 - 1
     torch.testing.assert_close(geometry.to_image(geometry.to_view(points)), points, atol=1e-12, rtol=0)
     torch.testing.assert_close(geometry.to_view(geometry.to_image(points)), points, atol=1e-12, rtol=0)
@@ -65,7 +65,7 @@ def test_to_image_undoes_to_view(seed: int) -> None:
 @given(seeds)
 def test_boxes_move_with_their_corners(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    geometry = random_frame(generator)
+    geometry = random_geometry(generator)
     center, size = uniform(generator, 3, 7, 2), uniform(generator, 3, 7, 2)
     seen_center, seen_size = geometry.boxes_to_view(center, size)
     corners = torch.stack([geometry.to_view(center - size / 2), geometry.to_view(center + size / 2)])
@@ -77,7 +77,7 @@ def test_boxes_move_with_their_corners(seed: int) -> None:
 
 @settings(max_examples=30)
 @given(seeds, st.booleans())
-def test_a_painted_dot_is_found_where_the_frame_says(seed: int, flip: bool) -> None:
+def test_a_painted_dot_is_found_where_the_geometry_says(seed: int, flip: bool) -> None:
     random = np.random.default_rng(seed)
     height, width, size = 160, 200, 128
     wide, high = random.uniform(0.4, 1, 2)
@@ -101,7 +101,7 @@ def test_a_painted_dot_is_found_where_the_frame_says(seed: int, flip: bool) -> N
 
 
 def slow_cut(grid: Tensor, box: list[float], flip: bool, size: tuple[int, int]) -> Tensor:
-    """One grid (H, W) through one frame, as the definition reads."""
+    """One grid (H, W) through one view, as the definition reads."""
 
     def weights(start: float, length: float, cells: int, grid_cells: int) -> Tensor:
         rows = []
@@ -122,7 +122,7 @@ def slow_cut(grid: Tensor, box: list[float], flip: bool, size: tuple[int, int]) 
 
 
 def slow_paste(view: Tensor, box: list[float], flip: bool, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """One map (h, w) back through one frame: interpolation and area average as two different things."""
+    """One map (h, w) back through one view: interpolation and area average as two different things."""
     view = view.flip(1) if flip else view
 
     def weights(start: float, length: float, i: int, grid_cells: int, cells: int) -> list[float] | None:
@@ -153,7 +153,7 @@ def slow_paste(view: Tensor, box: list[float], flip: bool, size: tuple[int, int]
 @given(seeds, sides, sides, sides, sides)
 def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    geometry, grids = random_frame(generator, 2), uniform(generator, 2, 2, height, width)
+    geometry, grids = random_geometry(generator, 2), uniform(generator, 2, 2, height, width)
     seen = geometry.cut(grids, (h, w))
     for b, label in itertools.product(range(2), range(2)):
         slow = slow_cut(grids[b, label], geometry.box[b].tolist(), bool(geometry.flip[b]), (h, w))
@@ -164,7 +164,7 @@ def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: in
 @given(seeds, sides, sides, sides, sides)
 def test_paste_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    geometry, maps = random_frame(generator, 2), uniform(generator, 2, 2, h, w)
+    geometry, maps = random_geometry(generator, 2), uniform(generator, 2, 2, h, w)
     grids, visible = geometry.paste(maps, (height, width))
     for b, label in itertools.product(range(2), range(2)):
         slow, seen = slow_paste(
@@ -192,7 +192,7 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 @settings(max_examples=50)
 @given(seeds, st.integers(4, 20), st.integers(20, 40))
 def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int, size: int) -> None:
-    geometry = random_frame(torch.Generator().manual_seed(seed), smallest=0.3)
+    geometry = random_geometry(torch.Generator().manual_seed(seed), smallest=0.3)
     seen = geometry.cut(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
     places = geometry.to_image(grid_points(size, size, 3))
     interior = ((places >= 0.5 / cells) & (places <= 1 - 0.5 / cells)).all(dim=-1)
@@ -203,7 +203,7 @@ def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int
 @settings(max_examples=50)
 @given(seeds, st.integers(5, 8), st.integers(32, 40))
 def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
-    geometry = random_frame(torch.Generator().manual_seed(seed), smallest=0.6)
+    geometry = random_geometry(torch.Generator().manual_seed(seed), smallest=0.6)
     grids, _ = geometry.paste(plane(grid_points(size, size, 3))[:, None], (cells, cells))
     # Not at the view's edges, where the map was clamped, nor where unwritten cells beyond the crop are read.
     margin = 0.5 / size + 1.5 / (0.6 * cells)
@@ -222,7 +222,7 @@ def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
 @given(seeds, sides, sides)
 def test_cells_beyond_the_crop_stay_invisible_and_zero(seed: int, height: int, width: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    geometry = random_frame(generator)
+    geometry = random_geometry(generator)
     grids, visible = geometry.paste(uniform(generator, 3, 2, 4, 5) + 1, (height, width))
     seen = geometry.to_view(grid_points(height, width, 3))
     assert torch.equal(visible, ((seen >= 0) & (seen <= 1)).all(dim=-1))
@@ -270,7 +270,7 @@ def test_gradients_and_precision_pass_through() -> None:
     assert geometry.paste(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), (3, 3))[0].dtype == torch.bfloat16
 
 
-def test_frames_are_built_moved_and_chosen() -> None:
+def test_geometry_is_built_moved_and_chosen() -> None:
     rows = np.array([[0.1, 0.2, 0.3, 0.4, 0], [0.5, 0.5, 0.5, 0.5, 1]])
     geometry = ViewGeometry.of(rows)
     assert len(geometry) == 2
@@ -284,7 +284,7 @@ def test_frames_are_built_moved_and_chosen() -> None:
     assert ViewGeometry.whole(0).cut(torch.ones(0, 3, 4, 4), (2, 2)).shape == (0, 3, 2, 2)
 
 
-def test_wrong_frames_are_refused() -> None:
+def test_wrong_geometry_is_refused() -> None:
     flip = torch.tensor([False])
     with pytest.raises(DataError, match=r"must be \(B, 4\)"):
         ViewGeometry(torch.ones(1, 5), flip)
@@ -324,15 +324,15 @@ def test_what_is_hidden_is_not_visible_in_the_image() -> None:
     ]
 
 
-def test_hidden_rows_are_read_with_their_frames() -> None:
+def test_hidden_rows_are_read_with_their_geometry() -> None:
     rows = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 0.1, 0.2, 0.3, 0.4]])
     geometry = ViewGeometry.of(rows)
     assert geometry.hidden is not None
     assert geometry.hidden.tolist() == rows[:, 5:].tolist()
     assert ViewGeometry.of(rows[:, :5]).hidden is None
-    with pytest.raises(DataError, match=r"\(B, 5\) numbers .* or \(B, 9\), .*\(1, 7\)"):
+    with pytest.raises(DataError, match=r"\(B, 5\) .* or \(B, 9\) .*\(1, 7\)"):
         ViewGeometry.of(rows[:, :7])
-    with pytest.raises(DataError, match=r"a frame's hidden must be \(1, 4\), not \(1, 3\)"):
+    with pytest.raises(DataError, match=r"hidden must be \(1, 4\) as box is, not \(1, 3\)"):
         ViewGeometry(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
 
 

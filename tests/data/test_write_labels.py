@@ -171,16 +171,18 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"out.txt: the name must end with .csv .* or .json"):
         write_labels(prepared, None, "full", tmp_path / "out.txt", force=False)
     (tmp_path / "out.json").write_text("mine")
-    with pytest.raises(RunError, match=r"out.json exists: choose another --out, or replace it with --force"):
+    with pytest.raises(
+        RunError, match=r"out.json exists: choose another `out`, or replace it with `force=True`"
+    ):
         write_labels(prepared, None, "full", tmp_path / "out.json", force=False)
     write_labels(prepared, None, "full", tmp_path / "out.json", force=True)
     assert (tmp_path / "out.json").read_text().startswith('{"info"')
-    with pytest.raises(DataError, match=r"no split 'tain': did you mean 'train'"):
+    with pytest.raises(DataError, match=r"no split 'tain', only train"):
         write_labels(prepared, "tain", "full", tmp_path / "x.json", force=False)
     (tmp_path / "c.jpg").write_bytes(b"")
     with pytest.raises(DataError, match=r"c.jpg cannot be read as an image .*, and its size is needed"):
         write_labels(prepared, None, "full", tmp_path / "x.json", force=False)
     (tmp_path / "two").mkdir()
     two = from_table(tmp_path / "two")
-    with pytest.raises(DataError, match=r"a file for each split: name one of train, val, test with --split"):
+    with pytest.raises(DataError, match=r"a file for each split: name one of train, val, test with `split`"):
         write_labels(two, None, "full", tmp_path / "x.json", force=False)

@@ -14,7 +14,7 @@ from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataWarning, ModelError
 from sparselabel.inference.evaluate import evaluate_published
@@ -47,9 +47,9 @@ def imagenet_like(folder: Path, best: list[int], classes: list[str]) -> Prepared
     real[0, (best[0] + 1) % len(classes)] = POSITIVE
     real[4] = UNKNOWN
     table = LabelTable(np.array(names), tuple(classes), values)
-    test = Split(table, np.array([f"val/{name}" for name in names]), real=real)
-    train = Split(table.take([0]), test.paths[:1])
-    source = Source("tiny", folder, {"train": train, "test": test})
+    test = RawSplit(table, np.array([f"val/{name}" for name in names]), real=real)
+    train = RawSplit(table.take([0]), test.paths[:1])
+    source = RawDataset("tiny", folder, {"train": train, "test": test})
     return prepare(source, folder / "prepared", Preparation(validation=0))
 
 

@@ -12,7 +12,7 @@ from sparselabel.config import Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
@@ -40,10 +40,10 @@ def make_data(folder: Path, test: np.ndarray | None = TEST, sparsify: str = "sin
     how = Preparation(sparsify=sparsify, validation=0)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return prepare(Source("made <up>", folder / "images", splits), folder / "data", how)
+        return prepare(RawDataset("made <up>", folder / "images", splits), folder / "data", how)
 
 
-def _split(folder: Path, name: str, values: np.ndarray) -> Split:
+def _split(folder: Path, name: str, values: np.ndarray) -> RawSplit:
     paths = [f"{name}{row}.png" for row in range(len(values))]
     for row, path in enumerate(paths):
         paint(folder / "images" / path, row, 60, 40)
@@ -54,7 +54,7 @@ def _split(folder: Path, name: str, values: np.ndarray) -> Split:
         SpatialLabels(rows, classes.astype(np.int32), *places) if name == "test" else SpatialLabels.none()
     )
     ids = np.array([f"{name}&{row}" for row in range(len(values))])
-    return Split(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
+    return RawSplit(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
 
 
 def hidden_labels(values: np.ndarray) -> np.ndarray:

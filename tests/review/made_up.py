@@ -14,7 +14,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
@@ -41,10 +41,10 @@ def make_data(folder: Path) -> Prepared:
         paint(folder / "images" / name, row, 90, 60)
     values = np.where(np.arange(3) == (np.arange(COUNT) % 3)[:, None], 1, -1).astype(np.int8)
     labels = LabelTable(np.asarray(names), CLASSES, TRUTH)
-    split = Split(labels, np.asarray(names), SpatialLabels.none(), observed=values)
+    split = RawSplit(labels, np.asarray(names), SpatialLabels.none(), observed=values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        source = Source("made <up>", folder / "images", {"train": split})
+        source = RawDataset("made <up>", folder / "images", {"train": split})
         return prepare(source, folder / "data", Preparation(validation=0))
 
 

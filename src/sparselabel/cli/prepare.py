@@ -10,10 +10,10 @@ from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.help import HELP_FLAGS
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
-from sparselabel.errors import DataError, counted
+from sparselabel.errors import DataError, counted, param
 
 if TYPE_CHECKING:
-    from sparselabel.data.readers.source import Source
+    from sparselabel.data.readers.raw_dataset import RawDataset
 
 
 How = Annotated[Preparation, Parameter(name="*")]
@@ -21,7 +21,7 @@ Given = Annotated[FromFile, Parameter(name="*")]
 DEFAULT, GIVEN = Preparation(), FROM_FILE
 
 
-def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation) -> Any:
+def write(read: Callable[[], "RawDataset"], out: Path, force: bool, how: Preparation) -> Any:
     """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
     from sparselabel.cli.data import describe
     from sparselabel.data.prepare import prepare
@@ -29,7 +29,12 @@ def write(read: Callable[[], "Source"], out: Path, force: bool, how: Preparation
 
     refuse_taken(out, force)
     if how.scores is not None and not Path(how.scores).is_file():
-        raise DataError(f"--scores {how.scores} is not a file: give a CSV, TSV, Parquet or .npz file")
+        raise DataError(
+            f"{param('scores', how.scores)} is not a file",
+            "give a CSV, TSV, Parquet or .npz file",
+            what="scores",
+            value=how.scores,
+        )
     source = read()
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'image')}") as advance:
@@ -105,7 +110,7 @@ def coco(
     """
     from sparselabel.data.readers import READERS
 
-    def read() -> "Source":
+    def read() -> "RawDataset":
         options = {"keep_empty": keep_empty, "skip_missing": skip_missing, "labels": labels}
         return READERS["coco"](source, images=images, **options)
 
@@ -166,7 +171,7 @@ def table(
 
     columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
 
-    def read() -> "Source":
+    def read() -> "RawDataset":
         return READERS["table"](
             source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
         )
@@ -229,7 +234,7 @@ def scenes(
     """
     from sparselabel.data.scenes import generate as maker
 
-    def draw() -> "Source":
+    def draw() -> "RawDataset":
         with progress(train + test, "drawing scenes") as advance:
             return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
 

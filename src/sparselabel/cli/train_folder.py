@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
-from sparselabel.errors import ConfigError, DataError, ModelError, RunError, counted
+from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
-    from sparselabel.data.readers.source import Source
+    from sparselabel.data.readers.raw_dataset import RawDataset
 
 ON_A_CPU = "mobilenetv2_100"
 """Looks at about a hundred images a second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
 """Networks to look for where the weights of the first choice cannot be had: some may be kept from before."""
 ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
+
+PREPARE_TABLE = command("prepare", "table", help=True)
 
 LABELS = "labels.digest"
 """Beside the prepared data: of which table they were made."""
@@ -51,8 +53,12 @@ def refuse_run(out: Path, handling: Handling) -> None:
     """Raise if a run is in the way, before all images are looked at."""
     if (out / "config.toml").exists() and not (handling.resume or handling.force):
         raise RunError(
-            f"{out} holds a run already: go on with it (--resume), replace it (--force), or choose another "
-            f"folder (--out); to train on the same images in another way: sparselabel train {data_of(out)}"
+            f"{out} holds a run already",
+            f"go on with it ({param('resume', True)})",
+            f"replace it ({param('force', True)})",
+            f"choose another {param('out')}",
+            f"train on the same images in another way with {command('train', data_of(out))}",
+            what=out,
         )
 
 
@@ -66,9 +72,11 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
         _refuse_other_labels(labels, folder)
         return open_prepared(folder)
     if handling.dry_run:
+        prepare_first = command("prepare", "table", "LABELS", images=data, out="prepared")
         raise ConfigError(
-            "--dry-run writes nothing, so the images must be prepared before: `sparselabel prepare table "
-            f"LABELS --images {data} --out prepared` (or `prepare folder`), then `train prepared --dry-run`"
+            f"{param('dry_run', True)} writes nothing, so the images must be prepared before",
+            f"{prepare_first} (or `prepare folder`), then {command('train', 'prepared', dry_run=True)}",
+            what="dry_run",
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
@@ -91,30 +99,38 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     kept = folder / LABELS
     if labels is not None and kept.is_file() and labels.is_file() and kept.read_text() != _digest(labels):
         raise RunError(
-            f"{labels} has changed since the run was begun: begin it anew (--force), or leave --labels out "
-            "to go on with the old labels"
+            f"{labels} has changed since the run was begun",
+            f"begin it anew ({param('force', True)})",
+            f"leave {param('labels')} out to go on with the old labels",
+            what="labels",
+            value=labels,
         )
 
 
-def _read(data: Path, labels: Path | None) -> "Source":
+def _read(data: Path, labels: Path | None) -> "RawDataset":
     from sparselabel.data.readers import READERS
 
     if labels is not None:
         try:
             return READERS["table"](labels, images=data, skip_missing=True)
-        except DataError as error:  # the reader's way out are flags of `prepare table`, which train has not
-            said, flag, _ = str(error).partition("; name the images' folder with --images")
-            if flag:
-                said += f"; images are named relative to {data}"
-            said, column, _ = said.partition("; say which it is with --image")
-            if column:
-                said += "; name the columns image and label"
-            own = "; or prepare them with flags of your own: `sparselabel prepare table --help`"
-            raise DataError(said + own if flag or column else said) from error
+        except DataError as error:  # parameters of `prepare table` are no flags here: other ways out
+            ways_out = {
+                "images": f"name images relative to {data}",
+                "image": "name the columns image and label",
+                "label": "if a column holds the labels' names, name it label",
+            }
+            remedies = [text for name, text in ways_out.items() if name in error.parameters]
+            if error.parameters:
+                remedies.append(f"prepare them with flags of your own ({PREPARE_TABLE})")
+            raise DataError(
+                error.problem, *error.remedies, *remedies, what=error.what, where=error.where
+            ) from error
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
         raise DataError(
-            f"{data} is neither prepared data nor a folder of class folders: name the table with the "
-            "images' labels (--labels labels.csv, with columns image and label)"
+            f"{data} is neither prepared data nor a folder of class folders",
+            f"name the table of the images' labels ({param('labels', 'labels.csv')}, with columns image and "
+            "label)",
+            what=data,
         )
     return READERS["folder"](data)
 
@@ -207,9 +223,10 @@ def refuse_many_processes() -> None:
     import os
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        prepare_first = command("prepare", "table", "labels.csv", images="IMAGES", out="prepared")
         raise ConfigError(
-            "several processes cannot train on a folder of images: prepare it first (`sparselabel prepare "
-            "table labels.csv --images IMAGES --out prepared`, or `prepare folder`), and train on that"
+            "several processes cannot train on a folder of images",
+            f"prepare it first ({prepare_first}, or `prepare folder`) and train on that",
         )
 
 

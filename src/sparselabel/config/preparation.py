@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 
 ALL = -1
 PAPER_SEED = 1200  # of the labels and the split that the single-positive papers share
@@ -36,11 +36,11 @@ class Sparsify:
     sparsify
         none: hide nothing.
         single-positive: keep one positive per image, by default a random one (the papers' setting).
-        per-image: keep --positives and --negatives per image.
-        positive-share: keep each positive with probability --share, no negative.
-        uniform: keep each label, positive or negative, with probability --share.
-        per-class: keep --positives and --negatives of every class.
-        budget: ask random questions, whether a class is on an image, until --budget is spent (PatchML).
+        per-image: keep `positives` and `negatives` per image.
+        positive-share: keep each positive with probability `share`, no negative.
+        uniform: keep each label, positive or negative, with probability `share`.
+        per-class: keep `positives` and `negatives` per class.
+        budget: ask random questions, whether a class is on an image, until `budget` is spent (PatchML).
     positives
         Positives kept by per-image and per-class (-1: all).
     negatives
@@ -62,7 +62,7 @@ class Sparsify:
         Share of what it costs to ask for every class on every training image: 0.02 is 2 %. All points or
         boxes of everything cost more than 1.
     answers
-        Instead of --budget: how many questions to ask, whatever that costs.
+        Instead of `budget`: how many questions to ask, whatever that costs.
     cost
         flat: every question costs the same, 1 s, with SP 1.06 s, with SB 1.26 s, as PatchML has it for COCO.
         flat-objects365: the same for Objects365, 1.02 s and 1.08 s.
@@ -83,22 +83,38 @@ class Sparsify:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ConfigError(f"share must be in (0, 1], not {self.share}")
+            raise ConfigError(
+                f"{param('share')} must be in (0, 1], not {self.share}", what="share", value=self.share
+            )
         if not 0 <= self.label_seed < 2**32:
-            raise ConfigError(f"label_seed must be 0 or more and less than 2^32, not {self.label_seed}")
+            raise ConfigError(
+                f"{param('label_seed')} must be 0 or more and less than 2^32, not {self.label_seed}",
+                what="label_seed",
+                value=self.label_seed,
+            )
         for name in ("positives", "negatives"):
-            if getattr(self, name) < ALL:
-                raise ConfigError(f"{name} must be a count, or -1 for all, not {getattr(self, name)}")
+            if (count := getattr(self, name)) < ALL:
+                raise ConfigError(
+                    f"{param(name)} must be a count, or -1 for all, not {count}", what=name, value=count
+                )
         for name, (default, kinds) in USED_BY.items():
             if getattr(self, name) != default and self.sparsify not in kinds:
                 raise ConfigError(
-                    f"{name} {getattr(self, name)} is for {' and '.join(kinds)}, not for sparsify "
-                    f"{self.sparsify}: give --sparsify {' or '.join(kinds)}, or leave --{name} out"
+                    f"{param(name, getattr(self, name))} is for {' and '.join(kinds)}, not for "
+                    f"{param('sparsify', self.sparsify)}",
+                    f"give {' or '.join(param('sparsify', kind) for kind in kinds)}",
+                    f"leave {param(name)} out",
+                    what=name,
+                    value=getattr(self, name),
                 )
         if self.prefer != "any" and self.sparsify != "single-positive":
             raise ConfigError(
-                f"prefer {self.prefer} is for single positives, not for sparsify {self.sparsify}: "
-                "give --sparsify single-positive, or leave --prefer out"
+                f"{param('prefer', self.prefer)} is for single positives, not for "
+                f"{param('sparsify', self.sparsify)}",
+                f"give {param('sparsify', 'single-positive')}",
+                f"leave {param('prefer')} out",
+                what="prefer",
+                value=self.prefer,
             )
         if self.sparsify == "budget":
             self._check_budget()
@@ -107,17 +123,26 @@ class Sparsify:
         if (self.budget is None) == (self.answers is None):
             both = "not both" if self.budget is not None else "and neither is given"
             raise ConfigError(
-                f"sparsify budget needs its size, as --budget 0.02 (a share) or --answers 1000, {both}"
+                f"{param('sparsify', 'budget')} needs its size, as {param('budget', 0.02)} (a share) or "
+                f"{param('answers', 1000)}, {both}",
+                what="budget",
             )
         # Points or boxes of everything cost more than 1: how much more only the data knows.
         most, rule = (1.0, "in (0, 1]") if self.annotate == "I" else (math.inf, "above 0")
         if self.budget is not None and not 0 < self.budget <= most:
             raise ConfigError(
-                f"budget must be a share {rule}, where 1 is to ask for every class on every image, not "
-                f"{self.budget}: 2 % is --budget 0.02"
+                f"{param('budget')} must be a share {rule}, where 1 is to ask for every class on every "
+                f"image, not {self.budget}",
+                f"2 % is {param('budget', 0.02)}",
+                what="budget",
+                value=self.budget,
             )
         if self.answers is not None and self.answers < 1:
-            raise ConfigError(f"answers must be 1 or more, not {self.answers}")
+            raise ConfigError(
+                f"{param('answers')} must be 1 or more, not {self.answers}",
+                what="answers",
+                value=self.answers,
+            )
 
 
 @dataclass(frozen=True)
@@ -157,11 +182,15 @@ class Preparation(Sparsify):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation must be a share in [0, 1), not {self.validation}")
+            raise ConfigError(
+                f"{param('validation')} must be a share in [0, 1), not {self.validation}",
+                what="validation",
+                value=self.validation,
+            )
         for name in ("keep_train", "keep_validation"):
-            if not 0 < getattr(self, name) <= 1:
+            if not 0 < (share := getattr(self, name)) <= 1:
                 raise ConfigError(
-                    f"{name.replace('_', '-')} must be a share in (0, 1], not {getattr(self, name)}"
+                    f"{param(name)} must be a share in (0, 1], not {share}", what=name, value=share
                 )
         self._check_scores()
 
@@ -169,11 +198,20 @@ class Preparation(Sparsify):
         high, low = self.score_positive, self.score_negative
         if self.scores is None and (high is not None or low is not None):
             raise ConfigError(
-                "--score-positive and --score-negative are for scores: give their file (--scores)"
+                f"{param('score_positive')} and {param('score_negative')} are thresholds of scores",
+                f"give the file of the scores as {param('scores')}",
+                what="scores",
             )
         if self.scores is not None and high is None and low is None:
             raise ConfigError(
-                f"scores {self.scores} need a rule: give --score-positive, --score-negative or both"
+                f"{param('scores', self.scores)} needs a threshold",
+                f"give {param('score_positive')}, {param('score_negative')} or both",
+                what="scores",
+                value=self.scores,
             )
         if high is not None and low is not None and not low < high:
-            raise ConfigError(f"score-negative must be below score-positive, not {low} and {high}")
+            raise ConfigError(
+                f"{param('score_negative')} must be below {param('score_positive')}, not {low} and {high}",
+                what="score_negative",
+                value=low,
+            )

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from sparselabel.config import Annotation, Cost, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks, runs_of
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, param
 
 Kind = Annotation
 KINDS: tuple[Kind, ...] = get_args(Annotation)
@@ -122,7 +122,11 @@ def refuse_answers(truth: Labels, answers: int) -> None:
     if answers > truth.size:
         raise ConfigError(
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
-            f"images and {truth.shape[1]:,} classes have: ask fewer"
+            f"images and {truth.shape[1]:,} classes have",
+            f"take {param('answers', truth.size)} or fewer",
+            what="answers",
+            value=answers,
+            allowed=truth.size,
         )
 
 
@@ -164,8 +168,8 @@ def _refuse(truth: Labels, kind: Kind, seconds: float) -> None:
     hidden = int((truth == UNKNOWN).sum())
     if hidden:
         raise DataError(
-            f"a budget is simulated on complete labels, but {hidden:,} of these are unknown: "
-            "take a fully labeled sample"
+            f"a budget is simulated on complete labels, but {hidden:,} of these are unknown",
+            "take a fully labeled sample",
         )
 
 
@@ -232,7 +236,7 @@ class Annotated:
     bought: dict[str, Any]
 
 
-def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
+def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
     """Spend the budget on a split; ``draw`` tells splits of the same data apart.
 
     ``prices`` take the place of those that ``how`` names.
@@ -268,7 +272,7 @@ def annotate(split: Split, how: Sparsify, draw: int = 0, prices: Prices | None =
     return Annotated(bought.observed, seen, said)
 
 
-def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
+def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
     _instances(split.spatial_labels, how.annotate)
     if how.budget is not None and how.budget * split.labels.values.size < 1:
@@ -277,23 +281,30 @@ def refuse_budget(name: str, split: Split, how: Sparsify) -> None:
         refuse_answers(split.labels.values, how.answers)
 
 
-def buys_nothing(name: str, split: Split, how: Sparsify) -> ConfigError:
+def buys_nothing(name: str, split: RawSplit, how: Sparsify) -> ConfigError:
     """The error of a budget that is less than its first answer costs."""
     answers = split.labels.values.size
     return ConfigError(
-        f"budget {how.budget} buys nothing of split {name!r}: 1 is to ask for every class on every image, "
-        f"{answers:,} answers, so that one costs {1 / answers:.2g} or, with points or boxes, more: give more"
+        f"{param('budget', how.budget)} buys nothing of split {name!r}, where 1 is to ask for every class on "
+        f"every image ({answers:,} answers) and one answer costs {1 / answers:.2g} or, with points or boxes, "
+        "more",
+        "give more",
+        what="budget",
+        value=how.budget,
     )
 
 
-def refuse_more_than_all(split: Split, how: Sparsify) -> None:
+def refuse_more_than_all(split: RawSplit, how: Sparsify) -> None:
     """Raise if a budget is more than it takes to annotate all of a split."""
     most = share_of_all(split.labels.values, split.spatial_labels, how.annotate, PRICES[how.cost])
     if how.budget is not None and how.budget > most * (1 + 1e-9):
         raise ConfigError(
-            f"budget {how.budget:g} is more than everything: annotation {how.annotate} of every class on "
-            f"every image costs {most:.6g} of what answers alone would (cost {how.cost}): give at most "
-            f"--budget {math.floor(most * 1e4) / 1e4:g}"
+            f"{param('budget', f'{how.budget:g}')} is more than everything: annotation {how.annotate} of "
+            f"every class on every image costs {most:.6g} of what answers alone would (cost {how.cost})",
+            f"give at most {param('budget', f'{math.floor(most * 1e4) / 1e4:g}')}",
+            what="budget",
+            value=how.budget,
+            allowed=most,
         )
 
 
@@ -314,8 +325,11 @@ def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[Spatial
     if not len(numbers):
         what = "boxes" if kind in ("SB", "AB") else "points and boxes"
         raise DataError(
-            f"annotations of kind {kind} need {what}, and the data has none: prepare data whose "
-            "boxes are known (voc, coco, scenes, a table with x, y, w, h), or give --annotate I"
+            f"annotations of kind {kind} need {what}, and the data has none",
+            "prepare data with boxes (voc, coco, scenes, a table with x, y, w, h)",
+            f"take {param('annotate', 'I')}",
+            what="annotate",
+            value=kind,
         )
     return SpatialLabels(*_columns(spatial_labels, numbers), check=False), numbers
 

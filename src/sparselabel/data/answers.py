@@ -20,9 +20,10 @@ import numpy as np
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
-from sparselabel.errors import DataError, DataWarning, counted, listing, nearest
+from sparselabel.errors import DataError, DataWarning, command, counted, listing, nearest
 
 COLUMNS = ("image", "label", "value", "time", "reviewer")
+OTHER_ANSWERS = "give the answers that belong to this data"
 SKIPPED = -2
 """Looked at, and nobody could tell: unknown for training, and not asked again."""
 TAKEN_BACK = ""
@@ -70,7 +71,7 @@ def read_answers(file: Path) -> list[Answer]:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
-            f"{file} is not there: give a file of answers, as `sparselabel review` writes it"
+            f"{file} is not there", f"give a file of answers, as {command('review')} writes it", what=file
         ) from None
     # The header of a file that is not ours is refused below.
     end = finished_length(file, content) if has_our_columns(content) else len(content)
@@ -101,13 +102,16 @@ def finished_length(file: Path, content: bytes) -> int:
         line = content.count(b"\n", 0, end) + 1
         raise DataError(
             f"{file}, line {line:,}: a quotation mark begins there and never ends, so what follows cannot be "
-            'read: mend the line (a cell with " in it stands in quotes, and each " inside twice)'
+            "read",
+            'mend the line (a cell with " in it stands in quotes, and each " inside twice)',
+            what=file,
+            where=f"line {line:,}",
         )
     return end
 
 
 def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
-    way_out = "mend the line, or move the file away and begin a new one"
+    ways_out = "mend the line", "move the file away and begin a new one"
     try:
         reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         header = next(reader, None)
@@ -116,7 +120,9 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
         if tuple(header) != COLUMNS:
             raise DataError(
                 f"{file} is not a file of answers: its columns must be {', '.join(COLUMNS)}, not "
-                f"{listing(header)}; give what `sparselabel review` wrote"
+                f"{listing(header)}",
+                f"give what {command('review')} wrote",
+                what=file,
             )
         for cells in reader:
             place = f"{file}, line {reader.line_num:,}"
@@ -124,19 +130,24 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
                 continue
             if len(cells) != len(COLUMNS) or not cells[0] or not cells[1]:
                 raise DataError(
-                    f"{place}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}: {way_out}"
+                    f"{place}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}",
+                    *ways_out,
+                    what=file,
                 )
             image, label, word, time, reviewer = cells
             if word != TAKEN_BACK and word not in WORDS:
                 raise DataError(
                     f"{place}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
-                    f"back), not {word!r}: {way_out}"
+                    f"back), not {word!r}",
+                    *ways_out,
+                    what=file,
+                    value=word,
                 )
             yield Answer(image, label, WORDS.get(word), time, reviewer)
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8 ({error.reason}): {way_out}") from error
+        raise DataError(f"{file} is not text in UTF-8 ({error.reason})", *ways_out, what=file) from error
     except csv.Error as error:
-        raise DataError(f"{file} is not a CSV file ({error}): {way_out}") from error
+        raise DataError(f"{file} is not a CSV file ({error})", *ways_out, what=file) from error
 
 
 def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
@@ -179,15 +190,16 @@ def lay_over(
     strange = sorted(asked - set(row_of) - set(other))
     if strange:
         raise DataError(
-            f"{where}: {len(strange):,} of {len(asked):,} images are not in the data: {listing(strange)}; "
-            "give the answers that belong to this data"
+            f"{where}: {len(strange):,} of {len(asked):,} images are not in the data: {listing(strange)}",
+            OTHER_ANSWERS,
         )
     column_of = {name: column for column, name in enumerate(classes)}
     unknown = sorted({label for _, label in words if label not in column_of})
     if unknown:
         raise DataError(
             f"{where}: the data has no class {unknown[0]!r} ({nearest(unknown[0], column_of)}); "
-            f"{len(unknown):,} such in all; give the answers that belong to this data"
+            f"{len(unknown):,} such in all",
+            OTHER_ANSWERS,
         )
     values = np.array(observed)
     known, changed = [], 0
@@ -219,7 +231,8 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     if laid.elsewhere:
         raise DataError(
             f"{where}: {len(laid.elsewhere):,} images are not in training, but in another split: "
-            f"{listing(laid.elsewhere)}; give the answers that belong to this data"
+            f"{listing(laid.elsewhere)}",
+            OTHER_ANSWERS,
         )
     if laid.changed:
         warnings.warn(

@@ -13,7 +13,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.describe import Counts
 from sparselabel.data.image_hashes import Looks, Places, same_files, same_looks
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import listing
+from sparselabel.errors import command, listing
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
 NAMED = 5  # things that a line names; JSON has all
@@ -34,7 +34,7 @@ class Problem:
         return f"{self.name}: {self.what} → {self.remedy}"
 
     def as_json(self) -> dict[str, Any]:
-        """As ``sparselabel data --json`` prints it."""
+        """As the command ``data`` prints it in JSON."""
         return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
 
 
@@ -200,7 +200,7 @@ def _preference(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Prob
         f"which positives are observed is no random choice of each image's: of {len(items):,} classes far "
         f"more or far fewer are, as {listing(shown, NAMED)}",
         "methods and estimates that count on a random choice are off: annotate a few images completely and "
-        "use `sparselabel expect --how counted`",
+        f"use {command('expect', 'DATA', how='counted')}",
         items,
     )
 
@@ -267,7 +267,7 @@ def look_problems(prepared: Prepared, looks: Looks) -> list[Problem]:
             [at(place) for place in looks.broken],
             "broken-images",
             "that cannot be decoded (any more)",
-            "put them back, or prepare the data again with --skip-broken",
+            "put them back, or prepare the data again without them (`skip_broken`)",
         ),
         *_of_images(
             prepared,

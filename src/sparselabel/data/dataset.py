@@ -3,12 +3,12 @@
     DIR/dataset.json      name, root of the images, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
                /mark_rows.npy  mark_classes.npy  mark_centers.npy  mark_sizes.npy
-               /seen_rows.npy, …  marks that training may see, where these are neither all nor none
-               /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the marks, where there are some
+               /seen_rows.npy, …  those that training may see, where these are neither all nor none
+               /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the objects, where there are some
                /real.npy      ImageNet's reassessed labels, where the data has them
 
-``truth`` is all that is known, ``observed`` what training may see of it; ``parts.py`` writes both. Likewise
-``marks`` are all that are known, and ``seen`` those that training may see.
+``truth`` is all that is known, ``observed`` what training may see of it (``split_writer.py`` writes both).
+Likewise ``mark_*.npy`` are all spatial labels that are known, ``seen_*.npy`` those that training may see.
 """
 
 import json
@@ -22,28 +22,29 @@ import numpy.typing as npt
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, nearest, numpy_said
+from sparselabel.errors import DataError, command, listing, numpy_said, param
 
 if TYPE_CHECKING:
     from sparselabel.data.answers import Answer
 
 FORMAT = 1
+PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
 
 Seen = Literal["all", "none", "own"]
-"""Which marks training may see: all, none, or those that are kept beside them."""
+"""Which spatial labels training may see: all, none, or those in files of their own."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedSplit:
     """One split: N images with all that is known of their labels, and what training may see of it.
 
-    ``marks`` are all points and boxes, to judge and to choose by; ``seen`` are those that training may see.
-    ``masks`` are those of all marks, in their order, where things have masks. ``digest`` identifies the
-    split's images, labels and marks, but not masks: no training sees them, and a run on data that was
-    prepared before there were masks may be judged by them. ``digests`` (N,) identify its images' bytes.
+    ``spatial_labels`` are all points and boxes, for evaluation and simulation; ``seen`` are those that
+    training may see. ``masks`` are those of all spatial labels, in their order. ``digest`` identifies the
+    split's images, labels and spatial labels, but not masks: no training sees them, and a run on data that
+    was prepared before there were masks may be evaluated by them. ``digests`` (N,) are of the images' files.
     ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them is UNKNOWN.
     """
 
@@ -85,7 +86,7 @@ class Prepared:
 
     @property
     def annotations(self) -> LabelTable:
-        """What annotators marked in training, without reviewers' answers to chosen questions."""
+        """The observed labels of training, without reviewers' answers to chosen questions."""
         return self.train.observed if self.unanswered is None else self.unanswered
 
     @property
@@ -97,7 +98,11 @@ class Prepared:
         """A split by name."""
         if name not in self.splits:
             raise DataError(
-                f"{self.folder} has no split {name!r}: {nearest(name, self.splits)}; name one with --split"
+                f"{self.folder} has no split {name!r}, only {listing(self.splits)}",
+                f"name one of them with {param('split')}",
+                what="split",
+                value=name,
+                allowed=[*self.splits],
             )
         return self.splits[name]
 
@@ -108,18 +113,23 @@ def open_prepared(folder: Path) -> Prepared:
     if not index.is_file():
         why = "it has no dataset.json" if folder.exists() else "there is no such folder"
         raise DataError(
-            f"{folder} is not prepared data ({why}): "
-            "make it with `sparselabel prepare READER SOURCE --out DIR`"
+            f"{folder} is not prepared data ({why})",
+            f"make it with {command('prepare', 'READER', 'SOURCE', out='DIR')}",
+            what=folder,
         )
     try:
         made = json.loads(index.read_text())
     except (OSError, ValueError) as error:
-        raise DataError(f"{index} cannot be read ({error}): prepare the data again") from error
+        raise DataError(f"{index} cannot be read ({error})", PREPARE_AGAIN, what=index) from error
     if not isinstance(made, dict) or "format" not in made:
-        raise DataError(f"{index} does not describe prepared data: prepare the data again")
+        raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
     if made["format"] != FORMAT:
         raise DataError(
-            f"{index} has format {made['format']}, this program reads format {FORMAT}: prepare it again"
+            f"{index} has format {made['format']}, this program reads format {FORMAT}",
+            PREPARE_AGAIN,
+            what=index,
+            value=made["format"],
+            allowed=FORMAT,
         )
     classes = tuple(made["classes"])
     root = Path(made["root"])
@@ -134,12 +144,16 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
     def array(name: str, *shape: int) -> Any:
         file = folder / f"{name}.npy"
         try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
-            found = np.load(file, mmap_mode="c", allow_pickle=False)
+            loaded = np.load(file, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{file} cannot be read ({numpy_said(error)}): prepare the data again") from error
-        if shape and found.shape != shape:  # a file of other data; what is in it is not looked at here
-            raise DataError(f"{file} has shape {found.shape}, not {shape}: prepare the data again")
-        return found
+            raise DataError(
+                f"{file} cannot be read ({numpy_said(error)})", PREPARE_AGAIN, what=file
+            ) from error
+        if shape and loaded.shape != shape:  # a file of other data; its values are not checked here
+            raise DataError(
+                f"{file} has shape {loaded.shape}, not {shape}", PREPARE_AGAIN, what=file, value=loaded.shape
+            )
+        return loaded
 
     def spatial_labels(kind: str) -> SpatialLabels:
         return SpatialLabels(
@@ -153,6 +167,9 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
     which: Seen | None = about.get("seen")
     if which is None:  # data of an older version
         which = "none" if len(everything) and hides_labels(truth, observed) else "all"
+    seen = everything if which == "all" else SpatialLabels.none()
+    if which == "own":
+        seen = spatial_labels("seen")
     return PreparedSplit(
         name=folder.name,
         root=root,
@@ -163,11 +180,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         digests=array("digests", count),
         digest=about["digest"],
         real=array("real", count, len(classes)) if about.get("real") else None,
-        seen=everything
-        if which == "all"
-        else spatial_labels("seen")
-        if which == "own"
-        else SpatialLabels.none(),
+        seen=seen,
         masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
         if about.get("masks")
         else None,
@@ -181,6 +194,6 @@ def hides_labels(truth: Labels, observed: Labels) -> bool:
     return any(bool(((observed[rows] == UNKNOWN) & (truth[rows] != UNKNOWN)).any()) for rows in blocks)
 
 
-def evaluation_labels(part: PreparedSplit) -> LabelTable:
-    """Training labels are judged by all that is known; elsewhere by what validation and test may see."""
-    return part.truth if part.name == "train" else part.observed
+def evaluation_labels(split: PreparedSplit) -> LabelTable:
+    """The labels that scores are compared with: all that is known of training, what other splits may see."""
+    return split.truth if split.name == "train" else split.observed

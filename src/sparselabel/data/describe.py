@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import PREPARE_AGAIN, Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.errors import DataError
 
@@ -112,7 +112,7 @@ def count_all(prepared: Prepared) -> dict[str, Counts]:
 
 
 def description(prepared: Prepared, counted: dict[str, Counts]) -> dict[str, Any]:
-    """Counts per split and class, as ``sparselabel data --json`` prints them."""
+    """Counts per split and class, as the command ``data`` prints them in JSON."""
     return {
         "name": prepared.name,
         "splits": {
@@ -170,7 +170,9 @@ def _checked(table: LabelTable, file: Path, start: int, step: int) -> Labels:
     block = np.asarray(table.values[start : start + step])
     if block.size and (block.min() < UNKNOWN or block.max() > POSITIVE):
         raise DataError(
-            f"{file} holds {block.max() if block.max() > POSITIVE else block.min()}, and a label is 1, 0 or "
-            "-1 (unknown): the file is damaged; prepare the data again"
+            f"{file} is damaged: it holds {block.max() if block.max() > POSITIVE else block.min()}, and a "
+            "label is 1, 0 or -1 (unknown)",
+            PREPARE_AGAIN,
+            what=file,
         )
     return block

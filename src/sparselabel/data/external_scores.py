@@ -64,7 +64,10 @@ def apply_scores(
         if twice.any():
             column = table.classes[at[int(np.argmax(twice))]]
             raise DataError(
-                f"{file}, {place}: a second score of {column!r} for {name!r}: remove one of the two"
+                f"{file}, {place}: a second score of {column!r} for {name!r}",
+                "remove one of the two",
+                what=file,
+                where=place,
             )
         labels = np.full(len(at), _BETWEEN, dtype=np.int8)
         if positive is not None:
@@ -74,8 +77,9 @@ def apply_scores(
         said[row, at[given]] = labels[given]
     if not met:
         raise DataError(
-            f"{file} has no score for any of the {len(table):,} training images: name them as they are "
-            f"named in the data, as in {table.ids[0]!s} or {paths[0]!s}"
+            f"{file} has no score for any of the {len(table):,} training images",
+            f"name them as they are named in the data, as in {table.ids[0]!s} or {paths[0]!s}",
+            what=file,
         )
     said[said == _BETWEEN] = UNKNOWN
     report = _report(table.values, said, len(table) - len(met))
@@ -104,7 +108,7 @@ def _scored(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
         return
     with open_cells(file, "image") as cells:
         if "image" not in cells.header:
-            raise DataError(f"{file} has no column 'image', only {listing(cells.header)}: call it so")
+            raise DataError(f"{file} has no column 'image', only {listing(cells.header)}", "call it so")
         image = cells.header.index("image")
         if "label" in cells.header and "score" in cells.header:
             yield from _long(cells, image, classes)
@@ -149,8 +153,10 @@ def _number(cells: Cells, line: int, column: str, cell: str) -> float:
 
 def _no_class(file: Path, classes: tuple[str, ...]) -> DataError:
     return DataError(
-        f"{file} has scores of none of the classes {listing(classes)}: it needs a column for each class, or "
-        "columns image, label and score"
+        f"{file} has scores of none of the classes {listing(classes)}",
+        "give it a column for each class",
+        "columns image, label and score",
+        what=file,
     )
 
 

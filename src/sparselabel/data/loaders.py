@@ -1,6 +1,7 @@
 """Batches for training and evaluation: views of images, or features computed before.
 
-Both kinds give ``Batch``es, so the training loop does not care which one it has.
+Both kinds of loader give ``Batch``es, so that the training loop need not know which one it has. Images are
+known by their row in the split, their index in the field's words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,40 +14,45 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.transforms import Changes, View, draw, load, recolored, render
+from sparselabel.data.transforms import RandAugment, View, change_colors, draw, load, render
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 
 PADDING = -1
+"""The row of an entry that only fills up a batch and counts for nothing."""
 
 Rows = npt.NDArray[np.int64]
 
 
 def rows_of(count: int, shard: int, shards: int) -> Rows:
-    """The rows of one process, sorted: every ``shards``-th row of ``count``."""
+    """The rows of one process, sorted: every ``shards``-th of ``count``, the same in every epoch."""
     return np.arange(shard, count, shards, dtype=np.int64)
 
 
 def epoch_batches(
-    count: int, batch: int, seed: int, epoch: int, shard: int = 0, shards: int = 1
+    count: int, batch_size: int, seed: int, epoch: int, shard: int = 0, shards: int = 1
 ) -> list[Rows]:
-    """The batches of an epoch for one process; each row once, the last batch may be smaller.
+    """The shuffled batches of an epoch for one process; each row once, the last batch may be smaller.
 
-    ``batch`` is the number of rows over all processes. Every process gets as many batches of the same sizes:
-    where its rows run out it is padded with row -1, which counts for nothing.
+    ``batch_size`` is the number of rows over all processes. Every process gets as many batches of the same
+    sizes: where its rows run out, they are padded with row -1.
     """
-    if batch % shards:
-        raise ConfigError(f"a batch of {batch} cannot be shared evenly by {shards} processes")
+    if batch_size % shards:
+        raise ConfigError(f"a batch of {batch_size} cannot be shared evenly by {shards} processes")
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch, shard))))
     order = random.permutation(rows_of(count, shard, shards))
     longest = -(-count // shards)
     padded = np.concatenate([order, np.full(longest - len(order), PADDING, dtype=np.int64)])
-    size = batch // shards
-    return [padded[start : start + size] for start in range(0, longest, size)]
+    return in_order(padded, batch_size // shards)
+
+
+def in_order(rows: Rows, batch_size: int) -> list[Rows]:
+    """Batches of these rows in their order, as evaluation takes them; the last may be smaller."""
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 
 class Batch(NamedTuple):
-    """Rows (B,) with -1 for padding, and for each view the model's inputs and their frames."""
+    """Rows (B,), with -1 for padding, and for each view the model's inputs (B, ...) and their geometry."""
 
     rows: Tensor
     inputs: tuple[Tensor, ...]
@@ -61,7 +67,7 @@ class Loader(Protocol):
 
 
 class FeatureLoader:
-    """Features of images seen whole: pooled (N, D), or of cells (N, D, h, w) in half precision."""
+    """Features of whole images: pooled (N, D), or feature maps (N, D, h, w) in half precision."""
 
     def __init__(self, features: Tensor) -> None:
         self.features = features
@@ -81,9 +87,22 @@ class FeatureLoader:
 class ImageLoader:
     """Views (B, 3, S, S) uint8 of images, rendered by worker processes ahead of the training step.
 
-    A view depends on (seed, epoch, row, number of the view) and on nothing else. The last ``strong_views`` of
-    the ``views`` have their colors changed as well. ``changes``, if there are any, are those of the strong
-    views; of all, where none is strong.
+    Parameters
+    ----------
+    split
+        The images.
+    view
+        The distribution of crops and flips.
+    seed
+        A view depends on (seed, epoch, row, number of the view) and on nothing else.
+    views
+        Views per image.
+    workers
+        Worker processes; 0 renders in this one.
+    strong_views
+        How many of the views, the last ones, have their colors changed as well (FixMatch).
+    augment
+        RandAugment and cutout of the strong views; of all views if none is strong.
     """
 
     def __init__(
@@ -94,25 +113,25 @@ class ImageLoader:
         views: int = 1,
         workers: int = 0,
         strong_views: int = 0,
-        changes: Changes | None = None,
+        augment: RandAugment | None = None,
     ) -> None:
-        self._keys = _Keys()
+        self._sampler = _EpochRows()
         self._loader: DataLoader[Any] = DataLoader(
-            _Images(split, view, seed, views, strong_views, changes),
-            batch_sampler=self._keys,
+            _Views(split, view, seed, views, strong_views, augment),
+            batch_sampler=self._sampler,
             collate_fn=_as_is,
             num_workers=workers,
             persistent_workers=workers > 0,
-            # Forking is fast, and safe: nothing has touched a GPU's memory in the data set.
+            # Forking is fast, and safe: nothing in the dataset has touched a GPU's memory.
             multiprocessing_context="fork" if workers else None,
         )
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """Freshly drawn views of these rows."""
-        self._keys.batches = [(epoch, rows) for rows in batches]
+        self._sampler.batches = [(epoch, rows) for rows in batches]
         for loaded in self._loader:
-            if isinstance(loaded, str):
-                raise DataError(loaded)
+            if isinstance(loaded, DataError):
+                raise loaded
             rows, pixels, geometries = loaded
             views = range(pixels.shape[1])
             yield Batch(
@@ -122,20 +141,20 @@ class ImageLoader:
             )
 
 
-class _Keys:
-    """What the loader hands to its workers, batch by batch: (epoch, rows)."""
+class _EpochRows:
+    """The batch sampler: what the DataLoader hands to its workers, (epoch, rows) for each batch."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, Rows]] = []
 
-    def __iter__(self) -> Iterator[Any]:  # torch says lists; whatever it is goes to __getitems__
+    def __iter__(self) -> Iterator[Any]:  # torch declares lists of indices; it passes on whatever this gives
         return iter(self.batches)
 
     def __len__(self) -> int:
         return len(self.batches)
 
 
-class _Images(Dataset[Any]):
+class _Views(Dataset[Any]):
     """Loads and renders a whole batch at a time."""
 
     def __init__(
@@ -145,52 +164,48 @@ class _Images(Dataset[Any]):
         seed: int,
         views: int,
         strong_views: int,
-        changes: Changes | None,
+        augment: RandAugment | None,
     ) -> None:
         self.split = split
         self.view = view
         self.seed = seed
         self.views = views
         self.first_strong = views - strong_views
-        self.changes = changes
+        self.augment = augment
 
-    def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | str:
-        """Rows, pixels and frames of a batch, or the message of a ``DataError``, which the feed raises.
+    def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | DataError:
+        """Rows, pixels and geometry of a batch, or a ``DataError`` for the loader to raise.
 
-        Torch would wrap an error of a worker in its whole traceback.
+        Torch would wrap an error that a worker raises in the worker's traceback.
         """
         try:
             return self._load(*key)
         except DataError as error:
-            return str(error)
+            return error
 
     def _load(self, epoch: int, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         size = self.view.size
         pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
-        known = 5 if self.changes is None or not self.changes.hole else 9  # of a frame, with what is hidden
-        geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, known), np.float32)
-        for position, row in enumerate(rows.tolist()):
-            shown = 0 if row == PADDING else row  # padding shows some image, and counts for nothing
-            image = load(self.split.path(shown), self.view.at_least)
+        # Left, top, width, height and flip, and with cutout also the rectangle that is hidden.
+        columns = 9 if self.augment is not None and self.augment.cutout else 5
+        geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, columns), np.float32)
+        for position, row in enumerate(np.maximum(rows, 0).tolist()):  # padding shows the first image
+            image = load(self.split.path(row), self.view.at_least)
             for number in range(self.views):
-                key_of_view = (self.seed, epoch, shown, number)
-                geometry = draw(self.view, key_of_view, image.width, image.height)
-                pixels[position, number] = render(image, geometry, size)
+                key = (self.seed, epoch, row, number)
+                geometry = draw(self.view, key, image.width, image.height)
+                rendered = render(image, geometry, size)
                 strong = number >= self.first_strong
                 if strong:
-                    pixels[position, number] = recolored(pixels[position, number], key_of_view)
-                # A weak view says what the strong one should say: it stays as it is.
-                if self.changes is not None and (strong or self.first_strong == self.views):
-                    pixels[position, number], hidden = self.changes(pixels[position, number], key_of_view)
-                    geometries[position, number, 5:] = hidden[: known - 5]
+                    rendered = change_colors(rendered, key)
+                # A weak view gives the target of the strong ones: it is not augmented.
+                if self.augment is not None and (strong or self.first_strong == self.views):
+                    rendered, hidden = self.augment(rendered, key)
+                    geometries[position, number, 5:] = hidden[: columns - 5]
                 geometries[position, number, :5] = geometry
+                pixels[position, number] = rendered
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(geometries)
 
 
 def _as_is(batch: Any) -> Any:
     return batch
-
-
-def in_order(rows: Rows, batch: int) -> list[Rows]:
-    """Batches for evaluation: each row exactly once, in order."""
-    return [rows[start : start + batch] for start in range(0, len(rows), batch)]

@@ -1,6 +1,6 @@
-"""From a reader's source to prepared data: check the images, hide labels, split off validation, write.
+"""From a ``RawDataset`` to prepared data: check the images, hide labels, split off validation, write.
 
-Every image is decoded once here, so that a broken one is found now and not after hours of training.
+Every image is decoded once here, so that a broken one is noticed now and not after hours of training.
 """
 
 import hashlib
@@ -20,99 +20,104 @@ from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_bu
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.data.split_writer import (
-    Part,
+    ObservedSplit,
     refuse_absent,
     refuse_in_the_way,
     refuse_taken,
     seen_spatial_labels,
-    write_parts,
+    write_splits,
 )
 from sparselabel.data.transforms import load
-from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
 
 Report = Callable[[int], None]
-"""Told how many more images have been checked."""
+"""Called with the number of images that were checked since the last call."""
 
 
 def prepare(
-    source: Source, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
+    source: RawDataset, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Prepared:
     """Check, sparsify, split and write; returns the data opened."""
     refuse_taken(out, force)
     refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
         raise DataError(
-            f"{source.name} has no split 'train', only {listing(source.splits)}: "
-            "call the one to train on 'train'"
+            f"{source.name} has no split 'train', only {listing(source.splits)}",
+            "call the one to train on 'train'",
+            what="split",
         )
     refuse_absent(source)
     _refuse_to_hide(source, how)
-    if how.scores is not None:  # what is wrong with them is said before all images are decoded
+    if how.scores is not None:  # their errors are raised before all images are decoded
         _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
-    splits = _leave_out_broken(source, how.skip_broken, report)
-    parts: dict[str, Part] = {}
-    frequency = splits["train"][0].labels.counts()
-    for name, (split, digests) in splits.items():
-        # Tests are always judged by all that is known; hidden labels are for training and validation.
+    decoded = _leave_out_broken(source, how.skip_broken, report)
+    splits: dict[str, ObservedSplit] = {}
+    frequency = decoded["train"][0].labels.counts()
+    for name, (split, digests) in decoded.items():
+        # A test split always sees all that is known: labels are hidden from training and validation.
         observed = split.labels.values if name == "test" else _observed(split, how, frequency)
-        parts[name] = Part(
+        splits[name] = ObservedSplit(
             split, observed, digests, seen_spatial_labels(split.labels.values, observed, split.spatial_labels)
         )
-    _refuse_empty(parts)
-    if "val" not in parts and how.validation > 0:
-        count = len(parts["train"].split.labels)
-        train, val = split_rows(count, how.validation)
-        if not len(train) or not len(val):
+    _refuse_empty(splits)
+    if "val" not in splits and how.validation > 0:
+        count = len(splits["train"].split.labels)
+        train_rows, val_rows = split_rows(count, how.validation)
+        if not len(train_rows) or not len(val_rows):
             raise DataError(
                 f"a validation share of {how.validation} of {counted(count, 'image')} leaves none for "
-                f"{'training' if len(val) else 'validation'}: change --validation (0: no validation split)"
+                f"{'training' if len(val_rows) else 'validation'}",
+                f"change {param('validation')} (0: no validation split)",
+                "add images",
+                what="validation",
+                value=how.validation,
             )
-        parts = {"train": parts["train"].take(train), "val": parts["train"].take(val)} | {
-            name: part for name, part in parts.items() if name != "train"
+        splits = {"train": splits["train"].take(train_rows), "val": splits["train"].take(val_rows)} | {
+            name: other for name, other in splits.items() if name != "train"
         }
-    parts |= _subsets(parts, how)
-    if "val" in parts and how.validation_labels == "full":
-        held_out = parts["val"].split
-        parts["val"] = replace(parts["val"], observed=held_out.labels.values, seen=held_out.spatial_labels)
+    splits |= _subsets(splits, how)
+    if "val" in splits and how.validation_labels == "full":
+        held_out = splits["val"].split
+        splits["val"] = replace(splits["val"], observed=held_out.labels.values, seen=held_out.spatial_labels)
     bought: dict[str, dict[str, Any]] = {}
-    if how.sparsify == "budget":  # it is one of the images that are trained on
-        of_observed = how.validation_labels == "observed" and "val" in parts
+    if how.sparsify == "budget":  # it is spent on the images that are trained on, once these are known
+        of_observed = how.validation_labels == "observed" and "val" in splits
         for draw, name in enumerate(("train", "val") if of_observed else ("train",)):
-            found = annotate(parts[name].split, how, draw)
-            if not found.bought["answers"]:
-                raise buys_nothing(name, parts[name].split, how)
-            parts[name] = replace(parts[name], observed=found.observed, seen=found.seen)
-            bought[name] = found.bought
+            annotated = annotate(splits[name].split, how, draw)
+            if not annotated.bought["answers"]:
+                raise buys_nothing(name, splits[name].split, how)
+            splits[name] = replace(splits[name], observed=annotated.observed, seen=annotated.seen)
+            bought[name] = annotated.bought
     scored = None
     if how.scores is not None:
-        train_part = parts["train"]
-        labels, scored = _with_scores(train_part.split, train_part.observed, how)
-        parts["train"] = replace(train_part, observed=labels)
-    _warn_of_useless_classes(parts["train"])
+        train = splits["train"]
+        labels, scored = _with_scores(train.split, train.observed, how)
+        splits["train"] = replace(train, observed=labels)
+    _warn_of_useless_classes(splits["train"])
     more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
-    write_parts(source, parts, out, how, more | ({"bought": bought} if bought else {}))
+    write_splits(source, splits, out, how, more | ({"bought": bought} if bought else {}))
     return open_prepared(out)
 
 
-def _with_scores(split: Split, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+def _with_scores(split: RawSplit, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
     table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
     file = Path(how.scores or "")
     return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
 
 
-def _observed(split: Split, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
-    """What training and validation may see: what was published, or what is left of all labels."""
+def _observed(split: RawSplit, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+    """What training and validation may see: published observed labels, or what ``sparsify`` leaves."""
     if split.observed is not None:
         return split.observed
-    if how.sparsify == "budget":  # is spent when it is known which images are trained on
+    if how.sparsify == "budget":  # spent later, when it is known which images are trained on
         return split.labels.values
     return sparsify(split.labels.values, how, split.spatial_labels, frequency)
 
 
-def _refuse_to_hide(source: Source, how: Preparation) -> None:
+def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
     """Raise at once if labels cannot be hidden: decoding the images may take hours."""
     if how.sparsify == "none":
         return
@@ -121,8 +126,12 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
             continue
         if split.observed is not None:
             raise ConfigError(
-                f"the observed labels are those of a list, so there is nothing to choose for sparsify "
-                f"{how.sparsify}: leave --sparsify or the list out"
+                "the observed labels are those of a list, so there is nothing to choose for "
+                f"{param('sparsify', how.sparsify)}",
+                f"leave {param('sparsify')} out",
+                f"leave the list ({param('labels')}) out",
+                what="sparsify",
+                value=how.sparsify,
             )
         refuse_incomplete(split.labels.values)
         if how.sparsify == "budget" and (name == "train" or how.validation_labels == "observed"):
@@ -132,10 +141,10 @@ def _refuse_to_hide(source: Source, how: Preparation) -> None:
 
 
 def _leave_out_broken(
-    source: Source, skip: bool, report: Report | None
-) -> dict[str, tuple[Split, npt.NDArray[np.uint64]]]:
+    source: RawDataset, skip: bool, report: Report | None
+) -> dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]]:
     everything = sum(len(split.labels) for split in source.splits.values())
-    kept: dict[str, tuple[Split, npt.NDArray[np.uint64]]] = {}
+    decoded: dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]] = {}
     broken: list[str] = []
     for name, split in source.splits.items():
         digests = np.zeros(len(split.labels), dtype=np.uint64)
@@ -149,18 +158,19 @@ def _leave_out_broken(
             if report is not None:
                 report(1)
         rows = np.nonzero(good)[0]
-        kept[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
+        decoded[name] = (split.take(rows) if len(rows) < len(good) else split, digests[rows])
     if broken:
-        found = f"{len(broken):,} of {counted(everything, 'image')} cannot be decoded:\n  " + "\n  ".join(
-            broken
+        problem = "\n  ".join(
+            [f"{len(broken):,} of {counted(everything, 'image')} cannot be decoded:", *broken]
         )
         if not skip:
-            raise DataError(f"{found}\nMend or remove them, or leave them out with --skip-broken.")
-        warnings.warn(f"{found}\nThey were left out.", DataWarning, stacklevel=3)
-    return kept
+            remedies = "mend or remove them", f"leave them out with {param('skip_broken', True)}"
+            raise DataError(f"{problem}\nWhat to do", *remedies, what="images", value=len(broken))
+        warnings.warn(f"{problem}\nThey were left out.", DataWarning, stacklevel=3)
+    return decoded
 
 
-def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
+def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
     """For each image in turn a digest of its bytes, or the error that decoding it gave."""
 
     def check(path: str) -> int | DataError:
@@ -180,33 +190,42 @@ def _checked(root: Path, split: Split) -> Iterator[int | DataError]:
             yield from pool.map(check, split.paths[start : start + 1024].tolist())
 
 
-def _subsets(parts: dict[str, Part], how: Preparation) -> dict[str, Part]:
+def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, ObservedSplit]:
     """What is kept of training and validation, where a share of them is asked for."""
     shares = {"train": how.keep_train, "val": how.keep_validation}
-    if how.keep_validation < 1 and "val" not in parts:
-        raise DataError("there is no validation split to keep a part of: leave --keep-validation out")
+    if how.keep_validation < 1 and "val" not in splits:
+        raise DataError(
+            "there is no validation split to keep a share of",
+            f"leave {param('keep_validation')} out",
+            what="keep_validation",
+            value=how.keep_validation,
+        )
     if min(shares.values()) == 1:
         return {}
-    counts = {name: len(parts[name].split.labels) for name in shares if name in parts}
-    kept = dict(zip(counts, subset_rows([*counts.values()], [shares[name] for name in counts]), strict=True))
-    for name, rows in kept.items():
+    counts = {name: len(splits[name].split.labels) for name in shares if name in splits}
+    rows_of = dict(
+        zip(counts, subset_rows([*counts.values()], [shares[name] for name in counts]), strict=True)
+    )
+    for name, rows in rows_of.items():
         if not len(rows):
             raise DataError(
-                f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}: "
-                "keep more"
+                f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}",
+                "keep more",
+                what="keep_train" if name == "train" else "keep_validation",
+                value=shares[name],
             )
-    return {name: parts[name].take(rows) for name, rows in kept.items()}
+    return {name: splits[name].take(rows) for name, rows in rows_of.items()}
 
 
-def _refuse_empty(parts: dict[str, Part]) -> None:
-    for name, part in parts.items():
-        if len(part.split.labels) == 0:
-            raise DataError(f"split {name!r} has no images: check the source, or leave the split out")
-    if not len(parts["train"].split.labels.classes):
+def _refuse_empty(splits: dict[str, ObservedSplit]) -> None:
+    for name, observed in splits.items():
+        if len(observed.split.labels) == 0:
+            raise DataError(f"split {name!r} has no images", "check the source", "leave the split out")
+    if not len(splits["train"].split.labels.classes):
         raise DataError("the data has no classes: every label is empty")
 
 
-def _warn_of_useless_classes(train: Part) -> None:
+def _warn_of_useless_classes(train: ObservedSplit) -> None:
     never = ~(train.observed == POSITIVE).any(axis=0)
     if never.any():
         names = np.asarray(train.split.labels.classes)[never]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, param
 
 Weights = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
@@ -52,8 +52,9 @@ def refuse_incomplete(truth: Labels) -> None:
     hidden = np.count_nonzero(truth == UNKNOWN)
     if hidden:
         raise DataError(
-            f"sparsify hides labels of complete data, but {hidden:,} labels are unknown already: "
-            "leave --sparsify out"
+            f"{param('sparsify')} hides labels of complete data, but {hidden:,} labels are unknown already",
+            f"leave {param('sparsify')} out",
+            what="sparsify",
         )
 
 
@@ -110,8 +111,10 @@ def largest_boxes(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> npt.
     """(N, L) The share of the image that a class's largest box takes; 0 where it has none."""
     if spatial_labels.is_point.all():
         raise DataError(
-            f"to prefer larger objects needs boxes, and these {shape[0]:,} images have none: "
-            "choose --prefer frequent or any"
+            f"{param('prefer', 'larger')} needs boxes, and these {shape[0]:,} images have none",
+            f"take {param('prefer', 'frequent')} or {param('prefer', 'any')}",
+            what="prefer",
+            value="larger",
         )
     found = np.zeros(shape, dtype=np.float32)
     np.maximum.at(

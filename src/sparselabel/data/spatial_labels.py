@@ -1,7 +1,7 @@
-"""Where things are: points and boxes on images, as columns.
+"""Spatial labels: points and boxes on images, as columns.
 
-Coordinates are unit image coordinates: (0, 0) is the image's upper left corner, (1, 1) the lower
-right one, whatever its size in pixels. Marks exist for positive classes only.
+Coordinates are unit coordinates: (0, 0) is the image's upper left corner, (1, 1) the lower right one,
+whatever its size in pixels. Spatial labels exist for positive classes only.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class SpatialLabels:
-    """M marks, sorted by row: a point has size 0 × 0, a box is given by its center and size.
+    """M points and boxes, sorted by row: a box is given by its center and size, a point has size 0 × 0.
 
-    ``rows`` (M,) int64 image rows, ``classes`` (M,) int32 class indices, ``centers`` (M, 2) and
-    ``sizes`` (M, 2) float32 as (u, v) and (width, height).
+    ``rows`` (M,) int64 are the images' rows, ``classes`` (M,) int32 class indices, ``centers`` (M, 2) float32
+    (x, y) and ``sizes`` (M, 2) float32 (width, height).
     """
 
     rows: npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ class SpatialLabels:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if not check:  # sorted and checked already: prepared data, or some rows of other marks
+        if not check:  # sorted and checked already: prepared data, or a selection of others
             return
         columns: dict[str, npt.NDArray[Any]] = {
             "rows": np.asarray(self.rows, dtype=np.int64).reshape(-1),
@@ -41,19 +41,19 @@ class SpatialLabels:
         }
         lengths = {name: len(column) for name, column in columns.items()}
         if len({*lengths.values()}) > 1:
-            raise DataError(f"the columns of marks must have one length, not {lengths}")
+            raise DataError(f"the columns of spatial labels must have one length, not {lengths}")
         order = np.argsort(columns["rows"], kind="stable")
         for name, column in columns.items():
             object.__setattr__(self, name, column[order])
-        self._refuse((self.rows < 0) | (self.classes < 0), "a mark's row and class must not be negative")
-        self._refuse(np.any(self.sizes < 0, axis=1), "a mark's size must not be negative")
+        self._refuse((self.rows < 0) | (self.classes < 0), "row and class must not be negative")
+        self._refuse(np.any(self.sizes < 0, axis=1), "a size must not be negative")
         line = np.any(self.sizes == 0, axis=1) & np.any(self.sizes > 0, axis=1)
         self._refuse(line, "a box must have an area, and a point a size of 0 × 0")
         half = self.sizes / 2
         low, high = self.centers - half, self.centers + half
         # Boxes may touch the edge; float32 may carry them over it by a rounding error. NaN is never inside.
         inside = np.all((low >= -1e-5) & (high <= 1 + 1e-5), axis=1)
-        self._refuse(~inside, "a mark must lie inside its image")
+        self._refuse(~inside, "a point or box must lie inside its image")
 
     def _refuse(self, wrong: npt.NDArray[np.bool_], rule: str) -> None:
         if wrong.any():
@@ -68,12 +68,12 @@ class SpatialLabels:
 
     @property
     def is_point(self) -> npt.NDArray[np.bool_]:
-        """(M,) Whether a mark is a point."""
+        """(M,) Which are points."""
         return np.asarray(np.all(self.sizes == 0, axis=1))
 
     @staticmethod
     def none() -> "SpatialLabels":
-        """No marks at all."""
+        """No spatial labels at all."""
         return SpatialLabels(
             np.empty(0, np.int64),
             np.empty(0, np.int32),
@@ -82,12 +82,12 @@ class SpatialLabels:
         )
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "SpatialLabels":
-        """Some of the marks (M,), of the same rows as before."""
+        """Those where a mask (M,) is true, with the same rows as before."""
         rows, classes = self.rows[chosen], self.classes[chosen]
         return SpatialLabels(rows, classes, self.centers[chosen], self.sizes[chosen], check=False)
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "SpatialLabels":
-        """The marks of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
+        """Those of some rows; their new row is the position in ``rows``, as in ``LabelTable.take``."""
         index, position = self.of_rows(rows)
         return SpatialLabels(
             position, self.classes[index], self.centers[index], self.sizes[index], check=False
@@ -96,7 +96,7 @@ class SpatialLabels:
     def of_rows(
         self, rows: Sequence[int] | npt.NDArray[np.integer]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The numbers of the marks of some rows, and for each the position of its row in ``rows``."""
+        """The indices of the spatial labels of some rows, and the position in ``rows`` of each one's row."""
         wanted = np.asarray(rows, dtype=np.int64)
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
@@ -104,6 +104,6 @@ class SpatialLabels:
 
 
 def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """The numbers from each first one on, as many as its count says, behind each other."""
+    """The ranges that begin at ``firsts`` and have ``counts`` numbers each, concatenated."""
     starts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     return np.asarray(starts + np.arange(counts.sum()), np.int64)

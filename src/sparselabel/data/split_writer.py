@@ -1,4 +1,4 @@
-"""The splits of prepared data on their way to the disk."""
+"""Writing the splits of prepared data, and refusing to write over what is there."""
 
 import hashlib
 import json
@@ -13,33 +13,37 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS, Seen, hides_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, RunError, counted, listing
+from sparselabel.errors import DataError, RunError, counted, listing, param
 from sparselabel.files import named, require_folder_to_write
 
 PARTIAL = ".partial"
-"""Folder inside --out where data is written before it is moved to its place."""
+"""Folder inside the one to write where data is written before it is moved to its place."""
+
+
+OTHER_OR_REPLACE = (f"choose another {param('out')}", f"replace it with {param('force', True)}")
 
 
 def refuse_taken(out: Path, force: bool) -> None:
-    """Raise if --out cannot be written, or holds something that nobody asked to replace."""
+    """Raise if a folder cannot be written, or holds something that nobody asked to replace."""
     require_folder_to_write(out)
     if (out / "dataset.json").exists() and not force:
-        raise RunError(f"{out} holds prepared data already: choose another --out, or replace it with --force")
+        raise RunError(f"{out} holds prepared data already", *OTHER_OR_REPLACE, what=out)
     # A source may have made its images there itself (scenes).
     if _entries(out) and not force and not (out / "scenes.json").exists():
-        raise RunError(f"{out} exists and is not empty: choose another --out, or replace it with --force")
+        raise RunError(f"{out} exists and is not empty", *OTHER_OR_REPLACE, what=out)
 
 
-def refuse_in_the_way(source: Source, out: Path, how: Preparation) -> None:
+def refuse_in_the_way(source: RawDataset, out: Path, how: Preparation) -> None:
     """Raise if something that is not prepared data has the name of a split."""
     needed = {*source.splits} | ({"val"} if how.validation > 0 else set())
     in_the_way = sorted((needed & _entries(out)).difference(old_splits(out)))
     if in_the_way:
         raise RunError(
-            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten: "
-            "choose another --out"
+            f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten",
+            f"choose another {param('out')}",
+            what=out,
         )
 
 
@@ -53,35 +57,31 @@ def old_splits(out: Path) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A split, with what training may see of its labels and of its marks."""
+class ObservedSplit:
+    """A split as read, with what training may see of its labels and spatial labels."""
 
-    split: Split
+    split: RawSplit
     observed: Labels
     digests: npt.NDArray[np.uint64]
     seen: SpatialLabels
 
-    def take(self, rows: Indices) -> "Part":
-        """The part of some rows, in the order given."""
+    def take(self, rows: Indices) -> "ObservedSplit":
+        """The split of some rows, in the order given."""
         split = self.split.take(rows)
         seen = split.spatial_labels if self.seen is self.split.spatial_labels else self.seen.take(rows)
-        return Part(split, self.observed[rows], self.digests[rows], seen)
+        return ObservedSplit(split, self.observed[rows], self.digests[rows], seen)
 
 
 def seen_spatial_labels(truth: Labels, observed: Labels, spatial_labels: SpatialLabels) -> SpatialLabels:
-    """All marks of observed positives where no label is hidden; else none: only whole labels were given."""
+    """The spatial labels of observed positives; none where labels are hidden, which hides these too."""
     if hides_labels(truth, observed):
         return SpatialLabels.none()
-    there = observed[spatial_labels.rows, spatial_labels.classes] == POSITIVE
-    if there.all():
-        return spatial_labels
-    return SpatialLabels(
-        **{column: getattr(spatial_labels, column)[there] for column in SPATIAL_LABEL_COLUMNS}, check=False
-    )
+    positive = observed[spatial_labels.rows, spatial_labels.classes] == POSITIVE
+    return spatial_labels if positive.all() else spatial_labels.only(positive)
 
 
-def refuse_absent(source: Source) -> None:
-    """Raise if a mark is of a class that is marked absent in its image."""
+def refuse_absent(source: RawDataset) -> None:
+    """Raise if a point or box is of a class that its image's labels say is absent."""
     for name, split in source.splits.items():
         spatial_labels, labels = split.spatial_labels, split.labels
         wrong = labels.values[spatial_labels.rows, spatial_labels.classes] == NEGATIVE
@@ -89,17 +89,18 @@ def refuse_absent(source: Source) -> None:
             first = int(np.argmax(wrong))
             row, index = int(spatial_labels.rows[first]), int(spatial_labels.classes[first])
             kind = "point" if spatial_labels.is_point[first] else "box"
-            place = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
+            center = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
             raise DataError(
-                f"{source.name}, split {name!r}: a {kind} at {place} of {labels.classes[index]!r} on image "
+                f"{source.name}, split {name!r}: a {kind} at {center} of {labels.classes[index]!r} on image "
                 f"{labels.ids[row]} (row {row}), where that class is marked absent, and "
-                f"{counted(int(wrong.sum()) - 1, 'more such')}: remove it, or mark the "
-                "class present"
+                f"{counted(int(wrong.sum()) - 1, 'more such')}",
+                "remove it",
+                "mark the class present",
             )
 
 
-def write_parts(
-    source: Source, parts: dict[str, Part], out: Path, how: Preparation, more: dict[str, Any]
+def write_splits(
+    source: RawDataset, splits: dict[str, ObservedSplit], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
     """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
 
@@ -110,7 +111,7 @@ def write_parts(
     shutil.rmtree(work, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        _write_data(source, parts, new, out, how, more)
+        _write_data(source, splits, new, out, how, more)
     except BaseException:  # half of the data is of no use, and may be what filled the disk
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -118,36 +119,34 @@ def write_parts(
     index = ["dataset.json"] if (out / "dataset.json").exists() else []
     for name in [*index, *old_splits(out)]:
         (out / name).rename(old / name)
-    for name in [*parts, "dataset.json"]:
+    for name in [*splits, "dataset.json"]:
         (new / name).rename(out / name)
     shutil.rmtree(work)
 
 
 def _write_data(
-    source: Source,
-    parts: dict[str, Part],
+    source: RawDataset,
+    splits: dict[str, ObservedSplit],
     new: Path,
     out: Path,
     how: Preparation,
     more: dict[str, Any],
 ) -> None:
-    about: dict[str, dict[str, object]] = {
-        name: {"images": len(part.split.labels), "digest": _write_split(new / name, part)}
-        for name, part in parts.items()
-    }
-    for name, part in parts.items():
-        if part.split.real is not None:
-            about[name]["real"] = True
-        if part.split.masks is not None:
-            about[name]["masks"] = True
-        about[name]["seen"] = _which(part)
+    about: dict[str, dict[str, object]] = {}
+    for name, observed in splits.items():
+        about[name] = {
+            "images": len(observed.split.labels),
+            "digest": _write_split(new / name, observed),
+        }
+        about[name] |= {key: True for key in ("real", "masks") if getattr(observed.split, key) is not None}
+        about[name]["seen"] = _which_seen(observed)
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,
         "name": source.name,
         # Images that were made inside the folder move with it.
         "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
-        "classes": list(parts["train"].split.labels.classes),
+        "classes": list(splits["train"].split.labels.classes),
         "splits": about,
         "preparation": asdict(how),
     }
@@ -155,35 +154,35 @@ def _write_data(
         (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
 
 
-def _write_split(folder: Path, part: Part) -> str:
+def _write_split(folder: Path, observed: ObservedSplit) -> str:
     folder.mkdir()
-    table = LabelTable(part.split.labels.ids, part.split.labels.classes, part.observed)
+    table = LabelTable(observed.split.labels.ids, observed.split.labels.classes, observed.observed)
     arrays: dict[str, npt.NDArray[Any]] = {
         "ids": table.ids,
-        "paths": part.split.paths,
-        "truth": part.split.labels.values,
+        "paths": observed.split.paths,
+        "truth": observed.split.labels.values,
         "observed": table.values,
-        "digests": part.digests,
+        "digests": observed.digests,
     }
     arrays |= {
-        f"mark_{column}": getattr(part.split.spatial_labels, column) for column in SPATIAL_LABEL_COLUMNS
+        f"mark_{column}": getattr(observed.split.spatial_labels, column) for column in SPATIAL_LABEL_COLUMNS
     }
-    if part.split.real is not None:
-        arrays["real"] = part.split.real
-    which = _which(part)
+    if observed.split.real is not None:
+        arrays["real"] = observed.split.real
+    which = _which_seen(observed)
     if which == "own":
-        arrays |= {f"seen_{column}": getattr(part.seen, column) for column in SPATIAL_LABEL_COLUMNS}
+        arrays |= {f"seen_{column}": getattr(observed.seen, column) for column in SPATIAL_LABEL_COLUMNS}
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
-    if which not in ("own", _expected(part)):  # data of older versions says nothing of it
+    if which not in ("own", _seen_by_labels(observed)):  # digests of data that older versions wrote stay
         digest.update(f"seen {which}".encode())
     for name, array in arrays.items():
         _save(folder / f"{name}.npy", array)
-        if name != "paths":  # where the images lie does not change what they are
+        if name != "paths":  # moving the images does not change the data
             digest.update(name.encode() + str(array.dtype).encode())
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # not a copy of it
-    if part.split.masks is not None:
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)  # without a copy
+    if observed.split.masks is not None:
         for column in MASK_COLUMNS:
-            _save(folder / f"mask_{column}.npy", getattr(part.split.masks, column))
+            _save(folder / f"mask_{column}.npy", getattr(observed.split.masks, column))
     return digest.hexdigest()
 
 
@@ -192,15 +191,15 @@ def _save(file: Path, array: npt.NDArray[Any]) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def _which(part: Part) -> Seen:
-    """Which marks training may see; marks of its own are written beside the others."""
-    if part.seen is part.split.spatial_labels:
+def _which_seen(observed: ObservedSplit) -> Seen:
+    """Which spatial labels training may see; "own" ones are written to files of their own."""
+    if observed.seen is observed.split.spatial_labels:
         return "all"
-    return "own" if len(part.seen) else "none"
+    return "own" if len(observed.seen) else "none"
 
 
-def _expected(part: Part) -> Seen:
-    """What the labels alone would say of it; of no marks at all, all is the same as none."""
-    if not len(part.split.spatial_labels):
-        return _which(part)
-    return "none" if hides_labels(part.split.labels.values, part.observed) else "all"
+def _seen_by_labels(observed: ObservedSplit) -> Seen:
+    """Which ones data of older versions, which does not say, would let training see."""
+    if not len(observed.split.spatial_labels):
+        return _which_seen(observed)
+    return "none" if hides_labels(observed.split.labels.values, observed.observed) else "all"

@@ -1,8 +1,11 @@
-"""Views of images: load an image, draw a crop and a flip, render what they show.
+"""Transforms from an image file to the view that the model is given.
 
-    load(path) ─▶ image ─┐
-    draw(view, key, …) ─▶ frame numbers ─▶ render ─▶ (3, size, size) uint8
-                               └─▶ collated: ``ViewGeometry.of``
+    load(path) ──────────▶ image ────┐
+    draw(view, key, w, h) ─▶ crop, flip ─▶ render ─▶ (3, size, size) uint8 ─▶ RandAugment, change_colors
+                               └─▶ ViewGeometry.of, one row per image
+
+Random numbers are derived from a key (seed, epoch, row, number of the view) and from nothing else, so that a
+view does not depend on the workers or on the images before it.
 
 The papers resize to a square (Verelst 2023: 672²), then crop and resize again (448²). Here a crop is taken
 straight from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160)
@@ -33,24 +36,24 @@ _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
 
 @dataclass(frozen=True)
 class View:
-    """How an image becomes what the model sees: a crop, resized to a square, perhaps mirrored.
+    """A distribution of views of an image: a crop, resized to a square, perhaps mirrored.
 
-    A crop is drawn unless ``area`` is (1, 1); then it is central: a square whose side is ``center`` times the
-    image's short side, or, squashed, all of the image.
+    The crop is random (as torchvision's RandomResizedCrop) unless ``area`` is (1, 1). Then it is the central
+    square whose side is ``center`` times the image's short side or, with ``squash``, the whole image.
     """
 
     size: int
     """Side of the view in pixels."""
     area: tuple[float, float] = (1.0, 1.0)
-    """Smallest and largest share of the image's area in the crop, drawn uniformly; (1, 1): no drawing."""
+    """Smallest and largest share of the image's area in the crop, drawn uniformly; (1, 1): not random."""
     ratio: tuple[float, float] = (1.0, 1.0)
     """Smallest and largest width divided by height of the crop, drawn uniformly on a log scale."""
     flip: float = 0.0
     """Probability of mirroring horizontally."""
     squash: bool = True
-    """Whether the image counts as a square, whatever its sides; if not, ``ratio`` is in its pixels."""
+    """Whether the image is treated as a square whatever its sides; if not, ``ratio`` is in its pixels."""
     center: float = 1.0
-    """Side of the central crop as a share of the short side, where no crop is drawn."""
+    """Side of the central crop as a share of the short side, where the crop is not random."""
 
     def __post_init__(self) -> None:
         for wrong, rule, value in (
@@ -71,71 +74,67 @@ class View:
 
     @property
     def random(self) -> bool:
-        """Whether the crop is drawn."""
+        """Whether the crop is random."""
         return self.area != (1, 1)
 
     @property
     def at_least(self) -> int:
-        """Short side of an image with enough detail: twice the view's, and no crop is ever enlarged."""
+        """Short side to decode an image at: twice the view's, and enough that no crop is upsampled."""
         narrowest = min(self.ratio[0], 1 / self.ratio[1])
         smallest = math.sqrt(self.area[0] * narrowest) if self.random else self.center
         return math.ceil(self.size * max(2, 1 / smallest))
 
 
-def p1_train(size: int = 448) -> View:
-    """Verelst 2023 (supplement A), training: a square crop of 1/4 to all of the squashed image; half are
-    flipped.
-    """
+def verelst_train(size: int = 448) -> View:
+    """Training views of Verelst 2023 (supplement A): a square crop of 1/4 to all of the squashed image."""
     return View(size, area=(0.25, 1.0), flip=0.5)
 
 
-def p3_train(size: int = 448) -> View:
-    """Cole 2021, training: the whole image squashed; half are flipped."""
+def cole_train(size: int = 448) -> View:
+    """Training views of Cole 2021: the whole image squashed, half of them flipped."""
     return View(size, flip=0.5)
 
 
 def squashed(size: int = 448) -> View:
-    """Verelst 2023 and Cole 2021, test: the whole image squashed."""
+    """Test views of Verelst 2023 and Cole 2021: the whole image resized to a square."""
     return View(size)
 
 
 def imagenet_train(size: int = 224) -> View:
-    """Verelst 2023 on ImageNet, training: torchvision's RandomResizedCrop with its defaults; half are
-    flipped.
-    """
+    """Training views of Verelst 2023 on ImageNet: torchvision's RandomResizedCrop with its defaults."""
     return View(size, area=(0.08, 1.0), ratio=(3 / 4, 4 / 3), flip=0.5, squash=False)
 
 
 def imagenet_test(size: int = 224) -> View:
-    """Verelst 2023 on ImageNet, test: the central square of 224/256 of the short side."""
+    """Test views of Verelst 2023 on ImageNet: the central square of 224/256 of the short side."""
     return View(size, squash=False, center=224 / 256)
 
 
 def views_of(views: Views) -> tuple[View, View]:
-    """How images are seen in training and in evaluation."""
+    """The views of training and those of evaluation."""
     if views.geometry == "imagenet":
         train, test = imagenet_train(views.size), imagenet_test(views.size)
     else:
-        train, test = p1_train(views.size), squashed(views.size)
-    if views.smallest_crop == 1:  # no crop but that of the test
+        train, test = verelst_train(views.size), squashed(views.size)
+    if views.smallest_crop == 1:  # no random crop
         return replace(test, flip=views.flip), test
     return replace(train, area=(views.smallest_crop, 1.0), flip=views.flip), test
 
 
 def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArray[np.float64]:
-    """(5,) A frame for an image of these sides: left, top, width, height in unit coordinates, flip (0 or 1).
+    """(5,) The crop and flip of a view: left, top, width, height in unit coordinates, flip (0 or 1).
 
     Depends on nothing but the arguments; ``key`` is (seed, epoch, row, number of the view), none negative.
     """
-    across, down = (1.0, 1.0) if view.squash else (float(width), float(height))
+    image_width, image_height = (1.0, 1.0) if view.squash else (float(width), float(height))
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
     flip = random.random() < view.flip
     if view.random:
-        left, top, wide, high = _random_crop(view, random, across, down)
+        left, top, w, h = _random_crop(view, random, image_width, image_height)
     else:
-        wide = high = view.center * min(across, down)
-        left, top = (across - wide) / 2, (down - high) / 2
-    return np.array([left / across, top / down, wide / across, high / down, flip])
+        w = h = view.center * min(image_width, image_height)
+        left, top = (image_width - w) / 2, (image_height - h) / 2
+    return np.array([left / image_width, top / image_height, w / image_width, h / image_height, flip])
 
 
 def _random_crop(
@@ -145,28 +144,31 @@ def _random_crop(
     for _ in range(TRIES):
         area = width * height * random.uniform(*view.area)
         ratio = math.exp(random.uniform(math.log(view.ratio[0]), math.log(view.ratio[1])))
-        wide, high = math.sqrt(area * ratio), math.sqrt(area / ratio)
-        if wide <= width and high <= height:
-            return random.uniform(0, width - wide), random.uniform(0, height - high), wide, high
+        w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if w <= width and h <= height:
+            return random.uniform(0, width - w), random.uniform(0, height - h), w, h
     ratio = min(max(width / height, view.ratio[0]), view.ratio[1])
-    wide, high = min(width, height * ratio), min(height, width / ratio)
-    return (width - wide) / 2, (height - high) / 2, wide, high
+    w, h = min(width, height * ratio), min(height, width / ratio)
+    return (width - w) / 2, (height - h) / 2, w, h
 
 
 def render(image: Image.Image, geometry: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.uint8]:
-    """(3, size, size) What the frame (5,) shows of an RGB image; antialiased bilinear, resampled once."""
-    left, top, wide, high, flip = geometry.tolist()
+    """(3, size, size) The view of an RGB image with this crop and flip (5,), as ``draw`` gives them.
+
+    Antialiased bilinear, resampled once.
+    """
+    left, top, width, height, flip = geometry.tolist()
     # Pillow refuses a box that leaves the image, be it by a rounding error.
     box = (
         max(left, 0.0) * image.width,
         max(top, 0.0) * image.height,
-        min(left + wide, 1.0) * image.width,
-        min(top + high, 1.0) * image.height,
+        min(left + width, 1.0) * image.width,
+        min(top + height, 1.0) * image.height,
     )
     view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
     if flip:
         view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.stack([np.asarray(band) for band in view.split()])  # thrice as fast as turning the axes
+    return np.stack([np.asarray(band) for band in view.split()])  # three times as fast as a transpose
 
 
 def load(path: str | Path, at_least: int | None = None) -> Image.Image:
@@ -177,35 +179,37 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
     instead of 162 ms, and the view changes by 0.3 gray levels in the mean (by 1.2 for the sharpest images).
     """
     try:
-        with _no_remarks():
+        with _pillow_warnings():
             image = Image.open(path)
         with image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
-            image.load()  # the long part; threads do it at the same time
-            with _no_remarks():
+            image.load()  # decodes; outside the lock of the warning filters, so that threads run in parallel
+            with _pillow_warnings():
                 ImageOps.exif_transpose(image, in_place=True)
             return _as_rgb(image)
     except MemoryError:
         raise
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} is gone (No such file): bring it back, or prepare data without it"
+            f"{path} is gone (No such file)", "bring it back", "prepare data without it", what=path
         ) from error
     except Exception as error:  # decoders raise whatever they like on a broken file
         reason = str(error) or type(error).__name__
-        raise DataError(f"{path} cannot be read as an image: {reason}; mend it or leave it out") from error
+        raise DataError(
+            f"{path} cannot be read as an image ({reason})", "mend it or leave it out", what=path
+        ) from error
 
 
 def size_of(path: str | Path) -> tuple[int, int]:
     """Width and height of an image as stored, without decoding it; ``load`` says whether it can be."""
-    with _no_remarks(), Image.open(path) as image:
+    with _pillow_warnings(), Image.open(path) as image:
         return image.size
 
 
 @contextmanager
-def _no_remarks() -> Iterator[None]:
-    """Pillow's warnings on odd metadata are dropped, the one on a giant image becomes an error."""
+def _pillow_warnings() -> Iterator[None]:
+    """Ignore Pillow's warnings of odd metadata; make that of a giant image an error."""
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -214,105 +218,108 @@ def _no_remarks() -> Iterator[None]:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
-        raise DataError("floating-point pixels (mode F) have no agreed white; save it with 8 or 16 bits")
+        raise DataError("floating-point pixels (mode F) have no agreed white, save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64)
         if deep.min() < 0 or deep.max() > 65535:
             raise DataError(f"its gray values go from {deep.min()} to {deep.max()}, beyond 16 bits")
         image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:
-        see_through = image.convert("RGBA")
+        transparent = image.convert("RGBA")
         opaque = Image.new("RGB", image.size, "white")
-        opaque.paste(see_through, mask=see_through.getchannel("A"))
+        opaque.paste(transparent, mask=transparent.getchannel("A"))
         return opaque
     return image.convert("RGB")
 
 
 Pixels = npt.NDArray[np.uint8]
-STRENGTHS = 30  # the largest magnitude
-AUGMENT_STREAM = 2  # tells these random numbers from those of the crop, which have the same key
+MAGNITUDES = 30  # RandAugment's largest magnitude
+# Crops, RandAugment and color changes of a view have the same key: these tell their random numbers apart.
+COLOR_STREAM, AUGMENT_STREAM = 1, 2
+COLOR_OPERATIONS = 2  # of a strong view, one after the other
 
-MOVES = ("shear across", "shear down", "shift across", "shift down", "rotate")
-SIGNED = (*MOVES, "brightness", "color", "contrast", "sharpness")
-OPERATIONS = ("nothing", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
-COLORS = tuple(name for name in OPERATIONS if name not in MOVES)
+# RandAugment's operations (Cubuk 2020), by their names in torchvision.
+GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+SIGNED = (*GEOMETRIC, "Brightness", "Color", "Contrast", "Sharpness")
+OPERATIONS = ("Identity", *SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
+COLORS = tuple(name for name in OPERATIONS if name not in GEOMETRIC)
 
 
 @dataclass(frozen=True)
-class Changes:
-    """``operations`` a view at a ``magnitude`` of 0 to 30, and a ``hole`` of so much of its side."""
+class RandAugment:
+    """RandAugment (Cubuk 2020) and cutout (DeVries 2017) of a rendered view.
+
+    ``operations`` per view at a ``magnitude`` of 0 to 30; ``geometric`` ones move pixels, which
+    ``ViewGeometry`` does not know of. ``cutout`` is the side of the covered square as a share of the view's.
+    """
 
     operations: int = 0
     magnitude: int = 9
-    moves: bool = True
-    hole: float = 0.0
+    geometric: bool = True
+    cutout: float = 0.0
 
     def __call__(self, pixels: Pixels, key: tuple[int, ...]) -> tuple[Pixels, npt.NDArray[np.float64]]:
-        """The changed view (3, S, S), and what it does not show: left, top, width, height, unit coordinates.
+        """The augmented view (3, S, S), and (4,) left, top, width, height of the covered rectangle.
 
-        Without a hole all four are 0.
+        The rectangle is in unit coordinates of the view; all 0 without cutout. ``key`` is that of ``draw``.
         """
         random = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, AUGMENT_STREAM))))
         hidden = np.zeros(4)
-        if self.hole:
+        if self.cutout:
             pixels = pixels.copy()
             hidden = self._cover(pixels, random)
         if self.operations:
-            known = OPERATIONS if self.moves else COLORS
+            choices = OPERATIONS if self.geometric else COLORS
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-            for name in random.choice(known, self.operations):
+            for name in random.choice(choices, self.operations):
                 sign = -1.0 if name in SIGNED and random.random() < 0.5 else 1.0
-                image = changed(image, str(name), self.magnitude / STRENGTHS, sign)
+                image = apply_operation(image, str(name), self.magnitude / MAGNITUDES, sign)
             pixels = np.asarray(image).transpose(2, 0, 1)
         return pixels, hidden
 
     def _cover(self, pixels: Pixels, random: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Cover a square around a random point with one color; what of it lies outside is lost."""
+        """Cover a square around a random point with one color, in place; it is clipped at the edges."""
         size = pixels.shape[1]
-        side = round(self.hole * size)
-        across, down = (int(random.integers(size)) - side // 2 for _ in range(2))
-        left, top = max(across, 0), max(down, 0)
-        right, bottom = min(across + side, size), min(down + side, size)
+        side = round(self.cutout * size)
+        x, y = (int(random.integers(size)) - side // 2 for _ in range(2))
+        left, top = max(x, 0), max(y, 0)
+        right, bottom = min(x + side, size), min(y + side, size)
         pixels[:, top:bottom, left:right] = random.integers(0, 256, (3, 1, 1), dtype=np.uint8)
         return np.array([left, top, right - left, bottom - top], dtype=np.float64) / float(size)
 
 
-def changed(image: Image.Image, name: str, share: float, sign: float) -> Image.Image:
-    """An operation by its name, at a ``share`` (0 to 1) of its largest strength, up or down."""
+def apply_operation(image: Image.Image, name: str, strength: float, sign: float) -> Image.Image:
+    """One of ``OPERATIONS``, at a ``strength`` of 0 to 1; ``sign`` -1 for the other direction."""
     from torchvision.transforms import functional as tv
 
-    shift = int(sign * share * 150 / 331 * image.width)
-    turn = math.degrees(math.atan(0.3 * share * sign))
-    by = 1 + 0.9 * share * sign
+    shift = int(sign * strength * 150 / 331 * image.width)
+    angle = math.degrees(math.atan(0.3 * strength * sign))
+    factor = 1 + 0.9 * strength * sign
     operations: dict[str, Callable[[], Any]] = {
-        "nothing": lambda: image,
-        "shear across": lambda: tv.affine(image, 0.0, [0, 0], 1.0, [turn, 0.0], center=[0, 0]),
-        "shear down": lambda: tv.affine(image, 0.0, [0, 0], 1.0, [0.0, turn], center=[0, 0]),
-        "shift across": lambda: tv.affine(image, 0.0, [shift, 0], 1.0, [0.0, 0.0]),
-        "shift down": lambda: tv.affine(image, 0.0, [0, shift], 1.0, [0.0, 0.0]),
-        "rotate": lambda: tv.rotate(image, 30 * share * sign),
-        "brightness": lambda: tv.adjust_brightness(image, by),
-        "color": lambda: tv.adjust_saturation(image, by),
-        "contrast": lambda: tv.adjust_contrast(image, by),
-        "sharpness": lambda: tv.adjust_sharpness(image, by),
-        "posterize": lambda: tv.posterize(image, 8 - round(4 * share)),
-        "solarize": lambda: tv.solarize(image, 255 * (1 - share)),
-        "autocontrast": lambda: tv.autocontrast(image),
-        "equalize": lambda: tv.equalize(image),
+        "Identity": lambda: image,
+        "ShearX": lambda: tv.affine(image, 0.0, [0, 0], 1.0, [angle, 0.0], center=[0, 0]),
+        "ShearY": lambda: tv.affine(image, 0.0, [0, 0], 1.0, [0.0, angle], center=[0, 0]),
+        "TranslateX": lambda: tv.affine(image, 0.0, [shift, 0], 1.0, [0.0, 0.0]),
+        "TranslateY": lambda: tv.affine(image, 0.0, [0, shift], 1.0, [0.0, 0.0]),
+        "Rotate": lambda: tv.rotate(image, 30 * strength * sign),
+        "Brightness": lambda: tv.adjust_brightness(image, factor),
+        "Color": lambda: tv.adjust_saturation(image, factor),
+        "Contrast": lambda: tv.adjust_contrast(image, factor),
+        "Sharpness": lambda: tv.adjust_sharpness(image, factor),
+        "Posterize": lambda: tv.posterize(image, 8 - round(4 * strength)),
+        "Solarize": lambda: tv.solarize(image, 255 * (1 - strength)),
+        "AutoContrast": lambda: tv.autocontrast(image),
+        "Equalize": lambda: tv.equalize(image),
     }
     result: Image.Image = operations[name]()
     return result
 
 
-CHANGES = 2  # of a view, one after the other
-COLOR_STREAM = 1  # tells the random numbers of colors from those of the crop, which have the same key
-
-
-def recolored(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
-    """A view (3, S, S) with two random changes of color, which depend on nothing but the key."""
+def change_colors(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
+    """A view (3, S, S) after two random color operations of random strength, for a strong view (FixMatch)."""
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, COLOR_STREAM))))
     image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    for name in random.choice(COLORS, CHANGES):
+    for name in random.choice(COLORS, COLOR_OPERATIONS):
         strength, sign = float(random.random()), 1.0 if random.random() < 0.5 else -1.0
-        image = changed(image, str(name), strength, sign)
+        image = apply_operation(image, str(name), strength, sign)
     return np.asarray(image).transpose(2, 0, 1)

@@ -10,19 +10,20 @@
     │            width             │           └────────────────(1,1)
     └──────────────────────────(1,1)
 
-Every image and every view is the unit square, whatever its pixels: 0 and 1 are its edges. A grid of n
-cells along an axis divides it evenly: cell i is the interval from i/n to (i+1)/n, and its value sits at its
-center, (i + ½)/n. Pixels, cells of a feature map and cells of a stored heat map all follow this one rule.
+Coordinates are unit coordinates: every image and every view goes from 0 to 1 along both axes, whatever its
+size in pixels. A map of n cells along an axis divides it evenly: cell i is the interval from i/n to (i+1)/n,
+and its value sits at its center, (i + ½)/n (``align_corners=False``). Pixels, cells of a feature map and
+cells of a stored heat map all follow this one rule.
 
-Points and boxes go through the map above. Grids go through it cell by cell, one axis after the other:
+Points and boxes are transformed as above. Maps are resampled, one axis after the other:
 
-- ``cut`` looks at a grid of the image through the view. A view cell's center has a place in the image;
-  the cell becomes the mean of the grid around that place, with weights that fall off linearly (a tent).
-- ``paste`` puts a grid of the view back. An image cell whose center the crop shows has a place in the
-  view; it becomes the plain mean of the grid over an interval (a box) around that place.
+- ``cut`` crops a map of the image to the view. A view cell takes the mean of image cells around its center,
+  with weights that fall off linearly (a tent filter).
+- ``paste`` puts a map of the view back into the image. An image cell whose center lies in the crop takes the
+  plain mean of the view cells in an interval around it (a box filter).
 
-Both reach as far as the cell that is filled, so that nothing is skipped when many cells become few, and at
-least as far as one cell that is read: then tent and box are the same thing, bilinear interpolation.
+The filters are as wide as an output cell, so that downsampling skips nothing (antialiasing), and at least as
+wide as an input cell: then both are bilinear interpolation.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.data.resample import Axis, Bags, resampled
+from sparselabel.data.resample_grids import Axis, Taps, resample
 from sparselabel.errors import DataError
 
 
@@ -43,9 +44,15 @@ from sparselabel.errors import DataError
 class ViewGeometry:
     """The crop and flip of one view of each of B images.
 
-    ``box`` (B, 4) float32 or float64: left, top, width and height of the crop in unit image coordinates;
-    ``flip`` (B,) bool: whether the view was mirrored horizontally after the crop; ``hidden`` (B, 4), if there
-    are any: left, top, width and height of what was covered in each view, in the view's unit coordinates.
+    Parameters
+    ----------
+    box
+        (B, 4) float32 or float64: left, top, width and height of the crop, in unit coordinates of the image.
+    flip
+        (B,) bool: whether the view was mirrored horizontally after the crop.
+    hidden
+        (B, 4) left, top, width and height of the rectangle that cutout covered, in unit coordinates of the
+        view; None without cutout.
     """
 
     box: Tensor
@@ -55,19 +62,17 @@ class ViewGeometry:
     def __post_init__(self) -> None:
         if self.box.ndim != 2 or self.box.shape[1] != 4 or self.flip.shape != self.box.shape[:1]:
             raise DataError(
-                "a frame's box must be (B, 4) and its flip (B,), "
-                f"not {tuple(self.box.shape)} and {tuple(self.flip.shape)}"
+                f"box must be (B, 4) and flip (B,), not {tuple(self.box.shape)} and {tuple(self.flip.shape)}"
             )
         if self.box.dtype not in (torch.float32, torch.float64) or self.flip.dtype != torch.bool:
             raise DataError(
-                "a frame's box must be float32 or float64 and its flip bool, "
-                f"not {self.box.dtype} and {self.flip.dtype}"
+                f"box must be float32 or float64 and flip bool, not {self.box.dtype} and {self.flip.dtype}"
             )
         if self.hidden is not None and self.hidden.shape != self.box.shape:
             raise DataError(
-                f"a frame's hidden must be {tuple(self.box.shape)}, not {tuple(self.hidden.shape)}"
+                f"hidden must be {tuple(self.box.shape)} as box is, not {tuple(self.hidden.shape)}"
             )
-        if self.box.device.type == "cpu":  # elsewhere looking at values would wait for the device
+        if self.box.device.type == "cpu":  # reading values on a GPU would synchronize with it
             corner, size = self.box[:, :2], self.box[:, 2:]
             # A crop may touch the edge; float32 may carry it over it by a rounding error.
             good = ((size > 0) & (corner >= -1e-5) & (corner + size <= 1 + 1e-5)).all(dim=1)
@@ -82,28 +87,28 @@ class ViewGeometry:
     def whole(
         batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "ViewGeometry":
-        """The frames of ``batch`` images seen whole and unmirrored."""
+        """The geometry of ``batch`` images that are neither cropped nor flipped."""
         box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
         return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool, device=device))
 
     @staticmethod
     def of(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
-        """Frames from (B, 5) numbers, rows of ``augment.draw``: left, top, width, height, flip (0 or 1).
+        """From rows of ``transforms.draw`` (B, 5): left, top, width, height, flip (0 or 1).
 
-        Of (B, 9) numbers the last four are what is hidden in the view.
+        Rows of nine numbers end with the left, top, width and height of what is hidden.
         """
         rows = torch.as_tensor(rows)
         if rows.ndim != 2 or rows.shape[1] not in (5, 9):
             raise DataError(
-                "frames are made of (B, 5) numbers (left, top, width, height, flip) or (B, 9), with what is "
-                f"hidden, not of shape {tuple(rows.shape)}"
+                "view geometry needs rows (B, 5) of left, top, width, height, flip, or (B, 9) with what is "
+                f"hidden, not {tuple(rows.shape)}"
             )
         return ViewGeometry(rows[:, :4], rows[:, 4] != 0, rows[:, 5:] if rows.shape[1] == 9 else None)
 
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "ViewGeometry":
-        """The same frames on another device, or with boxes of another precision."""
+        """The same on another device, or with boxes of another dtype."""
         hidden = None if self.hidden is None else self.hidden.to(device=device, dtype=dtype)
         return ViewGeometry(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), hidden)
 
@@ -111,54 +116,53 @@ class ViewGeometry:
         return len(self.box)
 
     def __getitem__(self, images: Tensor | slice) -> "ViewGeometry":
-        """The frames of some images, chosen by a slice, a mask or indices (which may repeat)."""
+        """The geometry of some images, chosen by a slice, a mask or indices (which may repeat)."""
         hidden = None if self.hidden is None else self.hidden[images]
         return ViewGeometry(self.box[images], self.flip[images], hidden)
 
     def to_view(self, points: Tensor) -> Tensor:
-        """Where points (B, ..., 2) of the images lie in the views: within 0..1 if the view shows them."""
-        return self._map(points).to_view(points)
+        """Points (B, ..., 2) from the images to the views; outside 0..1 where the crop does not show them."""
+        return self._transform(points).to_view(points)
 
     def to_image(self, points: Tensor) -> Tensor:
-        """Where points (B, ..., 2) of the views lie in the images."""
-        return self._map(points).to_image(points)
+        """Points (B, ..., 2) from the views to the images."""
+        return self._transform(points).to_image(points)
 
     def boxes_to_view(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes, as centers and sizes (B, ..., 2), from the images to the views; nothing is clipped."""
-        return self.to_view(centers), sizes / self._map(sizes).length
+        return self.to_view(centers), sizes / self._transform(sizes).length
 
     def boxes_to_image(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes, as centers and sizes (B, ..., 2), from the views to the images."""
-        return self.to_image(centers), sizes * self._map(sizes).length
+        return self.to_image(centers), sizes * self._transform(sizes).length
 
-    def cut(self, grids: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
-        """Grids (B, L, H, W) of the images as the views see them: (B, L, h, w) for ``size`` (h, w).
+    def cut(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
+        """Maps (B, L, H, W) of the images, cropped to the views: (B, L, h, w) for ``size`` (h, w).
 
-        Antialiased bilinear. Cells beyond the crop are read too; only the image's own edges end the grid.
-        A value of ``unit`` becomes 1.
+        Antialiased bilinear; at the crop's edge, image cells beyond it count too. Values are divided by
+        ``unit``.
         """
-        self._refuse_other_grids(grids)
-        down, across = self._bags(Axis.reading, size, (grids.shape[2], grids.shape[3]))
-        return resampled(down, grids, across.times(1 / unit))
+        self._check_maps(maps)
+        vertical, horizontal = self._taps(Axis.image_to_view, size, (maps.shape[2], maps.shape[3]))
+        return resample(maps, vertical, horizontal.times(1 / unit))
 
     def paste(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> tuple[Tensor, Tensor]:
-        """Grids (B, L, h, w) of the views put back into the images, and where the images were visible.
+        """Maps (B, L, h, w) of the views put back into the images, and which cells were visible.
 
-        For ``size`` (H, W) returns (B, L, H, W) and (B, H, W) bool: the cells whose centers lie in the crop
-        and are not hidden. Cells outside the crop are 0. Bilinear, or area-averaged along an axis where a
-        cell receives more than one. 1 becomes ``unit``.
+        For ``size`` (H, W) returns (B, L, H, W), with 0 outside the crop, and (B, H, W) bool: the cells whose
+        centers lie in the crop and are not hidden. Bilinear, or area-averaged along an axis that shrinks.
+        Values are multiplied by ``unit``.
         """
-        self._refuse_other_grids(maps)
-        down, across = self._bags(Axis.writing, size, (maps.shape[2], maps.shape[3]))
-        visible = down.filled[:, :, None] & across.filled[:, None, :]
-        shown = torch.from_numpy(visible)
+        self._check_maps(maps)
+        vertical, horizontal = self._taps(Axis.view_to_image, size, (maps.shape[2], maps.shape[3]))
+        visible = torch.from_numpy(vertical.filled[:, :, None] & horizontal.filled[:, None, :])
         if self.hidden is not None:
-            places = cell_centers(size).expand(len(self), -1, -1, -1).to(self.box)
-            shown &= ~self.hides(self.to_view(places))
-        return resampled(down, maps, across.times(unit)), shown.to(maps.device)
+            centers = cell_centers(size).expand(len(self), -1, -1, -1).to(self.box)
+            visible &= ~self.hides(self.to_view(centers))
+        return resample(maps, vertical, horizontal.times(unit)), visible.to(maps.device)
 
     def hides(self, points: Tensor) -> Tensor:
-        """(B, ...) Which points (B, ..., 2) of the views are hidden."""
+        """(B, ...) Which points (B, ..., 2) of the views are hidden by cutout."""
         if self.hidden is None:
             return torch.zeros(points.shape[:-1], dtype=torch.bool, device=points.device)
         rectangle = self.hidden.reshape(len(self), *[1] * (points.ndim - 2), 4)
@@ -166,67 +170,70 @@ class ViewGeometry:
         return ((points >= low) & (points < high)).all(dim=-1)
 
     def hides_cells(self, grid: tuple[int, int]) -> Tensor:
-        """(B, h, w) Which cells of a grid of the views are hidden: those whose centers are."""
-        places = cell_centers(grid).to(self.box).expand(len(self), -1, -1, -1)
-        return self.hides(places)
+        """(B, h, w) Which cells of maps of the views have a hidden center."""
+        return self.hides(cell_centers(grid).to(self.box).expand(len(self), -1, -1, -1))
 
-    def _map(self, points: Tensor) -> "_Map":
-        """The map of both coordinates, shaped to meet points (B, ..., 2)."""
+    def _transform(self, points: Tensor) -> "_Transform":
+        """The transform of both coordinates, shaped to broadcast with points (B, ..., 2)."""
         if points.ndim < 2 or len(points) != len(self) or points.shape[-1] != 2:
             raise DataError(
-                f"points of {len(self)} frames must be ({len(self)}, ..., 2), not {tuple(points.shape)}"
+                f"points of {len(self)} images must be ({len(self)}, ..., 2), not {tuple(points.shape)}"
             )
-        return self._spread(points.ndim)
-
-    def _spread(self, dimensions: int) -> "_Map":
-        shape = (len(self), *[1] * (dimensions - 2), 2)
-        mirrored = torch.stack([self.flip, torch.zeros_like(self.flip)], dim=1)
-        return _Map(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored.reshape(shape))
+        shape = (len(self), *[1] * (points.ndim - 2), 2)
+        mirrored = torch.stack([self.flip, torch.zeros_like(self.flip)], dim=1).reshape(shape)
+        return _Transform(self.box[:, :2].reshape(shape), self.box[:, 2:].reshape(shape), mirrored)
 
     @cached_property
     def _axes(self) -> Axis:
-        """The vertical axis of all frames, then the horizontal one of all."""
+        """The vertical axis of all images, then the horizontal one of all."""
         box = self.box.cpu().double().numpy()
         flip = self.flip.cpu().numpy()
-        mirrored = np.concatenate((np.zeros_like(flip), flip))
-        return Axis.of(
-            np.concatenate((box[:, 1], box[:, 0])), np.concatenate((box[:, 3], box[:, 2])), mirrored
+        return Axis.of_crops(
+            start=np.concatenate((box[:, 1], box[:, 0])),
+            length=np.concatenate((box[:, 3], box[:, 2])),
+            mirrored=np.concatenate((np.zeros_like(flip), flip)),
         )
 
-    def _bags(
-        self, made: Callable[[Axis, int, int], Bags], to: tuple[int, int], of: tuple[int, int]
-    ) -> tuple[Bags, Bags]:
-        """What cells are made of along the vertical and along the horizontal axis."""
-        if to[0] == to[1] and of[0] == of[1]:
-            # Squares: both axes at once. There are few numbers, and the time is that of the calls.
-            return made(self._axes, to[0], of[0]).halves()
-        down, across = self._axes.halves()
-        return made(down, to[0], of[0]), made(across, to[1], of[1])
+    def _taps(
+        self,
+        taps_along: Callable[[Axis, int, int], Taps],
+        out_size: tuple[int, int],
+        in_size: tuple[int, int],
+    ) -> tuple[Taps, Taps]:
+        """The taps along the vertical and along the horizontal axis."""
+        if out_size[0] == out_size[1] and in_size[0] == in_size[1]:
+            # Square maps: both axes at once, since the time is that of the calls and not of the few numbers.
+            return taps_along(self._axes, out_size[0], in_size[0]).halves()
+        vertical, horizontal = self._axes.halves()
+        return (
+            taps_along(vertical, out_size[0], in_size[0]),
+            taps_along(horizontal, out_size[1], in_size[1]),
+        )
 
-    def _refuse_other_grids(self, grids: Tensor) -> None:
-        if grids.ndim != 4 or len(grids) != len(self) or not grids.is_floating_point():
+    def _check_maps(self, maps: Tensor) -> None:
+        if maps.ndim != 4 or len(maps) != len(self) or not maps.is_floating_point():
             raise DataError(
-                f"grids of {len(self)} frames must be floating-point ({len(self)}, L, height, width), "
-                f"not {grids.dtype} {tuple(grids.shape)}"
+                f"maps of {len(self)} images must be floating-point ({len(self)}, L, height, width), "
+                f"not {maps.dtype} {tuple(maps.shape)}"
             )
 
 
 def cell_centers(size: tuple[int, int]) -> Tensor:
-    """(H, W, 2) The centers of a grid's cells, across and down."""
-    down, across = ((torch.arange(cells, dtype=torch.float64) + 0.5) / cells for cells in size)
-    return torch.stack(torch.meshgrid(across, down, indexing="xy"), dim=-1)
+    """(H, W, 2) The centers (x, y) of a map's cells, in unit coordinates."""
+    y, x = ((torch.arange(cells, dtype=torch.float64) + 0.5) / cells for cells in size)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
 
 
-class _Map(NamedTuple):
-    """Between image and view, along one axis or both: the crop's start and length, and whether mirrored."""
+class _Transform(NamedTuple):
+    """Between image and view: the crop's start and length, and whether mirrored, per coordinate."""
 
     start: Tensor
     length: Tensor
     mirrored: Tensor
 
-    def to_view(self, places: Tensor) -> Tensor:
-        seen = (places - self.start) / self.length
-        return torch.where(self.mirrored, 1 - seen, seen)
+    def to_view(self, points: Tensor) -> Tensor:
+        inside = (points - self.start) / self.length
+        return torch.where(self.mirrored, 1 - inside, inside)
 
-    def to_image(self, places: Tensor) -> Tensor:
-        return self.start + self.length * torch.where(self.mirrored, 1 - places, places)
+    def to_image(self, points: Tensor) -> Tensor:
+        return self.start + self.length * torch.where(self.mirrored, 1 - points, points)

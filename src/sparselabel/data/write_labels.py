@@ -15,7 +15,7 @@ from PIL import Image
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-from sparselabel.errors import DataError, RunError, listing
+from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import whole
 
 Which = Literal["observed", "full"]
@@ -28,14 +28,22 @@ def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path
     """Write the labels of one split, or of all, in the form that the file's suffix names."""
     splits = [*prepared.splits.values()] if split is None else [prepared.split(split)]
     if file.exists() and not force:
-        raise RunError(f"{file} exists: choose another --out, or replace it with --force")
+        raise RunError(
+            f"{file} exists",
+            f"choose another {param('out')}",
+            f"replace it with {param('force', True)}",
+            what=file,
+        )
     if file.suffix.lower() not in (".csv", ".json"):
         raise DataError(
             f"{file}: the name must end with .csv (a column for each class) or .json (COCO's form)"
         )
     if file.suffix.lower() == ".json" and len(splits) > 1:
         raise DataError(
-            f"COCO's form has a file for each split: name one of {listing(prepared.splits)} with --split"
+            "COCO's form has a file for each split",
+            f"name one of {listing(prepared.splits)} with {param('split')}",
+            what="split",
+            allowed=[*prepared.splits],
         )
     with whole(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         if file.suffix.lower() == ".csv":
@@ -54,7 +62,8 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSp
     if taken:
         raise DataError(
             f"a table has columns {', '.join(OWN_COLUMNS)} of its own, so that a class cannot be called "
-            f"{listing(taken)} there: write a .json"
+            f"{listing(taken)} there",
+            "write a .json",
         )
     texts = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
     writer = csv.writer(stream, lineterminator="\n")

@@ -16,7 +16,7 @@ from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.labels import POSITIVE, LabelTable
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
 from sparselabel.files import read_json, require_folder_to_write
 from sparselabel.plan.budget import Budget
@@ -112,7 +112,7 @@ def simulate(
         label_seed=draw,
         cost="per-positive",
     )
-    split = Split(train.truth, train.paths, train.spatial_labels, masks=train.masks)
+    split = RawSplit(train.truth, train.paths, train.spatial_labels, masks=train.masks)
     found = annotate(split, how, prices=budget.prices)
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
     for array in (found.observed, *(getattr(found.seen, column) for column in SPATIAL_LABEL_COLUMNS)):

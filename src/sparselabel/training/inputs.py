@@ -11,7 +11,7 @@ from torch import Tensor
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
-from sparselabel.data.transforms import Changes, View, views_of
+from sparselabel.data.transforms import RandAugment, View, views_of
 from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
 from sparselabel.resources import free_disk
@@ -146,7 +146,7 @@ class Inputs:
             self._changes(places),
         )
 
-    def _changes(self, places: bool) -> Changes | None:
+    def _changes(self, places: bool) -> RandAugment | None:
         views = self.config.views
         if not views.rand_augment and not views.cutout:
             return None
@@ -155,7 +155,7 @@ class Inputs:
             self.log.say(
                 f"RandAugment only changes colors: {self.config.method} needs to know where things are"
             )
-        return Changes(views.rand_augment, views.magnitude, not places, views.cutout)
+        return RandAugment(views.rand_augment, views.magnitude, not places, views.cutout)
 
     def evaluation(self, phase: str, split: str) -> Loader:
         """Inputs to evaluate on: images seen whole."""

@@ -225,18 +225,19 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
     answered = _answered(file)
     if answered is not None:
         return _complete_answers(file, answered, data)
-    naming = f"images are named relative to {data.train.root}, as {str(data.train.paths[0])!r}"
+    naming = f"name images relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
         found = table.read(file, images=data.train.root).splits["train"].labels
-    except DataError as error:
-        # The reader's way out is a flag of `prepare table`, which is not there: the data knows its folder.
-        said, flag, _ = str(error).partition("; name the images' folder with --images")
-        raise DataError(f"{said}; {naming}" if flag else said) from error
+    except DataError as error:  # the folder of the images is that of the data, and no parameter
+        remedies = (naming,) if "images" in error.parameters else error.remedies
+        raise DataError(error.problem, *remedies, what=error.what, where=error.where) from error
     strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
     if strangers:
         raise DataError(
             f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "
-            f"{data.folder}: {listing(strangers)}; {naming}"
+            f"{data.folder}: {listing(strangers)}",
+            naming,
+            what=file,
         )
     unknown = [name for name in found.classes if name not in data.classes]
     if unknown:

@@ -13,7 +13,7 @@ from pycocotools import mask as run_lengths
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers import READERS, coco
 from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.source import Box
+from sparselabel.data.readers.raw_dataset import Box
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning
 
@@ -244,7 +244,7 @@ def test_train_and_val_must_have_the_same_categories(tmp_path: Path, names: str,
             "images",
             0,
             {"file_name": "no.jpg"},
-            r"1 of 2 images are not in .*: no.jpg \(image 9\); .* --images",
+            r"1 of 2 images are not in .*: no.jpg \(image 9\): .* `images`",
         ),
         ("images", 0, {"file_name": "10.jpg"}, r"every image file must be named once; .*: 10.jpg"),
         ("categories", 0, {"name": "dog"}, r"labels.json: every category must be named once; .*: dog"),
@@ -333,7 +333,7 @@ def test_ids_may_be_numbers_or_texts(tmp_path: Path, names: tuple[Any, ...]) -> 
 def test_images_that_are_not_there_can_be_left_out(tmp_path: Path) -> None:
     file = write(tmp_path, content(), names=("9.jpg",))
     with pytest.raises(
-        DataError, match=r"1 of 2 images are not in .*: 10.jpg \(image 10\); .*--skip-missing"
+        DataError, match=r"1 of 2 images are not in .*: 10.jpg \(image 10\): .*`skip_missing=True`"
     ):
         coco.read(file)
     with pytest.warns(DataWarning, match=r"1 of 2 images are not in .*: 10.jpg .*; they were left out"):

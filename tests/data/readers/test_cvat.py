@@ -125,7 +125,7 @@ def test_wrong_values(tmp_path: Path, shape: str, message: str) -> None:
         ('<track id="0" label="dog"></track>', r"line 12: this is an export 'CVAT for video 1.1': export as"),
         ('<image id="0" name="a.jpg" width="0" height="5"/>', r"line 12: an image's size must be positive"),
         ('<image id="0" width="5" height="5"/>', r"line 12: <image> has no 'name'"),
-        (image("no.jpg", TAG), r"1 of 1 images are not in .*: no.jpg \(line 12\); .*--images"),
+        (image("no.jpg", TAG), r"1 of 1 images are not in .*: no.jpg \(line 12\): .*`images`"),
         (image("a.jpg", TAG, more='subset="Mine" '), r"line 12: subset 'Mine' is none of Train, Val"),
     ],
 )

@@ -10,7 +10,7 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import READERS, imagenet
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import DataError, DataWarning
 
 FISH, BIRD, DOG = SYNSETS = ("n01440764", "n01530575", "n02085620")
@@ -48,7 +48,7 @@ def folders(flat: Path) -> Path:
     return flat
 
 
-def classes_of(source: Source, split: str = "test") -> list[str]:
+def classes_of(source: RawDataset, split: str = "test") -> list[str]:
     labels = source.splits[split].labels
     assert (labels.per_image(POSITIVE) == 1).all()
     assert (labels.per_image(UNKNOWN) == len(SYNSETS) - 1).all()
@@ -102,7 +102,7 @@ def test_the_devkits_numbers_need_its_order(flat: Path, tmp_path: Path) -> None:
     devkit = flat / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
     devkit.parent.mkdir(parents=True)
     devkit.write_text("1\n3\n1\n2\n")
-    with pytest.raises(DataError, match=r"ground_truth.txt has the devkit's numbers, .* with --synsets"):
+    with pytest.raises(DataError, match=r"ground_truth.txt has the devkit's numbers, .* with `synsets`"):
         imagenet.read(flat)
     order = tmp_path / "order.txt"
     order.write_text(f"{DOG}\n{BIRD}\n{FISH}\n")
@@ -131,7 +131,7 @@ def test_real_goes_by_file_name_and_into_the_prepared_form(folders: Path, tmp_pa
     assert test.real.tolist() == [fish, nothing, fish]
     assert prepared.train.real is None
     bare = prepare(
-        Source("bare", source.root, {"train": source.splits["train"]}),
+        RawDataset("bare", source.root, {"train": source.splits["train"]}),
         tmp_path / "bare",
         Preparation(validation=0),
     )
@@ -169,7 +169,7 @@ def test_real_elsewhere(folders: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("[[2], [0")
     with pytest.raises(DataError, match=r"labels.json is not JSON"):
         imagenet.read(folders, real=tmp_path / "labels.json")
-    with pytest.raises(DataError, match=r"nothing.json is not there: leave --real out"):
+    with pytest.raises(DataError, match=r"nothing.json is not there: leave `real` out"):
         imagenet.read(folders, real=tmp_path / "nothing.json")
     (folders / "val" / FISH / NAMES[1]).rename(folders / "val" / FISH / "tench.JPEG")
     (tmp_path / "labels.json").write_text(json.dumps(REAL))

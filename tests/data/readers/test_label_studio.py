@@ -155,9 +155,9 @@ def test_two_tasks_with_one_image(tmp_path: Path) -> None:
         ([{"id": 1, "image": "a.jpg", "choice": "cat"}], r"task at position 0 .* 'data', as in .*JSON-MIN"),
         (
             [task(7, "no.jpg", [choices("cat")])],
-            r"1 of 1 images are not in .*: no.jpg \(task 7\); .*--images",
+            r"1 of 1 images are not in .*: no.jpg \(task 7\): .*`images`",
         ),
-        ([{"id": 7, "data": {"img": "a.jpg"}}], r"task 7: its data has no image 'image': .*img.*--image"),
+        ([{"id": 7, "data": {"img": "a.jpg"}}], r"task 7: its data has no image 'image' .*img.*: .*`image`"),
         ([task(7, "a.jpg", [{"type": "choices"}])], r"task 7: a result must have a 'type' and a 'value'"),
         (
             [task(7, "a.jpg", [choices(3)])],

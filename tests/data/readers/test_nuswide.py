@@ -178,7 +178,7 @@ def test_arrays_that_are_wrong(arrays: Path) -> None:
         nuswide.read(arrays)
     np.save(images, np.array([*TRAIN[:2], "gone.jpg"]))
     with pytest.raises(
-        DataError, match=r"names 1 of 3 images that are not in .*Flickr: gone.jpg; .* --images"
+        DataError, match=r"names 1 of 3 images that are not in .*Flickr: gone.jpg: .* `images`"
     ):
         nuswide.read(arrays)
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import READERS, table
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import DataError, DataWarning
 
 images = pytest.mark.usefixtures("_images")
@@ -34,7 +34,7 @@ def write(folder: Path, text: str, name: str = "labels.csv", encoding: str = "ut
     return file
 
 
-def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) -> Split:
+def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) -> RawSplit:
     source = table.read(write(folder, text, name), **options)
     assert list(source.splits) == ["train"]
     return source.splits["train"]
@@ -176,10 +176,10 @@ WRONG_TABLES = {
     "": r"labels.csv is empty",
     "\n\n": r"labels.csv is empty",
     "image,dog\n": r"has a header but no rows",
-    "img,dog\na.jpg,1\n": r"has no column 'image': .*known: dog, img",
-    "images,dog\na.jpg,1\n": r"has no column 'image': did you mean 'images'\?",
+    "img,dog\na.jpg,1\n": r"has no column 'image' .*known: dog, img",
+    "images,dog\na.jpg,1\n": r"has no column 'image' \(did you mean 'images'\?",
     "image,dog,dog\na.jpg,1,1\n": r"columns must have different names; .*: dog",
-    ",image,dog\n0,a.jpg,1\n": r"column 1 has no name \(an index written by pandas",
+    ",image,dog\n0,a.jpg,1\n": r"column 1 has no name: if it is an index written by pandas",
     "image\na.jpg\n": r"neither a column of labels nor columns of classes: image",
     "image,dog\n,1\n": r"line 2: the image's name is empty",
     "image,dog\na.jpg,1,1\n": r"line 2: the header has 2 columns, this has 3: a.jpg, 1, 1",
@@ -187,9 +187,9 @@ WRONG_TABLES = {
     "image,dog\na.jpg,1\n\nb.jpg,1\na.jpg,0\n": r"line 5: image 'a.jpg' is on line 2 already",
     "image,dog\na.jpg,1\nx.jpg,0\ny.jpg,0\n": r"line 3: image 'x.jpg' is not in .*; 2 of 3 .*: x.jpg, y",
     "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
-    "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .*-1 is taken for 'not there' by some and for 'unknown'",
-    "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7'; this is a score, .* --scores",
-    "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog'; if a column holds the labels' names",
+    "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .* not '-1': write 0 if it is not there, and nothing",
+    "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7': .* instead of a score, .* `scores`",
+    "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog': if a column holds the labels' names",
     "image,dog,split\na.jpg,1,trian\n": r"line 2: split 'trian' is unknown: did you mean 'train'\?",
     "image,dog,split\na.jpg,1,\n": r"line 2: split '' is unknown: known: test, train, val",
     "image,dog,split\na.jpg,1,val\n": r"no row has split 'train', only val",
@@ -249,7 +249,7 @@ def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> 
 
 @images
 def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
-    said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car'; .*write them"
+    said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car': .*write them"
     with pytest.warns(DataWarning, match=said):
         train = train_of(tmp_path, "image,label\na.jpg,Red  car\nb.jpg,red car\nb.jpg,cart\n")
     assert train.labels.classes == ("Red  car", "cart", "red car")  # nobody knows whether they are the same
@@ -261,8 +261,8 @@ def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mark", [";", "|", ","])
 def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> None:
     text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}gray"\n'
-    said = f"look like several labels in one cell: 'red{mark} blue'; if they are, prepare with --separator "
-    with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'")):
+    said = f"look like several labels in one cell: 'red{mark} blue': if they are, give `separator="
+    with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'`")):
         train_of(tmp_path, text)
     assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "gray", "red")
 
@@ -270,7 +270,7 @@ def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> 
 @images
 def test_several_in_every_cell_are_noticed(tmp_path: Path) -> None:
     text = "image,label\na.jpg,dog;cat\nb.jpg,cat;emu\n"
-    with pytest.warns(DataWarning, match="in one cell: 'cat;emu', 'dog;cat'; .* --separator ';'"):
+    with pytest.warns(DataWarning, match="in one cell: 'cat;emu', 'dog;cat': .* `separator=';'`"):
         train_of(tmp_path, text)
 
 
@@ -279,7 +279,7 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
 
-    def read(columns: Mapping[str, object], **options: Any) -> Split:
+    def read(columns: Mapping[str, object], **options: Any) -> RawSplit:
         parquet.write_table(arrow.table(columns), tmp_path / "labels.parquet")
         return table.read(tmp_path / "labels.parquet", **options).splits["train"]
 
@@ -361,7 +361,7 @@ def test_what_is_written_in_either_shape_is_read_back(
     )
 
 
-def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> Split:
+def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> RawSplit:
     with file.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows(lines)
     return table.read(file).splits["train"]
@@ -376,7 +376,7 @@ OPEN_IMAGES = """ImageID,Source,LabelName,Confidence
 NAMES = "LabelName,DisplayName\n/m/04hgtk,Human head\n/m/07j7r,Tree\n/m/01,Tree\n"
 
 
-def open_images(folder: Path, **options: Any) -> Split:
+def open_images(folder: Path, **options: Any) -> RawSplit:
     columns = {"image": "ImageID", "label": "LabelName", "value": "Confidence", "suffix": ".jpg"}
     for name in ("000026e7ee790996", "000062a39995e348"):
         Image.new("RGB", (4, 4)).save(folder / f"{name}.jpg")
@@ -393,7 +393,9 @@ def test_open_images(tmp_path: Path) -> None:
     assert train.labels.classes == ("Human head", "Tree")
     assert train.paths.tolist() == ["000026e7ee790996.jpg", "000062a39995e348.jpg"]
     assert train.labels.values.tolist() == [[NEGATIVE, POSITIVE], [POSITIVE, UNKNOWN]]
-    with pytest.raises(DataError, match=r"line 5: image '0000c64e1253d68f.jpg' is not in .*--skip-missing"):
+    with pytest.raises(
+        DataError, match=r"line 5: image '0000c64e1253d68f.jpg' is not in .*`skip_missing=True`"
+    ):
         open_images(tmp_path)
 
 
@@ -402,7 +404,7 @@ def test_open_images(tmp_path: Path) -> None:
     [
         (
             "/m/07j7r,Tree\n",
-            r"names.csv has no name for 1 of 2 labels: /m/04hgtk; give the file that belongs",
+            r"names.csv has no name for 1 of 2 labels: /m/04hgtk: give the file that belongs",
         ),
         ("/m/07j7r\n", r"names.csv, line 1: must be a code and a name, not '/m/07j7r'"),
         ("/m/07j7r,Tree\n/m/07j7r,Bush\n", r"line 2: '/m/07j7r' is 'Bush' here and 'Tree' before"),
@@ -411,7 +413,7 @@ def test_open_images(tmp_path: Path) -> None:
 def test_names_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         open_images(tmp_path, names=write(tmp_path, text, "names.csv"))
-    with pytest.raises(DataError, match=r"none.csv is not there: .* leave --names out"):
+    with pytest.raises(DataError, match=r"none.csv is not there: .* leave `names` out"):
         open_images(tmp_path, names=tmp_path / "none.csv")
 
 

@@ -10,7 +10,7 @@ from sparselabel.config import Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
@@ -41,17 +41,17 @@ def make_data(
     how = Preparation(sparsify="none" if hidden else "single-positive", validation=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # some classes are never annotated
-        return prepare(Source("made up", folder / "images", splits), folder / "data", how)
+        return prepare(RawDataset("made up", folder / "images", splits), folder / "data", how)
 
 
 def _split(
     folder: Path, name: str, values: np.ndarray, sizes: tuple[Any, ...], spatial_labels: SpatialLabels
-) -> Split:
+) -> RawSplit:
     paths = [f"{name}{row}.png" for row in range(len(values))]
     for row, (path, (width, height)) in enumerate(zip(paths, sizes, strict=True)):
         paint(folder / "images" / path, row, width, height)
     ids = np.array([f"{name}-{row}" for row in range(len(values))])
-    return Split(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
+    return RawSplit(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
 
 
 def make_run(

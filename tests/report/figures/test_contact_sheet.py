@@ -10,7 +10,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.report.figures.contact_sheet import draw_sheet, labels_of, random_rows
@@ -32,11 +32,11 @@ def make(
         folder.mkdir(exist_ok=True)
         Image.new("RGB", (200, 100), GRAY).save(folder / f"{row}.png")
     ids = np.array([f"{row}.png" for row in range(len(values))])
-    split = Split(LabelTable(ids, CLASSES, np.array(values, np.int8)), ids, spatial_labels)
+    split = RawSplit(LabelTable(ids, CLASSES, np.array(values, np.int8)), ids, spatial_labels)
     how = Preparation("single-positive" if sparsify else "none", validation=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # not every class is on such few images
-        return prepare(Source("made", folder, {"train": split}), folder / "out", how)
+        return prepare(RawDataset("made", folder, {"train": split}), folder / "out", how)
 
 
 def marks_of(*spatial_labels: tuple[int, int, float, float, float, float]) -> SpatialLabels:

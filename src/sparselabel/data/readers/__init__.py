@@ -1,15 +1,15 @@
-"""The readers: from the files people have to a ``Source``.
+"""The readers: from the files people have to a ``RawDataset``.
 
-A reader is a function ``read(source: Path, ...) -> Source`` in a module of its own. To add one:
+A reader is a function ``read(source: Path, ...) -> RawDataset`` in a module of its own. To add one:
 
 1. Write ``readers/NAME.py`` with ``read``. Its keyword arguments, typed and with defaults, are its options;
    its docstring says which files it takes and what their values mean.
 2. Give every split a ``LabelTable`` (POSITIVE, NEGATIVE, UNKNOWN: convert the format's own coding), the
-   images' paths relative to ``Source.root``, and ``SpatialLabels`` in unit coordinates for positive classes
-   only. There must be a split "train"; "val" and "test" are there if the format has them.
-3. Check that every image is there (``common.Listing``). Raise ``DataError`` that names file, line and value
-   for anything that cannot be what was meant; issue a ``DataWarning`` for what is left out.
-   Decoding images, holding out validation and hiding labels is not a reader's work: ``prepare`` does it.
+   images' paths relative to ``RawDataset.root``, and ``SpatialLabels`` in unit coordinates for positive
+   classes only. There must be a split "train"; "val" and "test" are there if the format has them.
+3. Check that every image exists (``raw_dataset.Listing``). Raise a ``DataError`` that names file, line and
+   value for what cannot be meant; issue a ``DataWarning`` for what is left out. A reader does not decode
+   images, hold out validation or hide labels: ``prepare`` does.
 4. Add a line to ``READERS`` and a test that writes a tiny set of files in the format's true layout.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from sparselabel.data.readers import class_folders as folder
 from sparselabel.data.readers import coco, cub, cvat, fiftyone, imagenet, label_studio, nuswide, table, voc
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.raw_dataset import RawDataset
 
-READERS: dict[str, Callable[..., Source]] = {
+READERS: dict[str, Callable[..., RawDataset]] = {
     "coco": coco.read,
     "cub": cub.read,
     "cvat": cvat.read,

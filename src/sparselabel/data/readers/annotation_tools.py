@@ -7,9 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.source import SPLITS, Box, Listing, Source, SpatialLabelColumns, Split
+from sparselabel.data.readers.raw_dataset import (
+    IMAGES_FOLDER,
+    SPLITS,
+    Box,
+    Listing,
+    RawDataset,
+    RawSplit,
+    SpatialLabelColumns,
+)
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, listing, param
 
 
 def tails(path: str) -> list[str]:
@@ -40,9 +48,9 @@ class Collected:
         self._spatial_labels = SpatialLabelColumns()
         self._missing: list[str] = []
 
-    def wrong(self, place: str, message: str) -> DataError:
+    def wrong(self, place: str, problem: str, *remedies: str) -> DataError:
         """The error to raise for something in the file."""
-        return DataError(f"{self.file}, {place}: {message}")
+        return DataError(f"{self.file}, {place}: {problem}", *remedies, what=self.file, where=place)
 
     def image(
         self, place: str, named: str, candidates: Iterable[str], looked_at: bool, split: str = "train"
@@ -61,8 +69,8 @@ class Collected:
             other, before = self._named[row]
             raise self.wrong(
                 place,
-                f"{named!r} and {other!r} ({before}) are both found as {path} in {self.root}: "
-                "give the folder in which they have different names with --images",
+                f"{named!r} and {other!r} ({before}) are both found as {path} in {self.root}",
+                f"give the folder in which they have different names as {param('images')}",
             )
         elif self._splits[row] != split:
             raise self.wrong(place, f"{named!r} is in {split!r} here and in {self._splits[row]!r} before")
@@ -89,7 +97,8 @@ class Collected:
         raise self.wrong(
             place,
             f"a point of {name!r} must lie inside the image (0 to 1 of its width and height), not at "
-            f"{x:.4g}, {y:.4g}: move or remove it",
+            f"{x:.4g}, {y:.4g}",
+            "move or remove it",
         )
 
     def box(self, place: str, name: str, box: Box) -> Box:
@@ -100,7 +109,8 @@ class Collected:
             raise self.wrong(
                 place,
                 f"a box of {name!r} must have an area inside the image (0 to 1 of its width and height), "
-                f"but its left, top, right and bottom are {edges}: redraw or remove it",
+                f"but its left, top, right and bottom are {edges}",
+                "redraw or remove it",
             )
         return inside
 
@@ -108,7 +118,7 @@ class Collected:
         """Count something that is not read; it is named in a warning."""
         self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
 
-    def source(self, name: str, complete: bool) -> Source:
+    def source(self, name: str, complete: bool) -> RawDataset:
         """All of it. ``complete``: what is not said of an image that someone looked at is NEGATIVE."""
         self._refuse_missing()
         shape = (len(self._named), len(self._index_of))
@@ -137,18 +147,21 @@ class Collected:
         spatial_labels = SpatialLabels(
             all_marks.rows[sure], all_marks.classes[sure], all_marks.centers[sure], all_marks.sizes[sure]
         )
-        splits: dict[str, Split] = {}
+        splits: dict[str, RawSplit] = {}
         for split in SPLITS:
             rows = np.flatnonzero(known & (np.asarray(self._splits) == split))
             if len(rows):
-                splits[split] = Split(table.take(rows), paths[rows], spatial_labels.take(rows))
-        return Source(name, self.root, splits)
+                splits[split] = RawSplit(table.take(rows), paths[rows], spatial_labels.take(rows))
+        return RawDataset(name, self.root, splits)
 
     def _refuse_missing(self) -> None:
         if self._missing:
             raise DataError(
                 f"{self.file}: {len(self._missing):,} of {len(self._named):,} images are not in "
-                f"{self.root}: {listing(self._missing)}; name the images' folder with --images"
+                f"{self.root}: {listing(self._missing)}",
+                IMAGES_FOLDER,
+                what="images",
+                value=self.root,
             )
 
     def _warn(self) -> None:

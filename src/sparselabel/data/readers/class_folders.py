@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.source import SPLITS, Source, Split, require_folder
+from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, require_folder
 from sparselabel.errors import DataError, DataWarning, listing
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
@@ -18,7 +18,7 @@ LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
 """Beside a folder "train", these are no classes."""
 
 
-def read(source: Path) -> Source:
+def read(source: Path) -> RawDataset:
     """Read class folders: the folder's name is an image's single positive, all else is UNKNOWN.
 
     Folders train, val and test at the top are splits, if there are no others beside them and "train" is one.
@@ -52,7 +52,9 @@ def read(source: Path) -> Source:
     classes = sorted({name for folders in found.values() for name in folders})
     if not classes:
         raise DataError(f"{source}: no images ({' '.join(SUFFIXES)}) in class folders")
-    return Source(source.resolve().name, source, {split: _table(classes, found[split]) for split in found})
+    return RawDataset(
+        source.resolve().name, source, {split: _table(classes, found[split]) for split in found}
+    )
 
 
 def _visible(folder: Path) -> tuple[list[str], list[str]]:
@@ -89,7 +91,7 @@ def _refuse(error: OSError) -> None:
     raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _table(classes: list[str], folders: dict[str, list[str]]) -> Split:
+def _table(classes: list[str], folders: dict[str, list[str]]) -> RawSplit:
     index_of = {name: index for index, name in enumerate(classes)}
     columns = [np.full(len(paths), index_of[name]) for name, paths in folders.items()]
     column = np.concatenate([np.empty(0, np.intp), *columns])
@@ -97,4 +99,4 @@ def _table(classes: list[str], folders: dict[str, list[str]]) -> Split:
     values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
     values[np.arange(len(paths)), column] = POSITIVE
     order = np.argsort(paths)
-    return Split(LabelTable(paths[order], tuple(classes), values[order]), paths[order])
+    return RawSplit(LabelTable(paths[order], tuple(classes), values[order]), paths[order])

@@ -5,30 +5,34 @@ train2014/COCO_train2014_000000000009.jpg
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import LabelTable, Texts, refuse_duplicates
+from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable, Texts, refuse_duplicates
 from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_annotations import Annotations, CategoryCodes, Images, read_categories
-from sparselabel.data.readers.hill_splc_labels import with_observed
 from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
+    IMAGES_FOLDER,
+    NEARLY,
     Listing,
-    Source,
-    Split,
+    RawDataset,
+    RawSplit,
+    Size,
+    lines_of,
     naming,
     refuse_empty,
     require_folder,
+    warn_of_another_size,
     warn_of_lost_boxes,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, listing, param
 
 PARTS = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
@@ -53,7 +57,7 @@ def read(
     keep_empty: bool = False,
     skip_missing: bool = False,
     labels: Path | None = None,
-) -> Source:
+) -> RawDataset:
     """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
 
     A class is POSITIVE on an image with an annotation of it, crowd regions included, else NEGATIVE; but if
@@ -77,17 +81,17 @@ def read(
         A published list of the positive labels that training may see (see ``label_list``).
     """
 
-    def split(file: Path, files: Listing, below: str) -> Split:
+    def split(file: Path, files: Listing, below: str) -> RawSplit:
         return _with_images(file, read_instances(file, keep_empty, masks=True), files, below, skip_missing)
 
     if not source.is_dir():
         root = require_folder(images or source.parent)
         train = split(source, Listing(root), "")
-        return Source(source.stem, root, {"train": with_observed(train, labels) if labels else train})
+        return RawDataset(source.stem, root, {"train": with_observed(train, labels) if labels else train})
     root = require_folder(images or source)
     year = _year(source, root)
     files = Listing(root)
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for name, part in PARTS.items():
         file = _annotations(source, part + year)
         if file.exists():
@@ -102,7 +106,7 @@ def read(
         warn_of_another_size("coco", splits)
     if labels is not None:
         splits["train"] = with_observed(splits["train"], labels)
-    return Source(source.resolve().name, root, splits)
+    return RawDataset(source.resolve().name, root, splits)
 
 
 def _annotations(source: Path, part: str) -> Path:
@@ -115,13 +119,13 @@ def _year(source: Path, root: Path) -> str:
     years = sorted(file.stem.removeprefix("instances_train") for file in ends.parent.glob(ends.name))
     if not years:
         raise DataError(
-            f"{source}: no annotations/instances_train2014.json or ..._train2017.json; "
-            f"to read a single file as training data, give that file"
+            f"{source}: no annotations/instances_train2014.json or ..._train2017.json",
+            "to read a single file as training data, give that file",
         )
     years = [year for year in years if (root / f"train{year}").is_dir()] or years
     if len(years) > 1:
         raise DataError(
-            f"{source} has annotations of several years ({', '.join(years)}): keep one year in a folder"
+            f"{source} has annotations of several years ({', '.join(years)})", "keep one year in a folder"
         )
     return years[0]
 
@@ -132,7 +136,9 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     ``masks``: read outlines too; it takes a few times as long.
     """
     if not file.is_file():
-        raise DataError(f"{file} is not there: give a COCO-style JSON file, or a folder laid out like COCO")
+        raise DataError(
+            f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO", what=file
+        )
     expected = f"an object with the lists {', '.join(LISTS)}"
     found: dict[str, Any] = {}
     others: list[str] = []
@@ -142,7 +148,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
             if key not in LISTS or not blocks.is_list:
                 others.append(key)
             elif key in found:
-                raise DataError(f"{file}: there are two lists {key!r}: leave one of them out")
+                raise DataError(f"{file}: there are two lists {key!r}", "leave one of them out")
             elif key == "images":
                 found[key] = Images(blocks, codes)
             elif key == "categories":
@@ -170,7 +176,9 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     return Instances(table, images.names[kept], spatial_labels, found_masks)
 
 
-def _with_images(file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool) -> Split:
+def _with_images(
+    file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool
+) -> RawSplit:
     """The instances with their images' paths, and without those of no image if that is wanted."""
     labels = instances.labels
     paths, there = _images(file, instances, files, below)
@@ -186,11 +194,10 @@ def _with_images(file: Path, instances: Instances, files: Listing, below: str, s
             f"{', '.join(missing)}{more}"
         )
         if not skip_missing or not there.any():
-            raise DataError(
-                f"{said}; name the images' folder with --images, or leave them out with --skip-missing"
-            )
+            leave_out = f"leave them out with {param('skip_missing', True)}"
+            raise DataError(said, IMAGES_FOLDER, leave_out, what="images", value=files.root)
         warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
-    split = Split(labels, paths, instances.spatial_labels, masks=instances.masks)
+    split = RawSplit(labels, paths, instances.spatial_labels, masks=instances.masks)
     if not there.all():
         split = split.take(np.flatnonzero(there))
     with naming(file):
@@ -214,3 +221,81 @@ def _images(
         blocks.append(np.asarray(paths, dtype=np.str_))
     joined = np.concatenate(blocks)
     return joined, joined != ""
+
+
+# The lists of Hill and SPLC with 75 %, 40 % and one of COCO's labels: coco_train_0.75left.txt and so on.
+PUBLISHED_LISTS = (Size(82_081, 181_422), Size(82_081, 96_251), Size(82_081, 82_081))
+
+
+def warn_of_another_list(file: Path, found: Size) -> None:
+    """Warn of a list of labels that is nearly a published one; another list is no reason."""
+    for expected in PUBLISHED_LISTS:
+        near = all(abs(here / there - 1) <= NEARLY for here, there in zip(found, expected, strict=True))
+        if near and found != expected:
+            warnings.warn(
+                f"{file} names {found.positives:,} labels of {found.images:,} images; the published list "
+                f"that is most like it has {expected.positives:,} of {expected.images:,}: is it complete? "
+                "Numbers may not compare with the papers'",
+                DataWarning,
+                stacklevel=3,
+            )
+
+
+def with_observed(split: RawSplit, file: Path) -> RawSplit:
+    """The images of a split that the list names, with its labels as the observed ones.
+
+    All other labels are UNKNOWN. Images are known by file name, whatever their folder.
+    """
+    row_of = {path.rpartition("/")[2]: row for row, path in enumerate(split.paths.tolist())}
+    if len(row_of) < len(split.paths):
+        raise DataError(
+            f"{file}: images of several folders have one file name: a list cannot tell them apart"
+        )
+    observed = np.full_like(split.labels.values, UNKNOWN)
+    seen: dict[int, int] = {}  # row -> line
+    for line, text in enumerate(lines_of(file), 1):
+        row = _listed_row(file, line, text, row_of)
+        if row in seen:
+            raise DataError(
+                f"{file}, line {line:,}: {text!r:.100} is there a second time, after line {seen[row]:,}"
+            )
+        seen[row] = line
+        classes = _listed_classes(file, line, text, len(split.labels.classes))
+        absent = [index for index in classes if split.labels.values[row, index] != POSITIVE]
+        if absent:
+            raise DataError(
+                f"{file}, line {line:,}: {text!r:.100}: by its full labels, class {absent[0]} "
+                f"({split.labels.classes[absent[0]]}) is not on the image: is the list for this set, "
+                "with classes counted from 0?"
+            )
+        observed[row, classes] = POSITIVE
+    if not seen:
+        raise DataError(f"{file} is empty: a line `image,class class ...` for each image is needed")
+    warn_of_another_list(file, Size(len(seen), int((observed == POSITIVE).sum())))
+    if len(seen) < len(row_of):
+        warnings.warn(
+            f"{file} names {len(seen):,} of {len(row_of):,} training images; the others were left out",
+            DataWarning,
+            stacklevel=2,
+        )
+    rows = np.flatnonzero(np.isin(np.arange(len(observed)), [*seen]))
+    return replace(split, observed=observed).take(rows)
+
+
+def _listed_row(file: Path, line: int, text: str, row_of: Mapping[str, int]) -> int:
+    name, comma, _ = text.partition(",")
+    name = name.rpartition("/")[2]
+    if not comma:
+        raise DataError(f"{file}, line {line:,}: must be `image,class class ...`, not {text!r:.100}")
+    if name not in row_of:
+        raise DataError(f"{file}, line {line:,}: {name!r:.100} is not among the training images with a label")
+    return row_of[name]
+
+
+def _listed_classes(file: Path, line: int, text: str, count: int) -> list[int]:
+    words = text.partition(",")[2].split()
+    wrong = [word for word in words if not (word.isdecimal() and int(word) < count)]
+    if wrong or not words:
+        found = f"not {wrong[0]!r:.100}" if wrong else "and there is none"
+        raise DataError(f"{file}, line {line:,}: a class must be a number from 0 to {count - 1}, {found}")
+    return [int(word) for word in words]

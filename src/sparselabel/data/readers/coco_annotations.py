@@ -16,7 +16,7 @@ from pycocotools import mask as run_lengths
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts, refuse_duplicates
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.source import naming
+from sparselabel.data.readers.raw_dataset import naming
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError
 

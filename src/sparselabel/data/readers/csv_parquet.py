@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sparselabel.errors import DataError, listing, nearest
+from sparselabel.errors import DataError, listing, nearest, param
 
 Rows = Iterator[tuple[int, Sequence[str]]]
 
@@ -23,16 +23,20 @@ class Cells:
     header: tuple[str, ...]
     rows: Rows
 
-    def wrong(self, line: int, message: str) -> DataError:
+    def wrong(self, line: int, problem: str, *remedies: str) -> DataError:
         """The error to raise for something on a line."""
-        return DataError(f"{self.file}, {self.place} {line:,}: {message}")
+        where = f"{self.place} {line:,}"
+        return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
-    def column(self, name: str) -> int:
-        """Where a column is, or an error that names those that are there."""
+    def column(self, name: str, parameter: str) -> int:
+        """Where a column is, whose name is a parameter; or an error that names the columns that are there."""
         if name not in self.header:
             raise DataError(
-                f"{self.file} has no column {name!r}: {nearest(name, self.header)}; "
-                "say which it is with --image, --label, --value or --split"
+                f"{self.file} has no column {name!r} ({nearest(name, self.header)})",
+                f"say which it is with {param(parameter)}",
+                what=parameter,
+                value=name,
+                allowed=self.header,
             )
         return self.header.index(name)
 
@@ -45,7 +49,9 @@ def open_cells(file: Path, wanted: str) -> Iterator[Cells]:
     """
     if not file.is_file():
         raise DataError(
-            f"{file} is {'not a file' if file.exists() else 'not there'}: give a CSV, TSV or Parquet file"
+            f"{file} is {'not a file' if file.exists() else 'not there'}",
+            "give a CSV, TSV or Parquet file",
+            what=file,
         )
     if file.suffix.lower() in (".parquet", ".pq"):
         with _open_parquet(file) as cells:
@@ -61,11 +67,12 @@ def _checked(cells: Cells) -> Cells:
     """Check the header now; check the rows and leave out blank ones as they come."""
     header = cells.header
     if not header:
-        raise DataError(f"{cells.file} is empty: the first line must name the columns")
+        raise DataError(f"{cells.file} is empty", "name the columns in its first line", what=cells.file)
     if "" in header:
         raise DataError(
-            f"{cells.file}: column {header.index('') + 1} has no name (an index written by pandas? "
-            f"write with index=False)"
+            f"{cells.file}: column {header.index('') + 1} has no name",
+            "if it is an index written by pandas, write with index=False",
+            what=cells.file,
         )
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
@@ -101,7 +108,9 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             yield line + 1, row
             line = blank + reader.line_num
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)}): save it as UTF-8") from error
+        raise DataError(
+            f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8", what=file
+        ) from error
     except csv.Error as error:
         why = str(error)
         if why.startswith(("unexpected end of data", "field larger than")):  # it took in all that follows
@@ -139,7 +148,7 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise DataError(f"reading {file} needs pyarrow: pip install 'sparselabel[parquet]'") from error
+        raise DataError(f"reading {file} needs pyarrow", "pip install 'sparselabel[parquet]'") from error
     try:
         opened = parquet.ParquetFile(file)
     except pyarrow.ArrowInvalid as error:
@@ -149,8 +158,10 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
         for column in schema:
             if pyarrow.types.is_nested(column.type) or pyarrow.types.is_binary(column.type):
                 raise DataError(
-                    f"{file}: column {column.name!r} holds {column.type}; cells must be text or numbers "
-                    f"(several labels: one row each, or one text and a separator)"
+                    f"{file}: column {column.name!r} holds {column.type}, and cells must be text or numbers",
+                    "write several labels in one row each",
+                    f"as one text with a {param('separator')}",
+                    what=file,
                 )
         yield Cells(file, "row", tuple(schema.names), _parquet_rows(opened))
 

@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
     Listing,
-    Source,
-    Split,
+    RawDataset,
+    RawSplit,
     first_there,
     lines_of,
     naming,
     refuse_empty,
     refuse_missing,
     require_folder,
+    warn_of_another_size,
 )
 from sparselabel.errors import DataError
 
@@ -97,7 +97,7 @@ def _is_gap(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 ATTRIBUTES = Path("attributes", "image_attribute_labels.txt")
 
 
-def read(source: Path, *, images: Path | None = None) -> Source:
+def read(source: Path, *, images: Path | None = None) -> RawDataset:
     """Read CUB-200-2011 from the folder ``CUB_200_2011``, or the one above it.
 
     An attribute is POSITIVE where ``is_present`` is 1, else NEGATIVE, however certain the annotator was: the
@@ -119,7 +119,7 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     refuse_missing(Listing(folder), names, root / "images.txt")
     with naming(root / "images.txt"):
         table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
-    whole = Split(table, table.ids)
+    whole = RawSplit(table, table.ids)
     splits = {
         "train": whole.take(np.flatnonzero(in_training)),
         "test": whole.take(np.flatnonzero(~in_training)),
@@ -127,7 +127,7 @@ def read(source: Path, *, images: Path | None = None) -> Source:
     refuse_empty(splits["train"].labels, f"{root / 'train_test_split.txt'}: no image is for training (1)")
     splits = {name: split for name, split in splits.items() if len(split.labels)}
     warn_of_another_size("cub", splits)
-    return Source(root.resolve().name, folder, splits)
+    return RawDataset(root.resolve().name, folder, splits)
 
 
 def _locate(source: Path) -> Path:

@@ -16,8 +16,8 @@ from xml.parsers import expat
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.source import Box, Source, require_folder
-from sparselabel.errors import DataError, nearest
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, require_folder
+from sparselabel.errors import DataError, nearest, param
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")
 SUBSETS = {
@@ -28,7 +28,7 @@ SUBSETS = {
 
 def read(
     source: Path, *, images: Path | None = None, negative: str | None = None, complete: bool = False
-) -> Source:
+) -> RawDataset:
     """Read a CVAT export: tags are labels of the image, shapes also say where (a box around each).
 
     Classes are the task's labels, in their order. In a project's export the subsets are the splits.
@@ -46,15 +46,21 @@ def read(
     """
     file = source / "annotations.xml" if source.is_dir() else source
     if not file.is_file():
-        raise DataError(f"{file} is not there: give the XML file of an export 'CVAT for images 1.1'")
+        raise DataError(
+            f"{file} is not there", "give the XML file of an export 'CVAT for images 1.1'", what=file
+        )
     beside = file.parent / "images"
     root = require_folder(images or (beside if beside.is_dir() else file.parent))
     reader = _Reader(Collected(file, root), negative)
     reader.parse(file)
     if negative is not None and negative not in reader.attributes:
         raise DataError(
-            f"{file}: no label has an attribute {negative!r} (--negative): "
-            f"{nearest(negative, reader.attributes)}; leave --negative out if nobody said what is not there"
+            f"{file}: no label has an attribute {negative!r} ({nearest(negative, reader.attributes)})",
+            f"name one of them with {param('negative')}",
+            f"leave {param('negative')} out if nobody said what is not there",
+            what="negative",
+            value=negative,
+            allowed=sorted(reader.attributes),
         )
     return reader.collected.source(
         file.stem if file.stem != "annotations" else file.resolve().parent.name, complete
@@ -98,12 +104,12 @@ class _Reader:
                 f"{file}, line {error.lineno:,}, column {error.offset + 1} is not XML: {why}"
             ) from None
 
-    def _wrong(self, message: str) -> DataError:
-        return self.collected.wrong(f"line {self._parser.CurrentLineNumber:,}", message)
+    def _wrong(self, problem: str, *remedies: str) -> DataError:
+        return self.collected.wrong(f"line {self._parser.CurrentLineNumber:,}", problem, *remedies)
 
     def _refuse_document_type(self, *_: object) -> NoReturn:
         raise self._wrong(
-            "a document type (<!DOCTYPE …>) is not part of an export and is not read: remove it"
+            "a document type (<!DOCTYPE …>) is not part of an export and is not read", "remove it"
         )
 
     def _characters(self, text: str) -> None:
@@ -117,7 +123,7 @@ class _Reader:
         self._path.append(name)
         self._text = ""
         if name == "track":
-            raise self._wrong("this is an export 'CVAT for video 1.1': export as 'CVAT for images 1.1'")
+            raise self._wrong("this is an export 'CVAT for video 1.1'", "export as 'CVAT for images 1.1'")
         if self._path == ["annotations", "image"]:
             self._start_image(given)
         elif self._path[:-1] == ["annotations", "image"]:
@@ -164,7 +170,7 @@ class _Reader:
             raise self._wrong(f"an image's size must be positive, not {self._size[0]:g} × {self._size[1]:g}")
         subset = given.get("subset", "").strip()
         if subset.lower() not in SUBSETS:
-            raise self._wrong(f"subset {subset!r} is none of Train, Validation and Test: rename it in CVAT")
+            raise self._wrong(f"subset {subset!r} is none of Train, Validation and Test", "rename it in CVAT")
         place = f"line {self._parser.CurrentLineNumber:,}"
         candidates = [f"{subset}/{name}", *tails(name)] if subset else tails(name)
         self._row = self.collected.image(place, name, candidates, True, SUBSETS[subset.lower()])

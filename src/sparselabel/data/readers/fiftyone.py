@@ -15,13 +15,13 @@ from typing import Any
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.source import Box, Source, load_json, require_folder
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, load_json, require_folder
 from sparselabel.errors import DataError, DataWarning, listing
 
 
 def read(
     source: Path, *, images: Path | None = None, negatives: Path | None = None, complete: bool = False
-) -> Source:
+) -> RawDataset:
     """Read a FiftyOne export of classification(s) or detections; an image's key is its name without suffix.
 
     Parameters

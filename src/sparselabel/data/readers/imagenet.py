@@ -18,9 +18,15 @@ import numpy as np
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import Source, Split, first_there, lines_of, require_folder
-from sparselabel.errors import DataError, listing
+from sparselabel.data.readers.raw_dataset import (
+    RawDataset,
+    RawSplit,
+    first_there,
+    lines_of,
+    require_folder,
+    warn_of_another_size,
+)
+from sparselabel.errors import DataError, listing, param
 
 NUMBERED = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 HEADER = "ImageId,PredictionString"
@@ -83,8 +89,10 @@ def _from_solution(file: Path, lines: list[str], images: Sequence[str], ids: Seq
 def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
     if synsets is None:
         raise DataError(
-            f"{file} has the devkit's numbers, whose order is in meta.mat: name a text file of the synset "
-            "ids in that order with --synsets (docs/readers.md says how), or use LOC_val_solution.csv"
+            f"{file} has the devkit's numbers, whose order is in meta.mat",
+            f"name a text file of the synset ids in that order with {param('synsets')} (docs/readers.md)",
+            "use LOC_val_solution.csv",
+            what="synsets",
         )
     order = lines_of(synsets)
     wrong = next((line for line, text in enumerate(order, 1) if not is_synset(text)), None)
@@ -110,7 +118,7 @@ def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
     return numbers
 
 
-def read_real(file: Path, split: Split) -> Split:
+def read_real(file: Path, split: RawSplit) -> RawSplit:
     """The split with ReaL's labels beside its own; an image that ReaL gives none has UNKNOWN ones."""
     lists = _load(file)
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)
@@ -135,7 +143,9 @@ def read_real(file: Path, split: Split) -> Split:
     if share < AGREE:
         raise DataError(
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
-            "another order of classes, or of images; check the files of --labels and --synsets"
+            "another order of classes, or of images",
+            f"check the files of {param('labels')} and {param('synsets')}",
+            what=file,
         )
     return replace(split, real=real)
 
@@ -144,7 +154,9 @@ def _load(file: Path) -> list[object]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{file} is not there: leave --real out, or name ReaL's real.json") from None
+        raise DataError(
+            f"{file} is not there", f"leave {param('real')} out", "name ReaL's real.json", what="real"
+        ) from None
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, list) or not content:
@@ -163,7 +175,7 @@ WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
 
 def read(
     source: Path, *, labels: Path | None = None, synsets: Path | None = None, real: Path | None = None
-) -> Source:
+) -> RawDataset:
     """Read ImageNet: an image's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
 
     Classes are the folders of ``train``, sorted, which is the order of every published network and of ReaL.
@@ -193,10 +205,10 @@ def read(
         splits["test"] = test if found is None else read_real(found, test)
     elif labels or real:
         raise DataError(
-            f"{root} has no folder val, which {labels or real} is for: add it, or leave the file out"
+            f"{root} has no folder val, which {labels or real} is for", "add it", "leave the file out"
         )
     warn_of_another_size("imagenet", splits)
-    return Source(source.resolve().name, root, splits)
+    return RawDataset(source.resolve().name, root, splits)
 
 
 def _locate(source: Path) -> Path:
@@ -205,7 +217,7 @@ def _locate(source: Path) -> Path:
         if (source / tree / "train").is_dir():
             return source / tree
     raise DataError(
-        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train: give the folder that has it"
+        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train", "give the folder that has it"
     )
 
 
@@ -232,7 +244,7 @@ def _names(ids: list[str], words: Path | None) -> tuple[str, ...]:
     return tuple(f"{key} {said[key]}" if key in said else key for key in ids)
 
 
-def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> Split:
+def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> RawSplit:
     """Images in class folders."""
     paths: list[str] = []
     column: list[int] = []
@@ -248,7 +260,7 @@ def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...
 
 def _read_validation(
     root: Path, ids: list[str], classes: tuple[str, ...], labels: Path | None, synsets: Path | None
-) -> Split:
+) -> RawSplit:
     """The validation set, sorted by file name, which is its official order; its ids are the file names."""
     folder = root / "val"
     folders = [name for name, is_folder in _entries(folder) if is_folder and not name.startswith(".")]
@@ -266,15 +278,18 @@ def _read_validation(
         raise DataError(f"{folder} has {found}: it must hold images alone, or class folders alone")
     if labels is None:
         raise DataError(
-            f"{folder} has {len(flat):,} images and no class folders, and their labels are not there: add "
-            f"{LABELS[0]}, name a file with --labels, or sort the images into class folders"
+            f"{folder} has {len(flat):,} images and no class folders, and their labels are not there",
+            f"add {LABELS[0]}",
+            f"name a file with {param('labels')}",
+            "sort the images into class folders",
+            what="labels",
         )
     column = read_single(labels, synsets, flat, ids)
     paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)
     return _table(np.asarray(flat, dtype=np.str_), paths, classes, column)
 
 
-def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> Split:
+def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> RawSplit:
     values: Labels = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
     values[np.arange(len(ids)), column] = POSITIVE
-    return Split(LabelTable(ids, classes, values), paths)
+    return RawSplit(LabelTable(ids, classes, values), paths)

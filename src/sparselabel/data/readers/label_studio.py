@@ -16,10 +16,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.source import Box, Source, load_json, require_folder
-from sparselabel.errors import DataError, nearest
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, load_json, require_folder
+from sparselabel.errors import DataError, nearest, param
 
 SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")
+EXPORT_JSON = "export as 'JSON' from Label Studio"
 _PREFIX = re.compile(r"^[0-9a-f]{5,8}-")
 
 
@@ -30,7 +31,7 @@ def read(
     image: str = "image",
     negative: str | None = None,
     complete: bool = False,
-) -> Source:
+) -> RawDataset:
     """Read a Label Studio export: choices are labels of the image, labeled shapes also say where.
 
     Predictions, skipped annotations (``was_cancelled``) and those whose last review rejected them say
@@ -62,8 +63,12 @@ def read(
             controls |= {str(result["from_name"])} if "from_name" in result else set()
     if negative is not None and negative not in controls:
         raise DataError(
-            f"{source}: no annotation is of a control {negative!r} (--negative): "
-            f"{nearest(negative, controls)}; leave --negative out if nobody said what is not there"
+            f"{source}: no annotation is of a control {negative!r} ({nearest(negative, controls)})",
+            f"name one of them with {param('negative')}",
+            f"leave {param('negative')} out if nobody said what is not there",
+            what="negative",
+            value=negative,
+            allowed=sorted(controls),
         )
     return collected.source(source.stem, complete)
 
@@ -71,14 +76,15 @@ def read(
 def _tasks(source: Path) -> list[dict[str, Any]]:
     tasks = load_json(source, "give the JSON file that Label Studio exported")
     if tasks == []:
-        raise DataError(f"{source} has no tasks: export a project that has some")
+        raise DataError(f"{source} has no tasks", "export a project that has some")
     if not isinstance(tasks, list):
-        raise DataError(f"{source}: must be a list of tasks: export as 'JSON' from Label Studio")
+        raise DataError(f"{source}: must be a list of tasks", EXPORT_JSON)
     for number, task in enumerate(tasks):
         if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
             raise DataError(
                 f"{source}, task at position {number} (counted from 0): it has no 'data', as in the export "
-                f"JSON-MIN or of another program: export as 'JSON' from Label Studio; found {task!r:.200}"
+                f"JSON-MIN or of another program, but is {task!r:.200}",
+                EXPORT_JSON,
             )
     return tasks
 
@@ -87,7 +93,9 @@ def _image(collected: Collected, place: str, data: dict[str, Any], image: str) -
     named = data.get(image)
     if not isinstance(named, str) or not named:
         raise collected.wrong(
-            place, f"its data has no image {image!r}: {nearest(image, data)}; say which it is with --image"
+            place,
+            f"its data has no image {image!r} ({nearest(image, data)})",
+            f"say which it is with {param('image')}",
         )
     return named
 

@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, Labels, LabelTable, Texts, as_labels
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
     Listing,
-    Source,
-    Split,
+    RawDataset,
+    RawSplit,
     first_there,
     lines_of,
     naming,
     refuse_empty,
     refuse_missing,
     require_folder,
+    warn_of_another_size,
 )
 from sparselabel.errors import DataError, DataWarning
 
@@ -41,7 +41,7 @@ FAULT = ("Labels_lake_Train.txt", 78_372, "-1130179")
 """A line of the published files that says neither 0 nor 1. AllLabels is sound."""
 
 
-def read(source: Path, *, images: Path | None = None) -> Source:
+def read(source: Path, *, images: Path | None = None) -> RawDataset:
     """Read NUS-WIDE from the published arrays if they are there, else from its own lists and label files.
 
     Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Images without any concept stay in. Rows are in the
@@ -70,11 +70,11 @@ def read(source: Path, *, images: Path | None = None) -> Source:
             DataWarning,
             stacklevel=2,
         )
-    return Source(source.resolve().name, root, splits)
+    return RawDataset(source.resolve().name, root, splits)
 
 
-def _read_arrays(source: Path, files: Listing) -> dict[str, Split]:
-    splits: dict[str, Split] = {}
+def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
+    splits: dict[str, RawSplit] = {}
     for name, parts in ARRAYS.items():
         there = [part for part in parts if (source / f"formatted_{part}_images.npy").is_file()]
         if len(there) > 1:
@@ -94,8 +94,10 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, Split]:
             with naming(source / f"formatted_{part}_labels.npy"):
                 values = as_labels(labels)
                 if (values < NEGATIVE).any():
-                    raise DataError("full labels are 1 or 0, not -1: take the file without _obs in its name")
-                splits[name] = _split(file, images, classes, values, files)
+                    raise DataError(
+                        "full labels are 1 or 0, not -1", "take the file without _obs in its name"
+                    )
+            splits[name] = _split(file, images, classes, values, files)
     return splits
 
 
@@ -119,7 +121,7 @@ def _concepts(source: Path) -> list[str]:
     return names
 
 
-def _read_lists(source: Path, files: Listing) -> dict[str, Split]:
+def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
     lists = {
         name: first_there((source / "ImageList", source), [f"{part}Imagelist.txt"])
         for name, part in PARTS.items()
@@ -142,7 +144,7 @@ def _read_lists(source: Path, files: Listing) -> dict[str, Split]:
         raise DataError(
             f"{everything} is in the order of ImageList/Imagelist.txt, which is not there: add it"
         )
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for name, (file, images) in found.items():
         classes = _concepts(source) or _labeled(parted, f"_{PARTS[name]}.txt")
         values = _columns(parted, classes, f"_{PARTS[name]}.txt", len(images), file)
@@ -152,13 +154,13 @@ def _read_lists(source: Path, files: Listing) -> dict[str, Split]:
 
 def _read_all(
     source: Path, folder: Path, whole: Path, lists: dict[str, tuple[Path, Texts]], files: Listing
-) -> dict[str, Split]:
+) -> dict[str, RawSplit]:
     """Labels of all images; the lists of train and test say which are whose, and in which order."""
     everything = _names(whole)
     classes = _concepts(source) or _labeled(folder, ".txt")
     values = _columns(folder, classes, ".txt", len(everything), whole)
     order = np.argsort(everything)
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for name, (file, images) in lists.items():
         place = order[np.minimum(np.searchsorted(everything, images, sorter=order), len(order) - 1)]
         wrong = np.flatnonzero(everything[place] != images)
@@ -209,10 +211,10 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
     return values
 
 
-def _split(file: Path, images: Texts, classes: list[str], values: Labels, files: Listing) -> Split:
+def _split(file: Path, images: Texts, classes: list[str], values: Labels, files: Listing) -> RawSplit:
     paths = np.asarray(np.strings.replace(images, "\\", "/"), dtype=np.str_)
     with naming(file):
         table = LabelTable(paths, tuple(classes), values)
     refuse_empty(table, f"{file} names no image")
     refuse_missing(files, paths.tolist(), file)
-    return Split(table, paths)
+    return RawSplit(table, paths)

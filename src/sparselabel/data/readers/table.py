@@ -25,17 +25,18 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
+    IMAGES_FOLDER,
     SPLITS,
     Box,
     Listing,
-    Source,
+    RawDataset,
+    RawSplit,
     SpatialLabelColumns,
-    Split,
     require_folder,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing, nearest
+from sparselabel.errors import DataError, DataWarning, listing, nearest, param
 
 Integers = npt.NDArray[np.integer]
 
@@ -55,7 +56,7 @@ class Images:
 
     def __init__(self, cells: Cells, image: str, split: str) -> None:
         self.cells = cells
-        self.image = cells.column(image)
+        self.image = cells.column(image, "image")
         self.split = cells.header.index(split) if split in cells.header else None
         self.columns = {index for index in (self.image, self.split) if index is not None}
         self.row_of: dict[str, int] = {}
@@ -118,7 +119,7 @@ def read_wide(cells: Cells, images: Images) -> Content:
 
 def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
     """One label a row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
-    at_label = cells.column(label)
+    at_label = cells.header.index(label)
     at_value = cells.header.index(value) if value in cells.header else None
     at_mark = [cells.header.index(name) for name in _spatial_label_columns(cells)]
     _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_mark})
@@ -150,8 +151,9 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
                 said = "absent" if code == NEGATIVE else "unknown"
                 raise cells.wrong(
                     line,
-                    f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here: "
-                    f"give it the {value} 1, or leave the place empty",
+                    f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here",
+                    f"give it the {value} 1",
+                    "leave the place empty",
                 )
             spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], place))
     classes = tuple(sorted(index_of))
@@ -175,14 +177,15 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
         number = math.nan
     if number in (POSITIVE, NEGATIVE):
         return int(number)
-    why = f"must be 1 (there), 0 (not there) or empty (unknown), not {cell!r}"
-    if number == -1:
-        why += "; -1 is taken for 'not there' by some and for 'unknown' by others: write 0 or nothing"
+    remedies: tuple[str, ...] = ()
+    if number == -1:  # taken for "not there" by some and for "unknown" by others
+        remedies = ("write 0 if it is not there, and nothing if it is unknown",)
     elif 0 < number < 1:
-        why += "; this is a score, not a label: write 1 or 0, or give a file of scores with --scores"
+        remedies = ("write 1 or 0 instead of a score", f"give a file of scores as {param('scores')}")
     elif math.isnan(number):
-        why += "; if a column holds the labels' names, say which with --label"
-    raise cells.wrong(line, f"column {column!r} {why}")
+        remedies = (f"if a column holds the labels' names, say which with {param('label')}",)
+    problem = f"must be 1 (there), 0 (not there) or empty (unknown), not {cell!r}"
+    raise cells.wrong(line, f"column {column!r} {problem}", *remedies)
 
 
 def _spatial_label_columns(cells: Cells) -> tuple[str, ...]:
@@ -238,7 +241,8 @@ def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers
         raise cells.wrong(
             int(lines[second]),
             f"value {values[second]}, but {values[first]} on {cells.place} {lines[first]:,} "
-            f"for the same image and label: remove one of the two",
+            f"for the same image and label",
+            "remove one of the two",
         )
     labels = np.full(shape, UNKNOWN, dtype=np.int8)
     labels.reshape(-1)[keys] = values
@@ -264,15 +268,21 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
                     raise DataError(f"{place}: {code!r} is {name!r} here and {name_of[code]!r} before")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
-            f"{file} is not there: give a CSV file of codes and names, or leave --names out"
+            f"{file} is not there",
+            "give a CSV file of codes and names",
+            f"leave {param('names')} out",
+            what="names",
+            value=file,
         ) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
     unknown = [code for code in codes if code not in name_of]
     if unknown:
         raise DataError(
-            f"{file} has no name for {len(unknown):,} of {len(codes):,} labels: {listing(unknown)}; "
-            "give the file that belongs to the labels"
+            f"{file} has no name for {len(unknown):,} of {len(codes):,} labels: {listing(unknown)}",
+            "give the file that belongs to the labels",
+            what="names",
+            value=file,
         )
     often = Counter(name_of[code] for code in codes)
     return tuple(
@@ -295,7 +305,7 @@ def read(
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
-) -> Source:
+) -> RawDataset:
     """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
 
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
@@ -336,16 +346,16 @@ def read(
     paths, there = _paths(listed, root, suffix, skip_missing)
     table = LabelTable(paths, classes, content.values)
     codes = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for code, name in enumerate(SPLITS):
         rows = np.flatnonzero(codes == code)
         if len(rows) == len(table):
-            splits[name] = Split(table, paths, content.spatial_labels)
+            splits[name] = RawSplit(table, paths, content.spatial_labels)
         elif len(rows):
-            splits[name] = Split(table.take(rows), paths[rows], content.spatial_labels.take(rows))
+            splits[name] = RawSplit(table.take(rows), paths[rows], content.spatial_labels.take(rows))
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
-    return Source(source.stem, root, splits)
+    return RawDataset(source.stem, root, splits)
 
 
 def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
@@ -355,12 +365,8 @@ def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
         spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
     alike = [" and ".join(names) for names in spellings.values() if len(names) > 1]
     if alike:
-        warnings.warn(
-            f"{source}: classes that differ only in case or spaces: {listing(alike)}; "
-            "if they are the same, write them alike and prepare again",
-            DataWarning,
-            stacklevel=3,
-        )
+        problem = f"{source}: classes that differ only in case or spaces: {listing(alike)}"
+        warnings.warn(DataWarning(problem, "if they are the same, write them alike"), stacklevel=3)
 
 
 def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
@@ -374,12 +380,13 @@ def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
             if separator in name and any(times[part] > 1 for part in parts)
         ]
         if several:
-            warnings.warn(
-                f"{source}: classes that look like several labels in one cell: {listing(several)}; "
-                f"if they are, prepare with --separator '{separator}'; if not, rename them",
-                DataWarning,
-                stacklevel=3,
+            problem = f"{source}: classes that look like several labels in one cell: {listing(several)}"
+            remedies = (
+                f"if they are, give {param('separator', repr(separator))}",
+                "write each label in a row of its own",
+                "rename them if each is one",
             )
+            warnings.warn(DataWarning(problem, *remedies), stacklevel=3)
 
 
 def _paths(
@@ -398,8 +405,10 @@ def _paths(
         if not skip_missing or not there.any():
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],
-                f"image {str(missing[0])!r} is not in {root}; {said}; name the images' folder with "
-                f"--images, or what their names lack with --suffix, or leave them out with --skip-missing",
+                f"image {str(missing[0])!r} is not in {root}; {said}",
+                IMAGES_FOLDER,
+                f"name what their names lack with {param('suffix')}",
+                f"leave them out with {param('skip_missing', True)}",
             )
         warnings.warn(f"{images.cells.file}: {said}; they were left out", DataWarning, stacklevel=3)
     return paths, there

@@ -19,14 +19,14 @@ from pycocotools import mask as run_lengths
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
 from sparselabel.data.masks import MaskColumns, Masks
-from sparselabel.data.readers.published_sizes import warn_of_another_size
-from sparselabel.data.readers.source import (
+from sparselabel.data.readers.raw_dataset import (
     Box,
     Listing,
-    Source,
+    RawDataset,
+    RawSplit,
     SpatialLabelColumns,
-    Split,
     refuse_empty,
+    warn_of_another_size,
     warn_of_lost_boxes,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -121,7 +121,7 @@ CODES = {"1": POSITIVE, "-1": NEGATIVE, "0": NEGATIVE}
 """0 is "difficult": the objects there are ones that even people overlook. The field counts it as negative."""
 
 
-def read(source: Path) -> Source:
+def read(source: Path) -> RawDataset:
     """Read Pascal VOC from the devkit, its ``VOC2012`` folder, or a folder that has one of them in it.
 
     "train" is VOC's train set and "test" its val set. Rows are the images with at least one positive
@@ -136,14 +136,14 @@ def read(source: Path) -> Source:
         odd = sorted({*found["test"]} ^ {*classes})
         raise DataError(f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}")
     files = Listing(root)
-    splits: dict[str, Split] = {}
+    splits: dict[str, RawSplit] = {}
     for name in (name for name in PARTS if found[name]):
         table = _read_labels(main, classes, PARTS[name])
         paths = _images(files, table, main, PARTS[name])
         spatial_labels, masks = _read_spatial_labels(root, files, table)
-        splits[name] = Split(table, paths, spatial_labels, masks=masks)
+        splits[name] = RawSplit(table, paths, spatial_labels, masks=masks)
     warn_of_another_size("voc", splits)
-    return Source(root.resolve().name, root, splits)
+    return RawDataset(root.resolve().name, root, splits)
 
 
 def _locate(source: Path) -> Path:

@@ -24,7 +24,7 @@ from PIL import Image
 
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.masks import MaskColumns, Masks
-from sparselabel.data.readers.source import Source, Split
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes.canvas import Canvas
 from sparselabel.data.scenes.world import KINDS, backdrop, plan
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
@@ -116,7 +116,7 @@ def make(
     seed: int = 0,
     alone: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Source:
+) -> RawDataset:
     """Write scenes into a folder, or take those of the same settings that are there already.
 
     ``alone`` draws one large thing in each; ``progress`` is told how many more images are done.
@@ -147,7 +147,9 @@ def make(
         note.write_text(json.dumps({**settings, "complete": True}, indent=1) + "\n")
     elif progress is not None:
         progress(train + test)
-    return Source("scenes", folder, {split: _read(folder, split, count) for split, count in counts.items()})
+    return RawDataset(
+        "scenes", folder, {split: _read(folder, split, count) for split, count in counts.items()}
+    )
 
 
 def _refuse_size(size: int) -> None:
@@ -210,13 +212,13 @@ def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
     )
 
 
-def _read(folder: Path, split: str, count: int) -> Split:
+def _read(folder: Path, split: str, count: int) -> RawSplit:
     with np.load(folder / f"{split}.npz", allow_pickle=False) as file:
         spatial_labels = SpatialLabels(file["rows"], file["classes"], file["centers"], file["sizes"])
         paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
         ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
         masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
-        return Split(LabelTable(ids, CLASSES, file["labels"]), paths, spatial_labels, masks=masks)
+        return RawSplit(LabelTable(ids, CLASSES, file["labels"]), paths, spatial_labels, masks=masks)
 
 
 def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:

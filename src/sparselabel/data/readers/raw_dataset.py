@@ -4,7 +4,7 @@ import json
 import os
 import warnings
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,11 @@ import numpy as np
 from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, DataWarning, listing, param
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class RawSplit:
     """One split: ``paths`` (N,) of its images, below the source's root, in the order of ``labels``.
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
@@ -34,9 +34,9 @@ class Split:
     real: Labels | None = None
     masks: Masks | None = None
 
-    def take(self, rows: Indices) -> "Split":
+    def take(self, rows: Indices) -> "RawSplit":
         """The split of some rows, in the order given."""
-        return Split(
+        return RawSplit(
             self.labels.take(rows),
             self.paths[rows],
             self.spatial_labels.take(rows),
@@ -47,15 +47,16 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class RawDataset:
     """The data as read: splits by name ("train", and "val" or "test" where the data has them)."""
 
     name: str
     root: Path
-    splits: dict[str, Split]
+    splits: dict[str, RawSplit]
 
 
 SPLITS = ("train", "val", "test")
+IMAGES_FOLDER = f"name the images' folder with {param('images')}"
 
 
 class Listing:
@@ -144,7 +145,7 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+        raise DataError(f"{file}: {error.problem}", *error.remedies, what=file, where=error.where) from error
 
 
 def load_json(file: Path, otherwise: str) -> Any:
@@ -152,7 +153,7 @@ def load_json(file: Path, otherwise: str) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{file} is not there, or not a file: {otherwise}") from None
+        raise DataError(f"{file} is not there, or not a file", otherwise, what=file) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
@@ -181,7 +182,10 @@ def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None
     if missing:
         raise DataError(
             f"{named_by} names {len(missing):,} of {len(paths):,} images that are not in {files.root}: "
-            f"{listing(missing)}; name the images' folder with --images"
+            f"{listing(missing)}",
+            IMAGES_FOLDER,
+            what="images",
+            value=files.root,
         )
 
 
@@ -205,3 +209,44 @@ def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
     """The first of these files that is in one of these folders."""
     places = (folder / name for name in names for folder in folders)
     return next((place for place in places if place.is_file()), None)
+
+
+NEARLY = 0.05
+"""Within this share of the published number of images, it was meant to be the published set."""
+
+
+class Size(NamedTuple):
+    """Images of a split, and their positive labels."""
+
+    images: int
+    positives: int
+
+
+# Verelst 2023 supplement table K.1, train and val together, as before validation is held out. Its counts of
+# VOC's val and test labels are misprints; those here are of its table K.3.
+PUBLISHED: dict[str, dict[str, Size]] = {
+    "voc": {"train": Size(5_717, 8_331), "test": Size(5_823, 8_351)},
+    "coco": {"train": Size(82_081, 241_035), "test": Size(40_137, 116_592)},
+    "nuswide": {"train": Size(150_000, 284_611), "test": Size(60_260, 113_418)},
+    "cub": {"train": Size(5_994, 188_343), "test": Size(5_794, 182_704)},
+    "imagenet": {"train": Size(1_281_167, 1_281_167), "test": Size(50_000, 50_000)},
+}
+
+
+def warn_of_another_size(reader: str, splits: Mapping[str, RawSplit]) -> None:
+    """Warn of splits that are nearly those of the papers; a part of a set, or another set, is no reason."""
+    for name, expected in PUBLISHED[reader].items():
+        if name not in splits:
+            continue
+        labels = splits[name].labels
+        if abs(len(labels) / expected.images - 1) > NEARLY:
+            continue
+        found = Size(len(labels), int(labels.counts().sum()))
+        if found != expected:
+            warnings.warn(
+                f"{name} has {found.images:,} images and {found.positives:,} positive labels; in the "
+                f"papers {reader} has {expected.images:,} and {expected.positives:,}. Observed labels and "
+                "splits are drawn by row, so yours will be others, and numbers may not compare",
+                DataWarning,
+                stacklevel=3,
+            )

@@ -7,15 +7,14 @@ from sparselabel.config import Preparation
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import coco
-from sparselabel.data.readers.hill_splc_labels import with_observed
-from sparselabel.data.readers.published_sizes import Size
-from sparselabel.data.readers.source import Source
+from sparselabel.data.readers.coco import with_observed
+from sparselabel.data.readers.raw_dataset import RawDataset, Size
 from sparselabel.errors import ConfigError, DataError, DataWarning
 from tests.data.readers.test_coco import content, write
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Source:
+def source(tmp_path: Path) -> RawDataset:
     """Images 10 and 9, both with zebra and dog, and not ant."""
     return coco.read(write(tmp_path / "coco", content()))
 
@@ -26,7 +25,7 @@ def listed(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_the_list_says_what_training_sees(source: Source, tmp_path: Path) -> None:
+def test_the_list_says_what_training_sees(source: RawDataset, tmp_path: Path) -> None:
     file = listed(tmp_path, "9.jpg,1 0 \n10.jpg,0\n")
     read = coco.read(tmp_path / "coco/labels.json", labels=file)
     train = read.splits["train"]
@@ -37,11 +36,11 @@ def test_the_list_says_what_training_sees(source: Source, tmp_path: Path) -> Non
         prepared = prepare(read, tmp_path / "out", Preparation(validation=0))
     assert prepared.train.observed.values.tolist() == train.observed.tolist()
     assert prepared.train.truth.values.tolist() == train.labels.values.tolist()
-    with pytest.raises(ConfigError, match="there is nothing to choose for sparsify single-positive"):
+    with pytest.raises(ConfigError, match="there is nothing to choose for `sparsify=single-positive`"):
         prepare(read, tmp_path / "other", Preparation("single-positive"))
 
 
-def test_validation_sees_all_or_the_list(tmp_path: Path, source: Source) -> None:
+def test_validation_sees_all_or_the_list(tmp_path: Path, source: RawDataset) -> None:
     read = coco.read(tmp_path / "coco/labels.json", labels=listed(tmp_path, "9.jpg,1\n10.jpg,1\n"))
     full, observed = Preparation(validation=0.5), Preparation(validation=0.5, validation_labels="observed")
     for how, seen in ((full, 2), (observed, 1)):
@@ -50,7 +49,7 @@ def test_validation_sees_all_or_the_list(tmp_path: Path, source: Source) -> None
         assert val.observed.per_image(1).tolist() == [seen]
 
 
-def test_images_that_are_not_listed_are_left_out(source: Source, tmp_path: Path) -> None:
+def test_images_that_are_not_listed_are_left_out(source: RawDataset, tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"left.txt names 1 of 2 training images; the others were left out"):
         split = with_observed(source.splits["train"], listed(tmp_path, "train2014/9.jpg,1\n"))
     assert split.labels.ids.tolist() == ["9"]
@@ -73,14 +72,16 @@ def test_images_that_are_not_listed_are_left_out(source: Source, tmp_path: Path)
         ("", r"left.txt is empty"),
     ],
 )
-def test_lists_that_are_wrong(source: Source, tmp_path: Path, text: str, message: str) -> None:
+def test_lists_that_are_wrong(source: RawDataset, tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         with_observed(source.splits["train"], listed(tmp_path, text))
 
 
-def test_a_list_with_a_label_too_few(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparselabel.data.readers.published_sizes.LISTS", (Size(2, 4),))
-    monkeypatch.setattr("sparselabel.data.readers.published_sizes.NEARLY", 0.3)
+def test_a_list_with_a_label_too_few(
+    source: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.data.readers.coco.PUBLISHED_LISTS", (Size(2, 4),))
+    monkeypatch.setattr("sparselabel.data.readers.coco.NEARLY", 0.3)
     with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0 1\n"))
     with pytest.warns(DataWarning, match=r"left.txt names 3 labels of 2 images; .* has 4 of 2"):
         with_observed(source.splits["train"], listed(tmp_path, "9.jpg,1 0\n10.jpg,0\n"))

@@ -5,14 +5,8 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.data.readers.published_sizes import (
-    LISTS,
-    PUBLISHED,
-    Size,
-    warn_of_another_list,
-    warn_of_another_size,
-)
-from sparselabel.data.readers.source import Split
+from sparselabel.data.readers.coco import PUBLISHED_LISTS, warn_of_another_list
+from sparselabel.data.readers.raw_dataset import PUBLISHED, RawSplit, Size, warn_of_another_size
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataWarning
 
@@ -36,11 +30,11 @@ def test_sizes_are_those_of_the_paper(reader: str) -> None:
     assert round(labels[1] / images[1], 1) == expected  # K, counted in validation
 
 
-def split_of(images: int, positives: int) -> Split:
+def split_of(images: int, positives: int) -> RawSplit:
     values = np.zeros((images, 2), dtype=np.int8)
     values.reshape(-1)[:positives] = 1
     ids = np.arange(images).astype(np.str_)
-    return Split(LabelTable(ids, ("a", "b"), values), ids)
+    return RawSplit(LabelTable(ids, ("a", "b"), values), ids)
 
 
 def test_what_is_nearly_a_published_set_is_warned_of() -> None:
@@ -57,13 +51,13 @@ def test_what_is_nearly_a_published_set_is_warned_of() -> None:
 
 
 def test_what_is_nearly_a_published_list_is_warned_of() -> None:
-    assert {size.images for size in LISTS} == {PUBLISHED["coco"]["train"].images}
-    assert [round(size.positives / PUBLISHED["coco"]["train"].positives, 2) for size in LISTS] == [
+    assert {size.images for size in PUBLISHED_LISTS} == {PUBLISHED["coco"]["train"].images}
+    assert [round(size.positives / PUBLISHED["coco"]["train"].positives, 2) for size in PUBLISHED_LISTS] == [
         0.75, 0.4, 0.34,
     ]  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for size in LISTS:
+        for size in PUBLISHED_LISTS:
             warn_of_another_list(Path("list.txt"), size)
         warn_of_another_list(Path("list.txt"), Size(82_081, 120_000))  # a list of one's own
         warn_of_another_list(Path("list.txt"), Size(2, 3))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.readers.source import LEAST_SIDE, Box, Listing, SpatialLabelColumns, naming
+from sparselabel.data.readers.raw_dataset import LEAST_SIDE, Box, Listing, SpatialLabelColumns, naming
 from sparselabel.errors import DataError
 
 edges = st.floats(-2, 3)
