@@ -80,7 +80,7 @@ def rounds(
     yield BEFORE, trained("before", seen), 0
     file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
     run = Run(folder / "before")
-    scores = write_training_scores(run, seen.train, features=np.load(file, mmap_mode="r"))
+    scores = write_training_scores(run, seen.train, features=np.load(file, mmap_mode="c"))
     for how in orders:
         answers = folder / f"{how}.csv"
         yes = answer(seen, scores, how, count, answers, config.seed)

@@ -79,8 +79,8 @@ def main() -> None:
     trusts: dict[str, list[float]] = {}
     for path in given.runs:
         run = Run(path)
-        data = open_prepared(Path(run.about()["data"]))
-        val, test = saved_scores(path, "val"), saved_scores(path, "test")
+        data = open_prepared(Path(run.metadata()["data"]))
+        val, test = saved_scores(run, "val"), saved_scores(run, "test")
         some = np.random.default_rng(0).permutation(len(val.scores))[: given.images]
         truth = np.asarray(val.split.truth.values)
         area = largest_boxes(val.split.spatial_labels, truth.shape) + 1e-6

@@ -117,29 +117,29 @@ def test_thresholds_for_what_is_asked(run: Run, data: Prepared) -> None:
 
 def test_what_is_kept_is_read_again(run: Run, data: Prepared) -> None:
     written = write_class_thresholds(run, data, SCORES)
-    read = load_class_thresholds(run.path)
+    read = load_class_thresholds(run)
     assert read.classes == written.classes
     assert read.calibration.offset.tolist() == written.calibration.offset.tolist()
     content = read_json(run.thresholds_file)
     content["classes"][0]["name"] = "somebody else"
     write_json(run.thresholds_file, content)
     with pytest.raises(RunError, match=r"thresholds\.json is of other classes or another version"):
-        load_class_thresholds(run.path)
+        load_class_thresholds(run)
     run.thresholds_file.write_text(json.dumps({"format": 1}))
     with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
-        load_class_thresholds(run.path)
+        load_class_thresholds(run)
 
 
 def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older --split val` chooses them"):
-        load_class_thresholds(about.path)
+        load_class_thresholds(about)
     opened = open_prepared(data.folder)  # no validation on the disk: its digest would not be found either
     keep_scores(about, data.split("val"), SCORES)
     with pytest.raises(Exception, match="no split 'val'"):
-        load_class_thresholds(about.path)
+        load_class_thresholds(about)
     without = finished(tmp_path / "without", opened, "an", None)
-    alone = load_class_thresholds(without.path)
+    alone = load_class_thresholds(without)
     assert alone.thresholds().tolist() == [0.5] * 5
     assert "no validation split" in alone.classes[0].why
     with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation images"):

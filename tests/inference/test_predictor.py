@@ -9,8 +9,9 @@ from sparselabel import load_predictor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.class_thresholds import load_class_thresholds
-from sparselabel.inference.sources import stream
+from sparselabel.inference.predictor import stream
 from sparselabel.metrics.calibration import logits_of
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.inference.stub import CLASSES, paint, predictor
 from tests.training.conftest import small, tiny
@@ -75,13 +76,13 @@ def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Pat
     paths = [test.path(row) for row in range(len(test))]
     found = np.stack([one.scores for one in load_predictor(tmp_path / "run", device="cpu")(paths)])
     kept = np.load(tmp_path / "run" / "scores-test.npz")["scores"]
-    expected = load_class_thresholds(tmp_path / "run").calibration(logits_of(kept))
+    expected = load_class_thresholds(Run(tmp_path / "run")).calibration(logits_of(kept))
     assert found == pytest.approx(expected, abs=1e-4)
     everything = next(iter(load_predictor(tmp_path / "run", threshold=0.0)(paths[:1], maps=True)))
     assert {name for name, _ in everything.labels} == set(small.classes)
     assert everything.maps is not None
     mean = torch.from_numpy(everything.maps).mean(dim=(1, 2)).double().numpy()
-    assert load_class_thresholds(tmp_path / "run").calibration(mean[None])[0] == pytest.approx(
+    assert load_class_thresholds(Run(tmp_path / "run")).calibration(mean[None])[0] == pytest.approx(
         everything.scores, abs=1e-4
     )
 

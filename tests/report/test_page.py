@@ -243,7 +243,7 @@ def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) 
     runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
     said = "are those of <b>an</b>; other training images or labels had: wan."
     assert said not in page_of(*runs)
-    about = runs[1].about()
+    about = runs[1].metadata()
     about["data_digest"]["train"] = "other"
     write_json(runs[1].path / "run.json", about)
     assert said in page_of(*runs)
@@ -255,7 +255,7 @@ def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, dat
     found = read_missing(read_runs([run.path]))
     assert found is not None
     assert found.rows.tolist() == [0, 3]
-    about = run.about()
+    about = run.metadata()
     about["data_digest"]["train"] = "other"  # the data was prepared anew, with the same test
     write_json(run.path / "run.json", about)
     assert read_missing(read_runs([run.path])) is None

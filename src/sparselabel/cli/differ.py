@@ -27,8 +27,9 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     from sparselabel.inference.saved_scores import saved_pair
     from sparselabel.metrics.bootstrap import paired_bootstrap
     from sparselabel.metrics.evaluation import name_of_map
+    from sparselabel.run import Run
 
-    first, second = saved_pair(run, other, split)
+    first, second = saved_pair(Run(run), Run(other), split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
     console = plain_console()
     console.print(f"{split}: {counted(len(first.labels), 'image')}, {name_of_map(first.labels)}")

@@ -186,7 +186,7 @@ def with_differences(
 
     @cache
     def draws(number: int, seed: int) -> Drawn:
-        saved = saved_scores(by_run[number, seed], SPLIT)
+        saved = saved_scores(Run(by_run[number, seed]), SPLIT)
         return drawn(saved.scores, saved.positive, samples)
 
     def added(number: int, row: Row) -> Row:

@@ -8,9 +8,9 @@ import numpy as np
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
-from sparselabel.errors import ConfigError, RunError, counted
+from sparselabel.errors import ConfigError, RunError, command, counted
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.saved_scores import data_of, saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
@@ -107,28 +107,26 @@ def write_class_thresholds(run: Run, data: Prepared, scores: Scores | None) -> C
     return chosen
 
 
-def load_class_thresholds(path: Path, moved: Path | None = None) -> ClassThresholds:
-    """The decisions of a finished run; those of an older version's run are made now, from its scores."""
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
-    classes = run.about()["classes"]
+def load_class_thresholds(run: Run) -> ClassThresholds:
+    """Those of a finished run; those of an older version's run are chosen now, from its scores."""
+    run.require_finished()
     if run.thresholds_file.is_file():
-        return _read(run.thresholds_file, classes)
-    if SPLIT not in run.about()["data_digest"]:
-        return no_class_thresholds(tuple(classes), "nothing")
+        return _read(run.thresholds_file, list(run.classes))
+    if SPLIT not in run.metadata()["data_digest"]:
+        return no_class_thresholds(run.classes, "nothing")
     if not has_class_thresholds(run):
         raise RunError(
-            f"{path} has no thresholds.json (an older version made it): `sparselabel evaluate {path} --split "
-            f"{SPLIT}` chooses them"
+            f"{run.path} has no thresholds.json (an older version made it)",
+            f"{command('evaluate', run.path, split=SPLIT)} chooses them",
+            what=run.thresholds_file,
         )
-    saved = saved_scores(path, SPLIT, moved)
-    return write_class_thresholds(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
+    return write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
 
 
 def has_class_thresholds(run: Run) -> bool:
     """Whether there are decisions, or what they are made of."""
     kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
-    return kept or SPLIT not in run.about()["data_digest"]
+    return kept or SPLIT not in run.metadata()["data_digest"]
 
 
 def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:

@@ -9,10 +9,9 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.answers import read_answers, with_answers
-from sparselabel.data.dataset import Prepared, PreparedSplit, evaluation_labels, open_prepared
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.errors import RunError, numpy_said
+from sparselabel.errors import RunError, command, numpy_said
 from sparselabel.metrics.ranking import Scores
 from sparselabel.run import Run
 
@@ -37,34 +36,39 @@ class Saved:
 
 
 def keep_scores(run: Run, part: PreparedSplit, scores: Scores) -> None:
-    """Write RUN/scores-SPLIT.npz."""
-    np.savez(run.scores_file(part.name), ids=np.asarray(part.truth.ids), scores=scores)
+    """Write RUN/scores-SPLIT.npz, as floats."""
+    ids = np.asarray(part.truth.ids)
+    np.savez(run.scores_file(part.name), ids=ids, scores=np.asarray(scores, np.float32))
 
 
-def saved_scores(path: Path, split: str, moved: Path | None = None) -> Saved:
+def saved_scores(run: Run, split: str) -> Saved:
     """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
-    run = Run(path)
-    part = split_of(run, split, moved)
+    part = run.split(split)
     file = run.scores_file(split)
-    write_it = f"`sparselabel evaluate {path} --split {split}` writes it"
+    evaluate = command("evaluate", run.path, split=split)
     if not file.is_file():
-        raise RunError(f"there is no {file}: {write_it}")
-    ids, scores = read_arrays(file, ("ids", "scores"), f"{write_it} anew").values()
+        raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
+    ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
     if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
-        raise RunError(f"{file} has the scores of other images or classes: {write_it} anew")
+        raise RunError(
+            f"{file} has the scores of other images or classes", f"{evaluate} writes it again", what=file
+        )
     return Saved(run, part, scores)
 
 
-def saved_pair(run: Path, other: Path, split: str) -> tuple[Saved, Saved]:
+def saved_pair(run: Run, other: Run, split: str) -> tuple[Saved, Saved]:
     """The scores of two runs for the same images, classes and labels; refuses others."""
     first, second = saved_scores(run, split), saved_scores(other, split)
     data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
     same_images = np.array_equal(first.labels.ids, second.labels.ids)
     if not same_images or first.labels.classes != second.labels.classes:
-        raise RunError(f"{run} and {other} have other images or classes in split {split!r} {data}: no pairs")
+        raise RunError(
+            f"{run.path} and {other.path} have other images or classes in split {split!r} {data}: no pairs"
+        )
     if not np.array_equal(first.positive, second.positive):
         raise RunError(
-            f"{run} and {other} have other labels in split {split!r} {data}: their mAPs do not compare"
+            f"{run.path} and {other.path} have other labels in split {split!r} {data}: their mAPs do not "
+            "compare"
         )
     return first, second
 
@@ -77,39 +81,16 @@ def refuse_other_data(everyone: Sequence[Saved]) -> None:
             name = first.split.name
             raise RunError(
                 f"{first.run.path} and {saved.run.path} are of different data "
-                f"({first.run.data_name(name)} and {saved.run.data_name(name)}): name runs on the same data"
+                f"({first.run.data_name(name)} and {saved.run.data_name(name)})",
+                "name runs on the same data",
             )
 
 
-def read_arrays(file: Path, names: Sequence[str], way_out: str) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(file: Path, names: Sequence[str], *remedies: str) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an .npz file, first those that must be there."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in names}
-            return found | {name: arrays[name] for name in arrays.files if name not in found}
+            required = {name: arrays[name] for name in names}
+            return required | {name: arrays[name] for name in arrays.files if name not in required}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise RunError(f"{file} cannot be read ({numpy_said(error)}): {way_out}") from error
-
-
-def data_of(run: Run, folder: Path) -> Prepared:
-    """Prepared data as a run saw it: with the reviewers' answers that it was trained with, if any."""
-    data, given = open_prepared(folder), run.given_answers_file
-    return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
-
-
-def split_of(run: Run, split: str, moved: Path | None = None) -> PreparedSplit:
-    """A split of the data that a run was trained on, which may have been moved."""
-    about = run.about()
-    folder = moved or Path(about["data"])
-    if moved is None and not folder.exists():
-        raise RunError(f"the data of {run.path} is no longer in {folder}: say where it is now with --data")
-    data = data_of(run, folder)
-    if list(data.classes) != about["classes"]:
-        raise RunError(f"{folder} has other classes than the data that {run.path} was trained on")
-    part = data.split(split)
-    if part.digest != about["data_digest"].get(split):
-        raise RunError(
-            f"split {split!r} of {folder} is not what {run.path} was trained with: "
-            "prepare it as it was, or train again"
-        )
-    return part
+        raise RunError(f"{file} cannot be read ({numpy_said(error)})", *remedies, what=file) from error

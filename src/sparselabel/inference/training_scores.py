@@ -5,24 +5,23 @@ An image that cannot be read gets NaN: nobody can be asked about it.
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import Batch, ImageLoader, Loader, in_order
-from sparselabel.data.transforms import views_of
+from sparselabel.data.loaders import Batch, FeatureLoader, Loader, Rows, in_order
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.evaluate import load_classifier
+from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
 from sparselabel.run import Run
 
-BATCH = 32
+FEATURES = 1024  # rows of stored features at a time
 
 TrainingScores = npt.NDArray[np.float16]
 
@@ -35,13 +34,12 @@ def training_scores(run: Run, part: PreparedSplit) -> TrainingScores | None:
     try:
         if read_json(about) != _identity(run, part):
             return None
-        found: TrainingScores = np.load(file, mmap_mode="r", allow_pickle=False)
+        scores: TrainingScores = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, RunError):
         return None
-    return found if found.shape == part.truth.values.shape else None
+    return scores if scores.shape == part.truth.values.shape else None
 
 
-@torch.no_grad()
 def write_training_scores(
     run: Run,
     part: PreparedSplit,
@@ -51,63 +49,59 @@ def write_training_scores(
     report: Callable[[int], None] | None = None,
 ) -> TrainingScores:
     """Score every training image once, by its stored features (N, D) where there are some."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_classifier(run).to(device).eval()
+    scorer = load_scorer(run)
     file = run.review_scores_file
     partial = file.with_name(file.name + ".partial")
-    kept = np.lib.format.open_memmap(partial, "w+", np.float16, part.truth.values.shape)
+    scores = np.lib.format.open_memmap(partial, "w+", np.float16, part.truth.values.shape)
+    scores[:] = np.nan
+    unreadable: list[str] = []
     if features is not None:
-        for rows in in_order(np.arange(len(part)), 1024):
-            pooled = torch.from_numpy(np.asarray(features[rows])).to(device)
-            kept[rows] = _scores(model.head(pooled).logits)
-            if report is not None:
-                report(len(rows))
+        scorer, batch = replace(scorer, model=scorer.head), FEATURES
+        loader: Loader = FeatureLoader(torch.from_numpy(features))
     else:
-        loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
-        broken: list[str] = []
-        for batch in _readable(loader, np.arange(len(part)), broken):
-            numbers = batch.rows.numpy()
-            kept[numbers] = _scores(model(batch.inputs[0].to(device)).logits) if batch.inputs else np.nan
-            if report is not None:
-                report(len(numbers))
-        if broken:
-            warnings.warn(
-                f"{counted(len(broken), 'image')} cannot be read and will not be asked about: "
-                f"{listing(broken, 5)}",
-                DataWarning,
-                stacklevel=2,
-            )
-    kept.flush()
-    del kept
+        loader, batch = Readable(evaluation_loader(run.config(), part, workers), unreadable), BATCH
+    for rows, output, _ in scorer.batches(loader, np.arange(len(part)), batch=batch, report=report):
+        scores[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy().astype(np.float16)
+    if unreadable:
+        warnings.warn(
+            DataWarning(
+                f"{counted(len(unreadable), 'image')} cannot be read and will not be asked about: "
+                f"{listing(unreadable, 5)}"
+            ),
+            stacklevel=2,
+        )
+    scores.flush()
+    del scores
     _about_file(run).unlink(missing_ok=True)  # so that what it says is never said of another file
     partial.replace(file)
     write_json(_about_file(run), _identity(run, part))
-    found: TrainingScores = np.load(file, mmap_mode="r", allow_pickle=False)
-    return found
+    written: TrainingScores = np.load(file, mmap_mode="r", allow_pickle=False)
+    return written
 
 
-def _readable(loader: Loader, rows: npt.NDArray[np.int64], broken: list[str]) -> Iterator[Batch]:
-    """Batches of these rows; an image that cannot be read comes alone and without inputs."""
-    waiting = in_order(rows, BATCH)
-    while waiting:
-        done = 0
-        try:
-            for batch in loader(waiting, 0):
-                done += 1
-                yield batch
-            return
-        except DataError as error:
-            first, *rest = waiting[done:]
-            if len(first) > 1:
-                waiting = [*in_order(first, 1), *rest]
-            else:
-                broken.append(str(error))
-                yield Batch(torch.from_numpy(first), (), ())
-                waiting = rest
+class Readable:
+    """A loader without the images that cannot be read; ``errors`` gets what is wrong with each."""
 
+    def __init__(self, loader: Loader, errors: list[str]) -> None:
+        self.loader, self.errors = loader, errors
 
-def _scores(logits: Tensor) -> TrainingScores:
-    return torch.sigmoid(logits.float()).cpu().numpy().astype(np.float16)
+    def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
+        """Batches of these rows, smaller ones where an image cannot be read."""
+        waiting = list(batches)
+        while waiting:
+            done = 0
+            try:
+                for batch in self.loader(waiting, epoch):
+                    done += 1
+                    yield batch
+                return
+            except DataError as error:
+                first, *rest = waiting[done:]
+                if len(first) > 1:
+                    waiting = [*in_order(first, 1), *rest]
+                else:
+                    self.errors.append(str(error))
+                    waiting = rest
 
 
 def _about_file(run: Run) -> Path:

@@ -234,7 +234,7 @@ def read_missing(about: Reported) -> Missing | None:
     if not file.is_file() or trained_on != about.data.train.digest:
         return None
     try:
-        found = read_arrays(file, ("rows", "classes", "scores"), "")
+        found = read_arrays(file, ("rows", "classes", "scores"))
     except RunError:
         return None
     return Missing(found["rows"], found["classes"], found["scores"])
@@ -376,7 +376,7 @@ def look_at_scores(about: Reported) -> Scored:
         scored.sizes.extend(bins_of(part, SIZES))
     reference, high, low = None, np.zeros(0), np.zeros(0)
     for run in about.runs:
-        scores = saved_scores(run.folder.path, about.split, about.moved).scores
+        scores = saved_scores(run.folder, about.split).scores
         ranks = min(len(RANKS), scores.shape[1])
         top = -np.sort(-np.partition(scores, scores.shape[1] - ranks, axis=1)[:, -ranks:], axis=1)
         scored.distribution[run.name] = [shares_by_score(top[:, rank]) for rank in range(ranks)]

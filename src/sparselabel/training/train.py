@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -237,7 +236,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
                 result[key]["real"] = real_measures_of(scores, part)
             if decisions is not None:  # so that figures and reports need not score the images again
                 result[key]["decided"] = threshold_metrics(scores, part.observed, decisions)
-                keep_scores(run, part, scores.astype(np.float32))
+                keep_scores(run, part, scores)
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
