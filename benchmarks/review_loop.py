@@ -24,7 +24,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.data.transforms import views_of
-from sparselabel.inference.training_scores import write_training_scores
+from sparselabel.inference.score_files import write_training_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import How, questions
 from sparselabel.review.session import Review

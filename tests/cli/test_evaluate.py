@@ -8,8 +8,8 @@ import pytest
 from sparselabel.data.labels import LabelTable
 from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds, threshold_metrics
 from sparselabel.metrics.calibration import no_calibration
-from sparselabel.metrics.evaluation import measures
-from sparselabel.metrics.real import real_measures
+from sparselabel.metrics.imagenet_real import real_metrics
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 
@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
         calls.append({"path": run.path, "data": run.moved, "split": split, **others})
         about = {"run": str(run.path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
-        return about | measures(SCORES, LABELS, others["threshold"])
+        return about | label_metrics(SCORES, LABELS, others["threshold"])
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     monkeypatch.setattr(Run, "require_finished", lambda self: None)
@@ -100,8 +100,8 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
 
     def published(name: str, data: Path, split: str, **others: Any) -> dict[str, Any]:
         calls.append({"name": name, "data": data, "split": split, **others})
-        measured = {"run": name, "split": split, "recovery": None} | measures(SCORES, LABELS, 0.5)
-        real = real_measures(SCORES, LABELS.values, part)
+        measured = {"run": name, "split": split, "recovery": None} | label_metrics(SCORES, LABELS, 0.5)
+        real = real_metrics(SCORES, LABELS.values, part)
         return measured | {"real": real, "real_by_logits": real}
 
     class Opened:
@@ -154,7 +154,7 @@ def test_evaluate_shows_calibration_and_thresholds(
     )
 
     def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
-        about = {"run": str(run.path), "split": split, "recovery": None} | measures(SCORES, LABELS)
+        about = {"run": str(run.path), "split": split, "recovery": None} | label_metrics(SCORES, LABELS)
         return about | {"decided": threshold_metrics(SCORES, LABELS, decisions)}
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)

@@ -127,7 +127,7 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.cli.review import _stored_features
-    from sparselabel.inference.training_scores import write_training_scores
+    from sparselabel.inference.score_files import write_training_scores
 
     folder = Run(run)
     part = folder.split("train")

@@ -6,7 +6,7 @@ import pytest
 from sparselabel.compare.planned_runs import Outcome, plan
 from sparselabel.compare.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
-from sparselabel.inference.saved_scores import keep_scores, saved_scores
+from sparselabel.inference.score_files import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
 from tests.compare.test_runner import RESULT, TINY, data  # noqa: F401

@@ -8,7 +8,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Prep
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.metrics.real import real_measures
+from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
@@ -53,5 +53,5 @@ def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> Non
     measured = evaluate_run(Run(run), "test")
     assert json.loads((run / "evaluation-test.json").read_text()) == measured
     scores = np.load(run / "scores-test.npz")["scores"]
-    assert measured["real"] == real_measures(scores, data.split("test").truth.values, real)
+    assert measured["real"] == real_metrics(scores, data.split("test").truth.values, real)
     assert measured["real"]["images"] == 7

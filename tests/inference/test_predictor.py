@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,3 +91,31 @@ def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Pat
 
 def test_classes_are_those_of_the_decisions() -> None:
     assert predictor().classes == CLASSES
+
+
+WITHOUT = ("data.readers", "data.prepare", "report", "review", "training", "losses", "compare", "plan", "cli")
+
+
+def test_a_predictor_needs_neither_readers_nor_training(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
+    train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    code = """
+import sys, sparselabel
+predictor = sparselabel.load_predictor(sys.argv[1])
+assert next(iter(predictor(sys.argv[2:]))).error is None
+print(*sorted(name for name in sys.modules if name.startswith("sparselabel.")))
+print(*(name for name in ("lightning_fabric", "matplotlib", "jinja2", "rich") if name in sys.modules))
+"""
+    given = [tmp_path / "run", small.split("test").path(0)]
+    done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
+    ours, others = done.stdout.splitlines()
+    modules = [name.removeprefix("sparselabel.") for name in ours.split()]
+    assert "inference.scorer" in modules
+    assert [name for name in modules for part in WITHOUT if f"{name}.".startswith(f"{part}.")] == []
+    assert {name for name in modules if name.startswith("inference.")} == {
+        "inference.class_thresholds",
+        "inference.predictor",
+        "inference.score_files",
+        "inference.scorer",
+    }
+    assert others == ""

@@ -93,7 +93,7 @@ def write(about: "Reported", out: Path, workers: int) -> None:
 def _score(about: "Reported", split: str, workers: int) -> None:
     """Score the split's images with the models that have not, or whose scores are of other images."""
     from sparselabel.inference.evaluate import evaluate_run
-    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.inference.score_files import saved_scores
 
     for run in about.runs:
         try:

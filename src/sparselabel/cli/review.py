@@ -12,7 +12,7 @@ from sparselabel.files import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
-    from sparselabel.inference.training_scores import TrainingScores
+    from sparselabel.inference.score_files import TrainingScores
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.run import Run
 
@@ -101,7 +101,7 @@ def review(
 
 def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "TrainingScores":
     """Scores of the training images: those that were kept, or new ones."""
-    from sparselabel.inference.training_scores import training_scores, write_training_scores
+    from sparselabel.inference.score_files import training_scores, write_training_scores
 
     kept = training_scores(run, part)
     if kept is not None:

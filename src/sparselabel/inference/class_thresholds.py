@@ -10,7 +10,7 @@ from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.saved_scores import saved_scores
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
@@ -19,8 +19,8 @@ from sparselabel.metrics.calibration import (
     logits_of,
     no_calibration,
 )
+from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
 from sparselabel.metrics.decisions import precision_recall_f1, wilson
-from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run
@@ -143,7 +143,7 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
 def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
     logits, labels = logits_of(scores), np.asarray(part.observed.values)
-    expected = expected_by(run.config(), run.expected_file, data.classes)
+    expected = expected_by_run(run)
     known = what_is_known(logits, labels, data.train.observed.counts(), expected)
     calibration = calibrate(logits, labels, known.prevalence, known.annotating)
     calibrated = calibration(logits)
@@ -172,6 +172,25 @@ def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> Cla
         )
     complete = all(situation == "full" for situation in known.situations)
     return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
+
+
+def expected_by_run(run: Run) -> Expected | None:
+    """What a run's files and configuration say about the number of positives."""
+    if run.expected_file.is_file():
+        content = read_json(run.expected_file)
+        try:
+            rows = {row["name"]: float(row["expected"]) for row in content["classes"]}
+            shares = np.array([rows[name] for name in run.classes]) / float(content["images"])
+            trusted, how = bool(content["trusted"]), content["how"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{run.expected_file} does not have what it must ({error})",
+                "train again",
+                what=run.expected_file,
+            ) from error
+        return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
+    given = run.config().settings.expected_positives
+    return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 
 def _trust(

@@ -19,7 +19,7 @@ from sparselabel.inference.class_thresholds import (
     load_class_thresholds,
     threshold_metrics,
 )
-from sparselabel.inference.saved_scores import keep_scores
+from sparselabel.inference.score_files import keep_scores
 from sparselabel.inference.scorer import (
     BATCH,
     Scorer,
@@ -28,10 +28,10 @@ from sparselabel.inference.scorer import (
     full_precision,
     load_scorer,
 )
-from sparselabel.metrics.evaluation import measures
+from sparselabel.metrics.imagenet_real import real_metrics_of
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import Located, Places
 from sparselabel.metrics.ranking import Scores
-from sparselabel.metrics.real import real_measures_of
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (
@@ -86,8 +86,8 @@ def keep_evaluation(
     """Measure scores and maps of a split's images, and write both and the measures into the run."""
     split, labels = part.name, evaluation_labels(part)
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
-    measured = about | measures(scores, labels, threshold)
-    measured["real"] = real_measures_of(scores, part)
+    measured = about | label_metrics(scores, labels, threshold)
+    measured["real"] = real_metrics_of(scores, part)
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
@@ -124,8 +124,8 @@ def evaluate_published(
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
         loader = ImageLoader(part, squashed(side), workers=workers)
         scores = Scorer(released, best_device()).scores(loader, len(part), report=report).numpy()
-        about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
-        return about | measures(scores, evaluation_labels(part), threshold)
+        about = {"run": weights, "split": split, "recovery": None, "real": real_metrics_of(scores, part)}
+        return about | label_metrics(scores, evaluation_labels(part), threshold)
     if size is not None:
         raise ConfigError(
             f"{param('size', size)} is for a file of a Query2Label model ({param('weights')}), and {name} "
@@ -142,9 +142,9 @@ def evaluate_published(
     logits = scorer.scores(loader, len(part), report=report, scores_of=lambda logits: logits.cpu().double())
     scores = logits.softmax(dim=1).numpy()
     measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
-    measured |= measures(scores, evaluation_labels(part), threshold)
-    measured["real"] = real_measures_of(scores, part)
-    measured["real_by_logits"] = real_measures_of(logits.numpy(), part)
+    measured |= label_metrics(scores, evaluation_labels(part), threshold)
+    measured["real"] = real_metrics_of(scores, part)
+    measured["real_by_logits"] = real_metrics_of(logits.numpy(), part)
     return measured
 
 

@@ -14,7 +14,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import in_order
 from sparselabel.data.transforms import View, draw, load, render
 from sparselabel.errors import RunError, SparselabelError
-from sparselabel.inference.saved_scores import read_arrays
+from sparselabel.inference.score_files import read_arrays
 from sparselabel.inference.scorer import (
     Scorer,
     cells_of,

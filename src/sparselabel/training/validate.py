@@ -12,7 +12,7 @@ from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import total
 from sparselabel.errors import DataWarning, ResourceError, RunError
 from sparselabel.inference.scorer import Scorer
-from sparselabel.metrics.evaluation import name_of_map
+from sparselabel.metrics.label_metrics import map_name_of
 from sparselabel.metrics.ranking import average_precision, mean_average_precision
 from sparselabel.training.inputs import Inputs
 
@@ -70,4 +70,4 @@ def validate(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
         ap = average_precision(scores, labels.values, unknown="negative")
-    return {"name": name_of_map(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}
+    return {"name": map_name_of(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}

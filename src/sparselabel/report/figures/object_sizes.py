@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
+from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
 from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
 from sparselabel.run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.errors import ConfigError
-from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
+from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, Values
 from sparselabel.report.figures.style import COLORS, DASHES, Table, names_of, new_figure, save, style
 from sparselabel.run import Run

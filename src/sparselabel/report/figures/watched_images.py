@@ -12,7 +12,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError, listing
-from sparselabel.inference.saved_scores import read_arrays
+from sparselabel.inference.score_files import read_arrays
 from sparselabel.run import Run
 
 Maps = npt.NDArray[np.floating[Any]]

@@ -1,25 +1,110 @@
-"""Scores of all training images, for a review: RUN/review-scores.npy, (N, L) float16.
+"""Scores that a run keeps: of a split (RUN/scores-SPLIT.npz), and of all training images, for a review.
 
-An image that cannot be read gets NaN: nobody can be asked about it.
+RUN/review-scores.npy has those, (N, L) in float16. An image that cannot be read has NaN: nobody can be asked
+about it.
 """
 
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels
+from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.loaders import Batch, FeatureLoader, Loader, Rows, in_order
-from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
+from sparselabel.errors import DataError, DataWarning, RunError, command, counted, listing, numpy_said
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
+from sparselabel.metrics.ranking import Scores
 from sparselabel.run import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Scores (N, L) of a split's images, as training (of the test split) or evaluation kept them."""
+
+    run: Run
+    split: PreparedSplit
+    scores: Scores
+
+    @property
+    def labels(self) -> LabelTable:
+        """The labels that the scores are judged by."""
+        return evaluation_labels(self.split)
+
+    @property
+    def positive(self) -> Labels:
+        """(N, L) 1 where a class is known to be there, else 0: unknown counts as absent, as in evaluation."""
+        return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
+
+
+def keep_scores(run: Run, part: PreparedSplit, scores: Scores) -> None:
+    """Write RUN/scores-SPLIT.npz, as floats."""
+    ids = np.asarray(part.truth.ids)
+    np.savez(run.scores_file(part.name), ids=ids, scores=np.asarray(scores, np.float32))
+
+
+def saved_scores(run: Run, split: str) -> Saved:
+    """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
+    part = run.split(split)
+    file = run.scores_file(split)
+    evaluate = command("evaluate", run.path, split=split)
+    if not file.is_file():
+        raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
+    ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
+    if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
+        raise RunError(
+            f"{file} has the scores of other images or classes", f"{evaluate} writes it again", what=file
+        )
+    return Saved(run, part, scores)
+
+
+def saved_pair(run: Run, other: Run, split: str) -> tuple[Saved, Saved]:
+    """The scores of two runs for the same images, classes and labels; refuses others."""
+    first, second = saved_scores(run, split), saved_scores(other, split)
+    data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
+    same_images = np.array_equal(first.labels.ids, second.labels.ids)
+    if not same_images or first.labels.classes != second.labels.classes:
+        raise RunError(
+            f"{run.path} and {other.path} have other images or classes in split {split!r} {data}: no pairs"
+        )
+    if not np.array_equal(first.positive, second.positive):
+        raise RunError(
+            f"{run.path} and {other.path} have other labels in split {split!r} {data}: their mAPs do not "
+            "compare"
+        )
+    return first, second
+
+
+def refuse_other_data(everyone: Sequence[Saved]) -> None:
+    """Raise unless all scores are of the same images and labels."""
+    first = everyone[0]
+    for saved in everyone[1:]:
+        if saved.split.digest != first.split.digest:
+            name = first.split.name
+            raise RunError(
+                f"{first.run.path} and {saved.run.path} are of different data "
+                f"({first.run.data_name(name)} and {saved.run.data_name(name)})",
+                "name runs on the same data",
+            )
+
+
+def read_arrays(file: Path, names: Sequence[str], *remedies: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an .npz file, first those that must be there."""
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            required = {name: arrays[name] for name in names}
+            return required | {name: arrays[name] for name in arrays.files if name not in required}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise RunError(f"{file} cannot be read ({numpy_said(error)})", *remedies, what=file) from error
+
 
 FEATURES = 1024  # rows of stored features at a time
 

@@ -13,7 +13,7 @@ LISTS = (".txt", ".lst")
 STANDARD_INPUT = "-"
 
 
-def check_words(words: Sequence[str]) -> None:
+def check_image_words(words: Sequence[str]) -> None:
     """Raise if a word names nothing that is there, before anything slow begins."""
     if not words:
         raise ConfigError(
@@ -36,7 +36,7 @@ def _matches(word: str) -> bool:
     return glob.has_magic(word) and next(_matching(word), None) is not None
 
 
-def images(words: Sequence[str]) -> Iterator[str]:
+def image_paths(words: Sequence[str]) -> Iterator[str]:
     """Paths of all that is meant, in a fixed order: folders are walked with what is in them, sorted by name.
 
     Paths in a list are relative to the current folder; whether they can be read shows later.
@@ -57,9 +57,9 @@ def images(words: Sequence[str]) -> Iterator[str]:
                     yield match
 
 
-def count(words: Sequence[str]) -> int | None:
+def count_images(words: Sequence[str]) -> int | None:
     """How many there are; None if that shows only when they come."""
-    return None if STANDARD_INPUT in words else sum(1 for _ in images(words))
+    return None if STANDARD_INPUT in words else sum(1 for _ in image_paths(words))
 
 
 def _walk(folder: str) -> Iterator[str]:
