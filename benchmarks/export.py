@@ -20,6 +20,7 @@ import torch
 from sparselabel.export import export_run
 from sparselabel.inference.predictor import Predictor, load_predictor
 from sparselabel.resources import keep_freed_memory
+from sparselabel.run import Run
 
 IMAGES, TURNS = 64, 5
 
@@ -30,7 +31,7 @@ def main(run: Path) -> dict[str, float]:
     figures: dict[str, float] = {"threads": threads}
     with TemporaryDirectory() as name:
         file = Path(name) / "model.onnx"
-        export_run(run, file)
+        export_run(Run(run), file)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import no_class_thresholds
+from sparselabel.inference.image_paths import image_paths
 from sparselabel.inference.predictor import Predictor, load_predictor
-from sparselabel.inference.sources import images
 from sparselabel.inference.writer import Output
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
@@ -74,7 +74,7 @@ def _real(folder: Path, run: Path | None) -> dict[str, float]:
     _predict(predictor, iter([str(photos / "000000.jpg")] * 320), folder / "warm.csv")
     figures = {}
     for count in (IMAGES // 10, IMAGES):
-        names = (path for _, path in zip(range(count), images([str(photos)]), strict=False))
+        names = (path for _, path in zip(range(count), image_paths([str(photos)]), strict=False))
         with Memory() as memory:
             begin = time.perf_counter()
             _predict(predictor, names, folder / f"{count}.csv")

@@ -17,8 +17,8 @@ from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import FORMAT, SPATIAL_LABEL_COLUMNS, Prepared
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.files import write_json
-from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.metrics.evaluation import measures
+from sparselabel.inference.score_files import keep_scores
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.report.run_data import read_runs
@@ -99,7 +99,7 @@ def _finished(path: Path, data: Prepared, number: int) -> Path:
     noise = np.random.default_rng(number).random(test.truth.values.shape)
     scores = (0.8 * noise + 0.2 * test.truth.values).astype(np.float32)
     keep_scores(run, test, scores)
-    measured = measures(scores, test.observed)
+    measured = label_metrics(scores, test.observed)
     judged = {"name": "mAP", "value": measured["mean_average_precision"]["sklearn"]["mean"]}
     with run.metrics_file.open("w") as file:
         for epoch in range(EPOCHS):

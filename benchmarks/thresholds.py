@@ -19,7 +19,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
-from sparselabel.inference.saved_scores import saved_scores
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.decisions import precision_recall_f1
 from sparselabel.metrics.ranking import Scores
@@ -79,8 +79,8 @@ def main() -> None:
     trusts: dict[str, list[float]] = {}
     for path in given.runs:
         run = Run(path)
-        data = open_prepared(Path(run.about()["data"]))
-        val, test = saved_scores(path, "val"), saved_scores(path, "test")
+        data = open_prepared(Path(run.metadata()["data"]))
+        val, test = saved_scores(run, "val"), saved_scores(run, "test")
         some = np.random.default_rng(0).permutation(len(val.scores))[: given.images]
         truth = np.asarray(val.split.truth.values)
         area = largest_boxes(val.split.spatial_labels, truth.shape) + 1e-6

@@ -16,6 +16,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported, largest_difference
 from sparselabel.inference.class_thresholds import load_class_thresholds
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, command
 from tests.training.conftest import small, tiny
@@ -62,7 +63,7 @@ def transformer(
 @pytest.fixture(scope="module")
 def onnx(run: Path) -> Path:
     out = run.parent / "model.onnx"
-    export_run(run, out)
+    export_run(Run(run), out)
     return out
 
 
@@ -93,12 +94,12 @@ def test_onnxruntime_gives_the_scores_of_predict(run: Path, onnx: Path, photos: 
         assert found.maps is not None
         assert maps[0] == pytest.approx(found.maps, abs=50 * tolerance)
         named = {name for name, _ in found.labels}
-        sure = np.abs(found.scores - load_class_thresholds(run).thresholds()) > tolerance
+        sure = np.abs(found.scores - load_class_thresholds(Run(run)).thresholds()) > tolerance
         assert present[0][sure].tolist() == [name in named for name in np.array(CLASSES(run))[sure]]
 
 
 def CLASSES(run: Path) -> list[str]:  # noqa: N802
-    return [row.name for row in load_class_thresholds(run).classes]
+    return [row.name for row in load_class_thresholds(Run(run)).classes]
 
 
 def test_the_examples_of_the_page(
@@ -139,7 +140,7 @@ def test_any_batch_and_size(onnx: Path) -> None:
 def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
     text = session.get_modelmeta().custom_metadata_map
-    decisions = load_class_thresholds(run)
+    decisions = load_class_thresholds(Run(run))
     assert json.loads(text["sparselabel.classes"]) == CLASSES(run)
     assert json.loads(text["sparselabel.thresholds"]) == pytest.approx(decisions.thresholds().tolist())
     assert text["sparselabel.thresholds_for"] == "f1"
@@ -149,8 +150,8 @@ def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
 
 
 def test_what_maps_are_is_inside(run: Path, queries: Path) -> None:
-    assert exported(run)[1]["outputs"]["maps"] == "float32 (batch, classes, h, w), logits of cells"
-    module, about = exported(queries)
+    assert exported(Run(run))[1]["outputs"]["maps"] == "float32 (batch, classes, h, w), logits of cells"
+    module, about = exported(Run(queries))
     assert about["outputs"]["maps"].endswith(
         "logits of attention: where the model looked, shares that add up to 1, not scores of cells"
     )
@@ -185,10 +186,10 @@ def test_query2label_is_exported_for_any_batch(
     queries: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = queries.parent / f"queries.{kind}"
-    export_run(queries, out)
+    export_run(Run(queries), out)
     remarks = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert not remarks  # such as of ONNX's optimizer on every attention
-    apart = largest_difference(queries, out)  # with one image, and with three
+    apart = largest_difference(Run(queries), out)  # with one image, and with three
     assert apart is not None
     assert apart < 1e-4
 
@@ -196,10 +197,10 @@ def test_query2label_is_exported_for_any_batch(
 def test_a_vit_gives_its_scores_and_maps_for_any_batch(transformer: Path) -> None:
     files = [transformer.parent / f"vit.{kind}" for kind in ("onnx", "pt2")]
     for file in files:
-        export_run(transformer, file)
+        export_run(Run(transformer), file)
     session = onnxruntime.InferenceSession(files[0], providers=["CPUExecutionProvider"])
     program = torch.export.load(files[1]).module()
-    module, _ = exported(transformer)
+    module, _ = exported(Run(transformer))
     random = np.random.default_rng(0)
     for shape in ((1, 40, 24, 3), (3, 32, 32, 3)):
         images = random.integers(0, 256, shape, dtype=np.uint8)
@@ -218,7 +219,7 @@ def test_a_model_that_torch_cannot_take(run: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("torch.export.export", refuse)
     said = r"cannot take this model \(RuntimeError: the batch is fixed\): `sparselabel predict` runs it"
     with pytest.raises(ModelError, match=f"{said}, and models with another backbone or classifier"):
-        export_run(run, run.parent / "refused.pt2")
+        export_run(Run(run), run.parent / "refused.pt2")
     assert not list(run.parent.glob("refused*"))
 
 
@@ -228,20 +229,20 @@ def test_a_model_that_onnx_cannot_hold(run: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("torch.onnx.export", refuse)
     with pytest.raises(ModelError, match=r"this model \(ValueError: cannot view\): export a \.pt2 file"):
-        export_run(run, run.parent / "refused.onnx")
+        export_run(Run(run), run.parent / "refused.onnx")
     assert not list(run.parent.glob("refused*"))
 
 
 def test_thresholds_for_a_precision(run: Path) -> None:
-    module, about = exported(run, precision=0.9)
+    module, about = exported(Run(run), precision=0.9)
     assert about["thresholds_for"] == "precision 0.9"
-    wanted = load_class_thresholds(run).thresholds(precision=0.9)
+    wanted = load_class_thresholds(Run(run)).thresholds(precision=0.9)
     assert module.get_buffer("thresholds").tolist() == pytest.approx(wanted.tolist())
     assert [value is None for value in about["thresholds"]] == (wanted > 1).tolist()
 
 
 def test_the_check_sees_another_model(run: Path, onnx: Path, command: Command, tmp_path: Path) -> None:
-    apart = largest_difference(run, onnx)
+    apart = largest_difference(Run(run), onnx)
     assert apart is not None
     assert apart < 1e-4
     command.monkeypatch.setattr("sparselabel.export.largest_difference", lambda *_: 0.5)
@@ -261,7 +262,7 @@ def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         check_target(tmp_path / "model.onnx", force=False)
     check_target(tmp_path / "model.onnx", force=True)
     with pytest.raises(RunError, match="is not a run"):
-        export_run(tmp_path, tmp_path / "x.onnx")
+        export_run(Run(tmp_path), tmp_path / "x.onnx")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"ONNX needs onnx and onnxscript: `pip install 'sparselabel"):
         check_target(tmp_path / "new.onnx", force=False)
@@ -274,6 +275,6 @@ def test_a_full_disk_is_named_by_the_file(run: Path, kind: str, tmp_path: Path) 
     out = tmp_path / f"model.{kind}"
     (tmp_path / f"model.partial.{kind}").symlink_to(FULL)
     with pytest.raises(OSError, match="No space left") as raised:
-        export_run(run, out)
+        export_run(Run(run), out)
     assert raised.value.filename == str(out)
     assert list(tmp_path.iterdir()) == []

@@ -27,7 +27,7 @@ def names(folder: Path) -> set[str]:
 def test_begin_writes_what_the_run_is(run: Run) -> None:
     assert names(run.path) == {"config.toml", "run.json"}
     assert run.config() == CONFIG
-    assert run.about() == ABOUT
+    assert run.metadata() == ABOUT
     assert not run.finished
 
 
@@ -57,7 +57,7 @@ def test_resume_leaves_the_run_as_it_is(run: Run) -> None:
     run.metrics_file.write_text("{}\n")
     run.begin(CONFIG, ABOUT | {"command": ["another"]}, resume=True, force=False)
     assert run.metrics_file.read_text() == "{}\n"
-    assert run.about() == ABOUT
+    assert run.metadata() == ABOUT
 
 
 def test_force_replaces_the_run(run: Run) -> None:
@@ -130,7 +130,7 @@ def test_not_a_run(tmp_path: Path) -> None:
     ):
         run.config()
     with pytest.raises(RunError, match=r"is not a run \(it has no run.json\): make one with"):
-        run.about()
+        run.metadata()
     with pytest.raises(RunError, match=r"is not a run \(it has no run.json\)"):
         run.result()
     write_json(tmp_path / "run.json", {})
@@ -153,7 +153,7 @@ def test_a_damaged_run(run: Run) -> None:
         run.begin(CONFIG, ABOUT, resume=True, force=False)
     (run.path / "run.json").write_text('{"data": ')
     with pytest.raises(RunError, match=r"run.json cannot be read \(Expecting value"):
-        run.about()
+        run.metadata()
 
 
 def test_a_run_with_a_result_is_finished(run: Run) -> None:

@@ -105,7 +105,7 @@ def test_the_tutorial_runs_from_top_to_bottom(
     assert len(answers) == ANSWERS
     reviewed = Run(tmp_path / "runs" / "photos-reviewed")
     assert reviewed.finished
-    assert reviewed.about()["answers"] == ANSWERS
+    assert reviewed.metadata()["answers"] == ANSWERS
     assert names["scores"].shape == (1, 12)
     assert names["file"].name == "000004.jpg"
 

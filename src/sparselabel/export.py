@@ -22,12 +22,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from sparselabel.data.transforms import View, views_of
+from sparselabel.data.transforms import View
 from sparselabel.errors import ConfigError, ModelError, ResourceError
 from sparselabel.files import named, require_file_to_write
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
-from sparselabel.inference.evaluate import load_classifier
-from sparselabel.inference.maps import cells_of
+from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier
 from sparselabel.metrics.calibration import Floats
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
@@ -104,14 +103,13 @@ class Exported(nn.Module):
 
 
 def exported(
-    path: Path, precision: float | None = None, threshold: float | None = None
+    run: Run, precision: float | None = None, threshold: float | None = None
 ) -> tuple[Exported, dict[str, Any]]:
     """A run's module, and the text that goes with it."""
-    run = Run(path)
-    decisions = load_class_thresholds(path)
+    decisions = load_class_thresholds(run)
     thresholds = decisions.thresholds(precision, threshold)
-    view = views_of(run.config().views)[1]
-    module = Exported(load_classifier(run), view, decisions, thresholds).eval()
+    view = evaluation_view(run.config())
+    module = Exported(load_classifier(run).float(), view, decisions, thresholds).eval()
     chosen = "precision" if precision is not None else "threshold" if threshold is not None else "f1"
     about = {
         "classes": [row.name for row in decisions.classes],
@@ -135,7 +133,7 @@ def exported(
             "present": "bool (batch, classes), scores >= thresholds",
         },
         "method": run.config().method,
-        "versions": run.about().get("versions", {}),
+        "versions": run.metadata().get("versions", {}),
     }
     return module, about
 
@@ -164,7 +162,7 @@ def check_target(out: Path, force: bool) -> None:
 
 
 def export_run(
-    path: Path,
+    run: Run,
     out: Path,
     *,
     precision: float | None = None,
@@ -175,7 +173,7 @@ def export_run(
 
     ``check`` looks at the file before it takes the place of another one, and raises if it is not right.
     """
-    module, about = exported(path, precision, threshold)
+    module, about = exported(run, precision, threshold)
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -186,7 +184,7 @@ def export_run(
         check(partial)
         partial.replace(out)
     except MemoryError as error:
-        raise ResourceError(f"{path} does not fit into memory while it is exported: {error}") from error
+        raise ResourceError(f"{run.path} does not fit into memory while it is exported: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
     return about
@@ -263,7 +261,7 @@ SIZES = ((1, 0.75, 1.25), (3, 1.0, 1.0))
 """Images at a time, and their height and width in sizes of the view."""
 
 
-def largest_difference(run: Path, file: Path) -> float | None:
+def largest_difference(run: Run, file: Path) -> float | None:
     """The largest difference of a score, on random images; None without onnxruntime."""
     if file.suffix.lower() == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
         return None

@@ -1,17 +1,22 @@
-"""A run on the disk: beginning it, taking it up again, and reading its small files. See ``run_files``.
+"""A run as an object: its folder, its small files, its data and its model.
 
 A run with result.json is finished.
 """
 
 import shutil
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
-from sparselabel.errors import ConfigError, RunError, counted
+from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.files import BRING_BACK, read_json, write_json
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared, PreparedSplit
+    from sparselabel.models.classifier import Classifier
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
@@ -19,9 +24,10 @@ PEOPLES_WORK = ("answers.csv", "complete.csv")
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The paths of a run."""
+    """The paths of a run; ``moved`` is where its data is now, if no longer where it was."""
 
     path: Path
+    moved: Path | None = None
 
     @property
     def config_file(self) -> Path:
@@ -140,12 +146,29 @@ def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
 
 
 class Run(RunFiles):
-    """The paths of a run, and reading and writing its small files."""
+    """A run: what is in its folder, and what it was trained on.
+
+    The one way to open a run. What needs the data or the model imports them when it is called.
+    """
+
+    @classmethod
+    def open(cls, path: str | Path, data: Path | None = None) -> Self:
+        """A finished run; refuses a folder that is no run, and a run that is not finished."""
+        run = cls(Path(path), data)
+        run.require_finished()
+        return run
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return self.result_file.is_file()
+
+    def require_finished(self) -> None:
+        """Raise unless this is a run that came to its end."""
+        self.metadata()
+        if not self.finished:
+            resume = command("train", "...", resume=True)
+            raise RunError(f"{self.path} is not finished", f"go on with it by {resume}", what=self.path)
 
     def begin(
         self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool, answers: bytes = b""
@@ -204,7 +227,7 @@ class Run(RunFiles):
         """Raise if a run that is there was begun on other data than ``about`` names."""
         if not self.config_file.exists():
             return
-        before = self.about()
+        before = self.metadata()
         old, new = before["data_digest"], about["data_digest"]
         other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
         if other == ["train"] and (before.get("answers") or about.get("answers")):
@@ -227,7 +250,7 @@ class Run(RunFiles):
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
         self.refuse_other_data(about)  # first: other data may well make another configuration
         self._refuse_other_config(config)
-        before = self.about()
+        before = self.metadata()
         for key, what in CONTENTS.items():  # runs of older versions do not have them
             if key in before and before[key] != about.get(key):
                 raise RunError(
@@ -257,7 +280,7 @@ class Run(RunFiles):
             why = error.__cause__ or error
             raise RunError(f"{self.config_file} cannot be read ({why}): {BRING_BACK}") from error
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
         if not (self.path / "run.json").is_file():
             raise RunError(
@@ -267,7 +290,7 @@ class Run(RunFiles):
 
     def data_name(self, split: str) -> str:
         """The data it was trained on, for a message: its folder, and how one of its splits begins."""
-        about = self.about()
+        about = self.metadata()
         return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
 
     def cost(self) -> dict[str, Any]:
@@ -276,10 +299,57 @@ class Run(RunFiles):
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""
-        self.about()  # refuses a folder that is not a run
-        if not self.finished:
-            raise RunError(f"{self.path} is not finished: go on with it by `sparselabel train ... --resume`")
+        self.require_finished()
         return read_json(self.result_file)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of its classes."""
+        return tuple(self.metadata()["classes"])
+
+    @property
+    def data_folder(self) -> Path:
+        """Where its prepared data is."""
+        return self.moved or Path(self.metadata()["data"])
+
+    def data(self) -> "Prepared":
+        """Its prepared data as it saw it: with the reviewers' answers that it was trained with, if any."""
+        from sparselabel.data.answers import read_answers, with_answers
+        from sparselabel.data.dataset import open_prepared
+
+        folder, given = self.data_folder, self.given_answers_file
+        if self.moved is None and not folder.exists():
+            raise RunError(
+                f"the data of {self.path} is no longer in {folder}",
+                f"say where it is now ({param('data')})",
+                what=folder,
+            )
+        data = open_prepared(folder)
+        if data.classes != self.classes:
+            raise RunError(
+                f"{folder} has other classes than the data that {self.path} was trained on", what=folder
+            )
+        return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
+
+    def split(self, name: str) -> "PreparedSplit":
+        """A split of its data; refuses one that has changed since training."""
+        part = self.data().split(name)
+        if part.digest != self.metadata()["data_digest"].get(name):
+            raise RunError(
+                f"split {name!r} of {self.data_folder} is not what {self.path} was trained with",
+                "prepare it as it was",
+                "train again",
+                what=name,
+                where=self.data_folder,
+            )
+        return part
+
+    @cached_property
+    def model(self) -> "Classifier":
+        """Its trained classifier, in evaluation mode on the CPU."""
+        from sparselabel.inference.scorer import load_classifier
+
+        return load_classifier(self)
 
 
 def _answers(about: dict[str, Any]) -> str:

@@ -8,8 +8,8 @@ import pytest
 from sparselabel.data.labels import LabelTable
 from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds, threshold_metrics
 from sparselabel.metrics.calibration import no_calibration
-from sparselabel.metrics.evaluation import measures
-from sparselabel.metrics.real import real_measures
+from sparselabel.metrics.imagenet_real import real_metrics
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 
@@ -26,25 +26,26 @@ SCORES = np.array([[0.9, 0.2, 0.1], [0.8, 0.7, 0.2], [0.1, 0.6, 0.3], [0.4, 0.3,
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
 
-    def run(path: Path, split: str, **others: Any) -> dict[str, Any]:
-        calls.append({"path": path, "split": split, **others})
-        about = {"run": str(path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
-        return about | measures(SCORES, LABELS, others["threshold"])
+    def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
+        calls.append({"path": run.path, "data": run.moved, "split": split, **others})
+        about = {"run": str(run.path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
+        return about | label_metrics(SCORES, LABELS, others["threshold"])
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
-    monkeypatch.setattr("sparselabel.inference.evaluate.images_in", lambda path, split, data: 4)
-    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1", "test": "2"}})
+    monkeypatch.setattr(Run, "require_finished", lambda self: None)
+    monkeypatch.setattr(Run, "split", lambda self, name: range(4))
+    monkeypatch.setattr(Run, "metadata", lambda self: {"data_digest": {"train": "1", "test": "2"}})
     return calls
 
 
 def test_data_without_a_test_split_is_measured_on_val(
     command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1", "val": "2"}})
+    monkeypatch.setattr(Run, "metadata", lambda self: {"data_digest": {"train": "1", "val": "2"}})
     done = command("evaluate", "run", "--json")
     assert json.loads(done.out)["split"] == asked[0]["split"] == "val"
     assert "the data has no test split: measured on val" in done.err
-    monkeypatch.setattr(Run, "about", lambda self: {"data_digest": {"train": "1"}})
+    monkeypatch.setattr(Run, "metadata", lambda self: {"data_digest": {"train": "1"}})
     assert "measured on val" not in command("evaluate", "run", "--json").err
     assert asked[1]["split"] == "test"  # refused with what there is
 
@@ -99,8 +100,8 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
 
     def published(name: str, data: Path, split: str, **others: Any) -> dict[str, Any]:
         calls.append({"name": name, "data": data, "split": split, **others})
-        measured = {"run": name, "split": split, "recovery": None} | measures(SCORES, LABELS, 0.5)
-        real = real_measures(SCORES, LABELS.values, part)
+        measured = {"run": name, "split": split, "recovery": None} | label_metrics(SCORES, LABELS, 0.5)
+        real = real_metrics(SCORES, LABELS.values, part)
         return measured | {"real": real, "real_by_logits": real}
 
     class Opened:
@@ -152,8 +153,8 @@ def test_evaluate_shows_calibration_and_thresholds(
         50,
     )
 
-    def run(path: Path, split: str, **others: Any) -> dict[str, Any]:
-        about = {"run": str(path), "split": split, "recovery": None} | measures(SCORES, LABELS)
+    def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
+        about = {"run": str(run.path), "split": split, "recovery": None} | label_metrics(SCORES, LABELS)
         return about | {"decided": threshold_metrics(SCORES, LABELS, decisions)}
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)

@@ -7,6 +7,7 @@ import pytest
 
 from sparselabel.config import FinetunePhase, Machine, Preparation, Views
 from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.cli.conftest import Command, in_a_subprocess
 from tests.report.figures.made_up import constant_maps, make_data, make_run, score, watch
@@ -58,7 +59,7 @@ def test_where_nothing_can_be_written_is_found_first(command: Command) -> None:
 def test_figures_of_a_trained_run(command: Command, tmp_path: Path) -> None:
     data = small_scenes(tmp_path / "data", 20, 12, Preparation(sparsify="single-positive"))
     train_run(data, tiny("en+scl"), tmp_path / "run", Machine(accelerator="cpu", workers=0))
-    evaluate_run(tmp_path / "run", "test")
+    evaluate_run(Run(tmp_path / "run"), "test")
     done = command("figure", "heat-maps", "run", "--rows", "0", "15", "--out", "maps.png")
     assert (done, done.out) == (0, "written: maps.png, maps.csv\n")
     assert {line.split(",")[0] for line in Path("maps.csv").read_text().splitlines()[1:]} == {"0", "15"}

@@ -92,7 +92,7 @@ def test_a_run_whose_model_is_gone(command: Command, trained: Path, tmp_path: Pa
         (run / name).unlink(missing_ok=True)
     done = command("report", run, "--workers", 0)
     assert done == 0
-    assert done.out.splitlines()[0] == f"left out: {run} has no model.safetensors: train it (again)"
+    assert done.out.splitlines()[0] == f"left out: {run} has no model.safetensors: train it again"
 
 
 def test_what_cannot_be_reported(command: Command, trained: Path, tmp_path: Path) -> None:

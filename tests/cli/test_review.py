@@ -13,7 +13,6 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.answers import HEADER, Answer, read_answers
 from sparselabel.data.dataset import open_prepared
-from sparselabel.inference.saved_scores import split_of
 from sparselabel.review.server import ReviewServer
 from sparselabel.run import Run
 from sparselabel.training.train import train_run
@@ -100,11 +99,11 @@ def test_a_review_and_training_with_it(command: Command, run: Path, trained: Pat
     done = command(*words, "--workers", 0, "--quiet")
     assert (done, done.err) == (0, "")
     second = Run(Path(f"{run}-reviewed"))
-    before, after = split_of(Run(run), "train"), split_of(second, "train")
+    before, after = Run(run).split("train"), second.split("train")
     changed = before.observed.values != after.observed.values
     assert sorted(after.observed.values[changed].tolist()) == [0, 1]
     assert np.array_equal(before.truth.values, after.truth.values)
-    assert second.about()["answers"] == 3
+    assert second.metadata()["answers"] == 3
     assert read_answers(second.given_answers_file) == read_answers(run / "answers.csv")
     # A review of that run goes on from there, with the answers it was given.
     person("yes")
@@ -128,10 +127,10 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.cli.review import _stored_features
-    from sparselabel.inference.training_scores import write_training_scores
+    from sparselabel.inference.score_files import write_training_scores
 
     folder = Run(run)
-    part = split_of(folder, "train")
+    part = folder.split("train")
     features = _stored_features(folder, part)
     assert features is not None
     by_features = np.array(write_training_scores(folder, part, features=features))
@@ -169,7 +168,7 @@ def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Pa
     ]  # fmt: skip
     done = command(*words)
     assert (done, "K, classes per image: 1.0" in done.out) == (0, True)
-    part = split_of(Run(run), "train")
+    part = Run(run).split("train")
     few = run / "few.csv"
     few.write_bytes(HEADER + Answer(str(part.paths[0]), part.truth.classes[0], 1).line())
     done = command("expect", trained / "data", "--how", "counted", "--labels", few, "--out", "other.json")
@@ -177,7 +176,7 @@ def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Pa
 
 
 def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp_path: Path) -> None:
-    part = split_of(Run(run), "train")
+    part = Run(run).split("train")
     unknown = np.argwhere(part.observed.values == -1)[:2]
     lines = [Answer(str(part.paths[row]), part.truth.classes[column], 0).line() for row, column in unknown]
     (tmp_path / "a.csv").write_bytes(HEADER + lines[0])
@@ -201,7 +200,7 @@ def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp
     (tmp_path / "second" / "answers.csv").write_bytes(HEADER + lines[1])
     files = ("--answers", "second/given-answers.csv", "second/answers.csv")
     assert command(*begin, *files, "--out", "second", "--force") == 0
-    assert Run(tmp_path / "second").about()["answers"] == 2
+    assert Run(tmp_path / "second").metadata()["answers"] == 2
     assert (tmp_path / "second" / "answers.csv").read_bytes() == HEADER + lines[1]
 
 

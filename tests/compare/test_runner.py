@@ -20,7 +20,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
-from sparselabel.metrics.real import real_measures
+from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.recipes import load
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -116,7 +116,7 @@ def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tm
     assert [(row.oracle, row.labels) for row in rows] == [(True, images * classes), (False, images)]
     assert rows[0].names == {"validation": "mAP", "test": "mAP"}
     scores = np.load(rows[1].paths[0] / "scores-test.npz")["scores"]
-    by_hand = real_measures(scores, test.observed.values, real)
+    by_hand = real_metrics(scores, test.observed.values, real)
     assert rows[1].measures["top-1"] == [pytest.approx(by_hand["top_1_single"])]
     assert rows[1].measures["ReaL top-1"] == [pytest.approx(by_hand["top_1"])]
     assert rows[1].measures["ReaL mAP"] == [pytest.approx(by_hand["mean_average_precision"]["mean"])]

@@ -6,7 +6,7 @@ import pytest
 from sparselabel.compare.planned_runs import Outcome, plan_runs
 from sparselabel.compare.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
-from sparselabel.inference.saved_scores import keep_scores, saved_scores
+from sparselabel.inference.score_files import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
 from tests.compare.test_runner import RESULT, TINY, data  # noqa: F401
@@ -38,7 +38,7 @@ def test_the_mean_over_seeds_is_compared(made: list[Outcome]) -> None:
     assert (an.difference, said) == (None, [])
     assert role.difference is not None
     assert bce.difference is not None
-    pairs = [[saved_scores(row.paths[seed], "test") for seed in SEEDS] for row in (an, role)]
+    pairs = [[saved_scores(Run(row.paths[seed]), "test") for seed in SEEDS] for row in (an, role)]
     found = [
         paired_bootstrap(one.scores, other.scores, one.positive, samples=50)
         for one, other in zip(*pairs, strict=True)
@@ -54,7 +54,7 @@ def test_the_mean_over_seeds_is_compared(made: list[Outcome]) -> None:
 def test_seeds_that_both_have_are_compared(made: list[Outcome]) -> None:
     rows = rows_of([one for one in made if not (one.run.method == "an" and one.run.seed == 0)])
     role = with_differences(rows, "an", print, samples=20)[0]
-    scores = [saved_scores(row.paths[1], "test") for row in (rows[1], rows[0])]
+    scores = [saved_scores(Run(row.paths[1]), "test") for row in (rows[1], rows[0])]
     assert role.difference == paired_bootstrap(scores[0].scores, scores[1].scores, scores[0].positive, 20)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparselabel.config import TrainConfig, from_dict, save
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
@@ -12,13 +13,15 @@ from sparselabel.files import read_json, write_json
 from sparselabel.inference.class_thresholds import (
     ClassThresholds,
     choose,
+    expected_by_run,
     load_class_thresholds,
     no_class_thresholds,
     threshold_metrics,
     write_class_thresholds,
 )
-from sparselabel.inference.saved_scores import keep_scores
+from sparselabel.inference.score_files import keep_scores
 from sparselabel.metrics.calibration import logits_of, reliability, sigmoid
+from sparselabel.metrics.class_prevalence import Expected
 from sparselabel.metrics.decisions import wilson
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.run import Run
@@ -117,29 +120,29 @@ def test_thresholds_for_what_is_asked(run: Run, data: Prepared) -> None:
 
 def test_what_is_kept_is_read_again(run: Run, data: Prepared) -> None:
     written = write_class_thresholds(run, data, SCORES)
-    read = load_class_thresholds(run.path)
+    read = load_class_thresholds(run)
     assert read.classes == written.classes
     assert read.calibration.offset.tolist() == written.calibration.offset.tolist()
     content = read_json(run.thresholds_file)
     content["classes"][0]["name"] = "somebody else"
     write_json(run.thresholds_file, content)
     with pytest.raises(RunError, match=r"thresholds\.json is of other classes or another version"):
-        load_class_thresholds(run.path)
+        load_class_thresholds(run)
     run.thresholds_file.write_text(json.dumps({"format": 1}))
     with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
-        load_class_thresholds(run.path)
+        load_class_thresholds(run)
 
 
 def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older --split val` chooses them"):
-        load_class_thresholds(about.path)
+        load_class_thresholds(about)
     opened = open_prepared(data.folder)  # no validation on the disk: its digest would not be found either
     keep_scores(about, data.split("val"), SCORES)
     with pytest.raises(Exception, match="no split 'val'"):
-        load_class_thresholds(about.path)
+        load_class_thresholds(about)
     without = finished(tmp_path / "without", opened, "an", None)
-    alone = load_class_thresholds(without.path)
+    alone = load_class_thresholds(without)
     assert alone.thresholds().tolist() == [0.5] * 5
     assert "no validation split" in alone.classes[0].why
     with pytest.raises(ConfigError, match=r"--precision 0\.9 needs validation images"):
@@ -173,3 +176,27 @@ def test_reliability_by_hand() -> None:
     assert bins[3]["share_there"] is None
     assert reliability(np.array([[1.0]]), np.array([[1]], np.int8))[9]["count"] == 1
     assert wilson(9, 10) == pytest.approx((0.5958, 0.9821), abs=1e-4)
+
+
+def test_what_a_run_knows(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    write_json(tmp_path / "run.json", {"classes": ["a", "b"]})
+    save(TrainConfig(), run.config_file)
+    assert expected_by_run(run) is None
+    save(from_dict(TrainConfig, {"settings": {"expected_positives": 1.5}}, "test"), run.config_file)
+    assert expected_by_run(run) == Expected("given", True, per_image=1.5)
+    content = {
+        "how": "auto",
+        "trusted": False,
+        "images": 10,
+        "classes": [{"name": "b", "expected": 5}, {"name": "a", "expected": 2}],
+    }
+    write_json(run.expected_file, content)
+    found = expected_by_run(run)
+    assert found is not None
+    assert found.shares is not None
+    assert (found.source, found.trusted, found.shares.tolist()) == ("estimated", False, [0.2, 0.5])
+    write_json(run.expected_file, {})
+    with pytest.raises(RunError, match="does not have what it must") as raised:
+        expected_by_run(run)
+    assert raised.value.what == run.expected_file

@@ -7,8 +7,9 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import DataError, RunError
-from sparselabel.inference.evaluate import evaluate_run, images_in
-from sparselabel.metrics.real import real_measures
+from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.metrics.imagenet_real import real_metrics
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
 
@@ -22,17 +23,18 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
     run, moved = tmp_path / "run", tmp_path / "moved"
     result = train_run(data, config, run, HERE, Handling(quiet=True))
     data.folder.rename(moved)
-    with pytest.raises(RunError, match=r"run is no longer in .*data: say where it is now with --data"):
-        evaluate_run(run, "test")
-    measured = evaluate_run(run, "test", data=moved)
-    assert measured["images"] == images_in(run, "test", moved) == 8
+    with pytest.raises(RunError, match=r"run is no longer in .*data") as raised:
+        evaluate_run(Run(run), "test")
+    assert raised.value.parameters == ["data"]
+    measured = evaluate_run(Run(run, moved), "test")
+    assert measured["images"] == len(Run(run, moved).split("test")) == 8
     assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(result["test"]["value"])
 
     other = small_scenes(tmp_path / "other", 40, 9, SINGLE).folder
     with pytest.raises(RunError, match=r"split 'test' of .*other is not what .*run was trained with"):
-        evaluate_run(run, "test", data=other)
+        evaluate_run(Run(run, other), "test")
     with pytest.raises(DataError, match="nowhere is not prepared data"):
-        evaluate_run(run, "test", data=tmp_path / "nowhere")
+        evaluate_run(Run(run, tmp_path / "nowhere"), "test")
 
 
 def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> Non
     run = tmp_path / "run"
     config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
     train_run(data, config, run, HERE, Handling(quiet=True))
-    assert evaluate_run(run, "test")["real"] is None
+    assert evaluate_run(Run(run), "test")["real"] is None
     index = data.folder / "dataset.json"
     made = json.loads(index.read_text())
     made["splits"]["test"]["real"] = True
@@ -48,8 +50,8 @@ def test_real_labels_are_measured_where_the_data_has_them(tmp_path: Path) -> Non
     real = np.array(data.split("test").truth.values)
     real[0] = UNKNOWN
     np.save(data.folder / "test" / "real.npy", real)
-    measured = evaluate_run(run, "test")
+    measured = evaluate_run(Run(run), "test")
     assert json.loads((run / "evaluation-test.json").read_text()) == measured
     scores = np.load(run / "scores-test.npz")["scores"]
-    assert measured["real"] == real_measures(scores, data.split("test").truth.values, real)
+    assert measured["real"] == real_metrics(scores, data.split("test").truth.values, real)
     assert measured["real"]["images"] == 7

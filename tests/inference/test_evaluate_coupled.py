@@ -14,7 +14,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.transforms import draw, load, render, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ModelError
-from sparselabel.inference.evaluate import evaluate_coupled, load_classifier
+from sparselabel.inference.evaluate import evaluate_coupled
 from sparselabel.metrics.localization import Located
 from sparselabel.models.classifier import Output
 from sparselabel.models.tscam import with_attention
@@ -44,7 +44,7 @@ def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Pat
 @torch.no_grad()
 def by_hand(run: Path, data: Prepared) -> Located:
     """One image after the other, the maps multiplied here."""
-    part, model = data.split("test"), load_classifier(Run(run)).eval()
+    part, model = data.split("test"), Run(run).model
     located, view = Located(part), views_of(Run(run).config().views)[1]
     for row in range(len(part)):
         image = load(part.path(row), view.at_least)
@@ -75,10 +75,12 @@ def test_coupled_maps_are_judged_and_kept_beside_the_others(
 
 def test_other_classifiers_and_networks_are_refused(data: Prepared, tmp_path: Path) -> None:
     linear = trained(data, tmp_path / "linear", "test_vit", "linear")
-    with pytest.raises(ConfigError, match=r"class token's attention, but .* has --classifier linear: leave"):
-        evaluate_coupled(linear, "test")
+    with pytest.raises(ConfigError, match="class token's attention") as raised:
+        evaluate_coupled(Run(linear), "test")
+    assert (raised.value.what, raised.value.value, raised.value.allowed) == ("coupled", "linear", "tscam")
+    assert raised.value.parameters == ["coupled", "classifier"]
     convolutions = trained(data, tmp_path / "resnet", "test_resnet", "tscam")
     with pytest.raises(ModelError, match="take a ViT or DeiT"):
-        evaluate_coupled(convolutions, "test")
+        evaluate_coupled(Run(convolutions), "test")
     with pytest.raises(ConfigError, match="--coupled is for runs"):
         evaluate(pretrained="resnet50", data=Path("nowhere"), coupled=True)

@@ -102,8 +102,9 @@ def test_other_classes_are_refused(tmp_path: Path, weights: Path) -> None:
         ConfigError, match=r"output 2 of test_resnet.* is n01484850, but class 2 .* is 'tench'"
     ):
         evaluate_published(NAME, other, "test", weights=str(weights))
-    with pytest.raises(ConfigError, match=r"threshold must be a score in \[0, 1\], not 2"):
+    with pytest.raises(ConfigError, match=r"must be a score in \[0, 1\], not 2") as raised:
         evaluate_published(NAME, other, "test", weights=str(weights), threshold=2)
+    assert (raised.value.what, raised.value.value) == ("threshold", 2)
 
 
 def test_weights_must_have_the_head(tmp_path: Path, weights: Path) -> None:
@@ -150,5 +151,6 @@ def test_a_released_query2label_model(tmp_path: Path) -> None:
     torch.save({"state_dict": their_file("resnet101", backbone.network, QueryHead(512, 7))}, file)
     with pytest.raises(ConfigError, match="has a head for 7 classes, the data has 12"):
         evaluate_published("resnet18", data.folder, "test", weights=str(file), size=64)
-    with pytest.raises(ConfigError, match="size 64 is for a file of a Query2Label model"):
+    with pytest.raises(ConfigError, match="is for a file of a Query2Label model") as raised:
         evaluate_published("test_resnet", data.folder, "test", weights="none", size=64)
+    assert (raised.value.what, raised.value.value, raised.value.parameters) == ("size", 64, ["size"])

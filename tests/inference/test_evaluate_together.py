@@ -11,6 +11,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Prep
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.inference.evaluate import evaluate_run, evaluate_together
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
 
@@ -27,13 +28,13 @@ def test_the_same_as_apart(data: Prepared, tmp_path: Path) -> None:
     runs = [tmp_path / method for method in ("an", "role")]
     for run in runs:
         train_run(data, replace(CONFIG, method=run.name), run, HERE, Handling(quiet=True))
-    apart = [evaluate_run(run, "test") for run in runs]
+    apart = [evaluate_run(Run(run), "test") for run in runs]
     kept = [dict(np.load(run / "location-test.npz")) for run in runs]
     scores = [np.load(run / "scores-test.npz")["scores"] for run in runs]
     seen: list[int] = []
     for run in runs:
         (run / "evaluation-test.json").unlink()
-    evaluate_together(runs, "test", report=seen.append)
+    evaluate_together([Run(run) for run in runs], "test", report=seen.append)
     assert sum(seen) == 14
     for run, measured, places, values in zip(runs, apart, kept, scores, strict=True):
         assert json.loads((run / "evaluation-test.json").read_text()) == json.loads(json.dumps(measured))
@@ -46,4 +47,4 @@ def test_other_backbones_are_refused(data: Prepared, tmp_path: Path) -> None:
     for seed in (0, 1):  # random weights are those of the seed
         train_run(data, replace(CONFIG, seed=seed), tmp_path / str(seed), HERE, Handling(quiet=True))
     with pytest.raises(RunError, match="have different backbones"):
-        evaluate_together([tmp_path / "0", tmp_path / "1"], "test")
+        evaluate_together([Run(tmp_path / name) for name in "01"], "test")

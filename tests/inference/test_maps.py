@@ -30,14 +30,14 @@ def test_training_keeps_the_scores(trained: tuple[Run, Prepared]) -> None:
     run, data = trained
     kept = {name: np.load(run.scores_file(name))["scores"] for name in ("val", "test")}
     assert kept["val"].shape == data.split("val").truth.values.shape
-    evaluate_run(run.path, "test")
+    evaluate_run(run, "test")
     assert np.load(run.scores_file("test"))["scores"] == pytest.approx(kept["test"], abs=1e-5)
 
 
 def test_maps_agree_with_scores(trained: tuple[Run, Prepared]) -> None:
     run, _ = trained
     rows, classes = [3, 0, 3], [1, 2, 0]
-    write_maps(run.path, "test", rows, classes)
+    write_maps(run, "test", rows, classes)
     with np.load(run.maps_file("test")) as found:
         scores = np.load(run.scores_file("test"))["scores"]
         assert found["scores"] == pytest.approx(scores[rows, classes], abs=1e-5)
@@ -45,21 +45,21 @@ def test_maps_agree_with_scores(trained: tuple[Run, Prepared]) -> None:
         assert 1 / (1 + np.exp(-means)) == pytest.approx(found["scores"], abs=1e-5)
         assert found["rows"].tolist() == rows
     written = run.maps_file("test").stat().st_mtime_ns
-    write_maps(run.path, "test", rows, classes)
+    write_maps(run, "test", rows, classes)
     assert run.maps_file("test").stat().st_mtime_ns == written
-    write_maps(run.path, "test", rows[:1], classes[:1])
+    write_maps(run, "test", rows[:1], classes[:1])
     assert np.load(run.maps_file("test"))["rows"].tolist() == [3]
     run.maps_file("test").write_bytes(b"damaged")
-    write_maps(run.path, "test", rows, classes)
+    write_maps(run, "test", rows, classes)
     assert len(np.load(run.maps_file("test"))["rows"]) == 3
 
 
 def test_the_likeliest_unknown_labels(trained: tuple[Run, Prepared]) -> None:
     run, data = trained
-    evaluate_run(run.path, "train")
+    evaluate_run(run, "train")
     scores = np.load(run.scores_file("train"))["scores"]
     seen: list[int] = []
-    write_missing(run.path, report=seen.append)
+    write_missing(run, report=seen.append)
     assert sum(seen) == len(data.train)
     found = np.load(run.missing_file)
     assert found["scores"] == pytest.approx(scores[found["rows"], found["classes"]], abs=1e-5)
@@ -87,5 +87,5 @@ def test_the_highest_of_batches_are_the_highest_of_all() -> None:
 
 def test_nothing_to_show(trained: tuple[Run, Prepared], tmp_path: Path) -> None:
     run, _ = trained
-    write_maps(run.path, "val", [], [])
+    write_maps(run, "val", [], [])
     assert not run.maps_file("val").exists()

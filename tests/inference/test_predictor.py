@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +11,9 @@ from sparselabel import load_predictor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.class_thresholds import load_class_thresholds
-from sparselabel.inference.sources import stream
+from sparselabel.inference.predictor import stream
 from sparselabel.metrics.calibration import logits_of
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.inference.stub import CLASSES, paint, predictor
 from tests.training.conftest import small, tiny
@@ -75,16 +78,44 @@ def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Pat
     paths = [test.path(row) for row in range(len(test))]
     found = np.stack([one.scores for one in load_predictor(tmp_path / "run", device="cpu")(paths)])
     kept = np.load(tmp_path / "run" / "scores-test.npz")["scores"]
-    expected = load_class_thresholds(tmp_path / "run").calibration(logits_of(kept))
+    expected = load_class_thresholds(Run(tmp_path / "run")).calibration(logits_of(kept))
     assert found == pytest.approx(expected, abs=1e-4)
     everything = next(iter(load_predictor(tmp_path / "run", threshold=0.0)(paths[:1], maps=True)))
     assert {name for name, _ in everything.labels} == set(small.classes)
     assert everything.maps is not None
     mean = torch.from_numpy(everything.maps).mean(dim=(1, 2)).double().numpy()
-    assert load_class_thresholds(tmp_path / "run").calibration(mean[None])[0] == pytest.approx(
+    assert load_class_thresholds(Run(tmp_path / "run")).calibration(mean[None])[0] == pytest.approx(
         everything.scores, abs=1e-4
     )
 
 
 def test_classes_are_those_of_the_decisions() -> None:
     assert predictor().classes == CLASSES
+
+
+WITHOUT = ("data.readers", "data.prepare", "report", "review", "training", "losses", "compare", "plan", "cli")
+
+
+def test_a_predictor_needs_neither_readers_nor_training(small: Prepared, tmp_path: Path) -> None:
+    config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
+    train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
+    code = """
+import sys, sparselabel
+predictor = sparselabel.load_predictor(sys.argv[1])
+assert next(iter(predictor(sys.argv[2:]))).error is None
+print(*sorted(name for name in sys.modules if name.startswith("sparselabel.")))
+print(*(name for name in ("lightning_fabric", "matplotlib", "jinja2", "rich") if name in sys.modules))
+"""
+    given = [tmp_path / "run", small.split("test").path(0)]
+    done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
+    ours, others = done.stdout.splitlines()
+    modules = [name.removeprefix("sparselabel.") for name in ours.split()]
+    assert "inference.scorer" in modules
+    assert [name for name in modules for part in WITHOUT if f"{name}.".startswith(f"{part}.")] == []
+    assert {name for name in modules if name.startswith("inference.")} == {
+        "inference.class_thresholds",
+        "inference.predictor",
+        "inference.score_files",
+        "inference.scorer",
+    }
+    assert others == ""

@@ -17,6 +17,7 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.metrics.localization import Located, location_precision
 from sparselabel.metrics.ranking import precision_of_classes
 from sparselabel.models.classifier import Output
+from sparselabel.run import Run
 from sparselabel.training.train import train_run
 from tests.metrics.test_cell_coverage import plain
 from tests.training.conftest import small_scenes, tiny
@@ -146,7 +147,7 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
         frozen=geometry == "squashed", head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0), views=views
     )
     train_run(data, config, run, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
-    measured = evaluate_run(run, "test")
+    measured = evaluate_run(Run(run), "test")
     located = measured["location"]
     assert json.loads((run / "evaluation-test.json").read_text())["location"] == located
     with np.load(run / "location-test.npz") as kept:
@@ -156,7 +157,7 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
             scores, data.split("test").truth.values, kept["rows"], kept["classes"], kept["shares"] >= 0.5
         )
     assert (located["mean"], located["masks"], located["cuts"]) == (again.mean, 14, [0.6, 0.7, 0.8, 0.9])
-    boxes = evaluate_run(run, "test", places="boxes")["location"]
+    boxes = evaluate_run(Run(run), "test", places="boxes")["location"]
     assert (boxes["masks"], boxes["boxes"]) == (0, 14)
     assert boxes["mean"] >= located["mean"]  # a box is never smaller than its mask
 

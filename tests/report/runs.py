@@ -16,8 +16,8 @@ from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
-from sparselabel.inference.saved_scores import keep_scores
-from sparselabel.metrics.evaluation import measures, name_of_map
+from sparselabel.inference.score_files import keep_scores
+from sparselabel.metrics.label_metrics import label_metrics, map_name_of
 from sparselabel.run import Run
 from tests.data.images import paint
 
@@ -79,9 +79,9 @@ def finished(
     measured: dict[str, Any] | None = None
     if scores is not None:
         labels = data.split("test").observed
-        measured = measures(scores, labels)
+        measured = label_metrics(scores, labels)
         mean = measured["mean_average_precision"]["sklearn"]["mean"]
-        measured = {"name": name_of_map(labels), "value": mean} | measured
+        measured = {"name": map_name_of(labels), "value": mean} | measured
         keep_scores(run, data.split("test"), scores)
     with run.metrics_file.open("w", encoding="utf-8") as file:
         for epoch in range(3):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.metrics.evaluation import measures
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.report.examples import look_at_scores
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import read_runs
@@ -77,7 +77,7 @@ def test_it_shows_what_the_runs_hold(browser: Any, page: Path) -> None:
     with Opened(browser, page) as opened:
         assert opened.texts("h1") == ["2 runs on made <up>"]
         assert opened.texts("#class-table tbody th") == list(CLASSES)
-        found = measures(STRONG, make_labels())["classes"]
+        found = label_metrics(STRONG, make_labels())["classes"]
         cells = opened.texts("#class-table tbody td:nth-child(5)")
         assert [cell.split()[0] for cell in cells[:4]] == [
             f"{100 * row['average_precision']:.1f}" for row in found[:4]
@@ -100,7 +100,9 @@ def test_classes_can_be_sorted_and_found(browser: Any, page: Path) -> None:
     with Opened(browser, page) as opened:
         names = "#class-table tbody tr:visible th"
         opened.page.get_by_role("button", name="an, AP, %").click()
-        order = np.argsort([-row["average_precision"] for row in measures(WEAK, make_labels())["classes"]])
+        order = np.argsort(
+            [-row["average_precision"] for row in label_metrics(WEAK, make_labels())["classes"]]
+        )
         assert opened.texts(names) == [CLASSES[index] for index in order]
         heading = opened.page.locator("#class-table th", has_text="an, AP, %")
         assert heading.get_attribute("aria-sort") == "descending"

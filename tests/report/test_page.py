@@ -9,7 +9,7 @@ import pytest
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import write_json
-from sparselabel.metrics.evaluation import measures
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.report.examples import Scored, look_at_scores, read_missing
 from sparselabel.report.page import checked_page, write_report
 from sparselabel.report.run_data import read_runs
@@ -51,7 +51,7 @@ def percent(value: float) -> str:
 def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
     page = page_of(finished(tmp_path / "an", data, "an", WEAK))
     tables = Tables(page).found
-    measured = measures(WEAK, data.split("test").observed)
+    measured = label_metrics(WEAK, data.split("test").observed)
     rows = tables["Table of classes"]
     assert rows[0] == [
         "class",
@@ -91,7 +91,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
 def test_the_page_of_two_runs(tmp_path: Path, data: Prepared) -> None:
     runs = finished(tmp_path / "an-0", data, "an", WEAK), finished(tmp_path / "bce-0", data, "bce", STRONG)
     tables = Tables(page := page_of(*runs)).found
-    weak, strong = (measures(scores, data.split("test").observed) for scores in (WEAK, STRONG))
+    weak, strong = (label_metrics(scores, data.split("test").observed) for scores in (WEAK, STRONG))
     means = [found["mean_average_precision"]["sklearn"]["mean"] for found in (weak, strong)]
     assert "<h1>2 runs on made &lt;up&gt;</h1>" in page
     lead = " ".join(re.sub(r"<[^>]*>", "", page).split())
@@ -243,7 +243,7 @@ def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) 
     runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
     said = "are those of <b>an</b>; other training images or labels had: wan."
     assert said not in page_of(*runs)
-    about = runs[1].about()
+    about = runs[1].metadata()
     about["data_digest"]["train"] = "other"
     write_json(runs[1].path / "run.json", about)
     assert said in page_of(*runs)
@@ -255,7 +255,7 @@ def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, dat
     found = read_missing(read_runs([run.path]))
     assert found is not None
     assert found.rows.tolist() == [0, 3]
-    about = run.about()
+    about = run.metadata()
     about["data_digest"]["train"] = "other"  # the data was prepared anew, with the same test
     write_json(run.path / "run.json", about)
     assert read_missing(read_runs([run.path])) is None

@@ -49,7 +49,7 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
     data = make_data(tmp_path)
     run = finished(tmp_path / "an", data, "an", WEAK)
     data.folder.rename(tmp_path / "moved")
-    with pytest.raises(RunError, match=r"is no longer in .*data: say where it is now with --data"):
+    with pytest.raises(RunError, match=r"is no longer in .*data: say where it is now"):
         read_runs([run.path])
     assert read_runs([run.path], moved=tmp_path / "moved").data.folder == tmp_path / "moved"
 

@@ -8,8 +8,9 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, Machine, Query
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError
-from sparselabel.inference.evaluate import evaluate_run, load_classifier
+from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
+from sparselabel.inference.scorer import load_classifier
 from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
 from sparselabel.run import Run
@@ -30,7 +31,7 @@ def test_a_transformer_trains_with_either_head(
     config = tiny("en+scl", backbone="test_vit", classifier=classifier, settings=settings)
     result = train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert isinstance(load_classifier(Run(tmp_path / "run")).head, kind)
-    measured = evaluate_run(tmp_path / "run", "test")["mean_average_precision"]["sklearn"]["mean"]
+    measured = evaluate_run(Run(tmp_path / "run"), "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 
 
@@ -47,9 +48,9 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
     assert isinstance(head, QueryHead)
     assert head.query_embed.weight.shape == (12, 32)
     assert [layer.has_self_attention for layer in head.decoder] == [True, True]
-    measured = evaluate_run(run, "test")["mean_average_precision"]["sklearn"]["mean"]
+    measured = evaluate_run(Run(run), "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
-    write_maps(run, "test", [0, 3], [1, 2])
+    write_maps(Run(run), "test", [0, 3], [1, 2])
     with np.load(Run(run).maps_file("test")) as kept:
         shares = 1 / (1 + np.exp(-kept["cells"]))
     np.testing.assert_allclose(shares.sum(axis=(1, 2)), 1, atol=1e-4)

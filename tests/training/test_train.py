@@ -21,6 +21,7 @@ from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.metrics.ranking import average_precision
+from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
@@ -53,7 +54,7 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     assert watched["maps"].shape == (3, 12, 1, 1)
     assert json.loads((run / "run.json").read_text())["command"] == ["sparselabel", "train"]
 
-    measured = evaluate_run(run, "test")
+    measured = evaluate_run(Run(run), "test")
     assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(
         result["test"]["value"], abs=1e-6
     )
@@ -269,7 +270,7 @@ def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prep
     assert result["epochs"] == 7  # patience does not count epochs of the head phase
     assert result["best_epoch"] == 4 + int(np.argmax(values[3:]))
     assert result["validation"]["value"] == pytest.approx(max(values[3:]), abs=1e-6)
-    measured = evaluate_run(tmp_path / "run", "val")
+    measured = evaluate_run(Run(tmp_path / "run"), "val")
     assert measured["mean_average_precision"]["sklearn"]["mean"] == pytest.approx(max(values[3:]), abs=1e-6)
 
 
@@ -305,8 +306,8 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
             force=True,
         )
     with pytest.raises(RunError, match=r"split 'val' of .* is not what .*run was trained with: prepare it"):
-        evaluate_run(tmp_path / "run", "val")
-    assert evaluate_run(tmp_path / "run", "test")["images"] == 8
+        evaluate_run(Run(tmp_path / "run"), "val")
+    assert evaluate_run(Run(tmp_path / "run"), "test")["images"] == 8
 
 
 def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp_path: Path) -> None:

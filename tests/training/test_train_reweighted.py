@@ -12,7 +12,8 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.inference.evaluate import evaluate_run, load_classifier
+from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.inference.scorer import load_classifier
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import newest_checkpoint
 from sparselabel.training.train import resolve, train_run
@@ -81,7 +82,7 @@ def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp
 def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: Path) -> None:
     result = train_run(small, tiny("en+scl", boost=5.0), tmp_path / "run", HERE, QUIET)
     assert load_classifier(Run(tmp_path / "run")).head.boost == 5.0
-    measured = evaluate_run(tmp_path / "run", "test")["mean_average_precision"]["sklearn"]["mean"]
+    measured = evaluate_run(Run(tmp_path / "run"), "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 
 

@@ -24,14 +24,15 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
         How often the images are drawn.
     """
     from sparselabel.errors import counted
-    from sparselabel.inference.saved_scores import saved_pair
+    from sparselabel.inference.score_files import saved_pair
     from sparselabel.metrics.bootstrap import paired_bootstrap
-    from sparselabel.metrics.evaluation import name_of_map
+    from sparselabel.metrics.label_metrics import map_name_of
+    from sparselabel.run import Run
 
-    first, second = saved_pair(run, other, split)
+    first, second = saved_pair(Run(run), Run(other), split)
     found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
     console = plain_console()
-    console.print(f"{split}: {counted(len(first.labels), 'image')}, {name_of_map(first.labels)}")
+    console.print(f"{split}: {counted(len(first.labels), 'image')}, {map_name_of(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))
     for path, value in ((run, found.first), (other, found.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")

@@ -2,7 +2,7 @@
 
 import json as json_format
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +11,9 @@ from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import ConfigError, counted, listing
 from sparselabel.files import require_folder_to_write
+
+if TYPE_CHECKING:
+    from sparselabel.run import Run
 
 
 def show_decided(decided: dict[str, Any]) -> None:
@@ -137,25 +140,25 @@ def evaluate(
             "or a network (`sparselabel evaluate --pretrained NAME --data DIR`)"
         )
     if run is not None:
-        from sparselabel.inference.evaluate import evaluate_run, images_in
+        from sparselabel.inference.evaluate import evaluate_run
+        from sparselabel.run import Run
 
-        split = split or _usual_split(run)
-        images = images_in(run, split, data)
+        opened = Run.open(run, data)
+        split = split or _usual_split(opened)
+        images = len(opened.split(split))
         require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
         found: dict[str, Any] | None = None
         if coupled:  # first: what cannot be coupled is refused before the rest
             from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
 
             with progress(images, f"coupled maps of {split}") as advance:
-                found = evaluate_coupled(
-                    run, split, data=data, workers=workers, places=places, report=advance
-                )
+                found = evaluate_coupled(opened, split, workers=workers, places=places, report=advance)
         with progress(images, f"scoring {split}") as advance:
             measured = evaluate_run(
-                run, split, data=data, threshold=threshold, workers=workers, places=places, report=advance
+                opened, split, threshold=threshold, workers=workers, places=places, report=advance
             )
         if found is not None:
-            measured = keep_coupled(run, measured, found)
+            measured = keep_coupled(opened, measured, found)
     else:
         if places != "any":
             raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
@@ -171,11 +174,9 @@ def evaluate(
             show_decided(measured["decided"])
 
 
-def _usual_split(run: Path) -> str:
+def _usual_split(run: "Run") -> str:
     """The test split, or validation where there is none, which is said."""
-    from sparselabel.run import Run
-
-    splits = Run(run).about()["data_digest"]
+    splits = run.metadata()["data_digest"]
     if "test" in splits or "val" not in splits:  # without either the error names what there is
         return "test"
     Console(stderr=True, soft_wrap=True).print(  # beside the results: --json prints JSON alone

@@ -44,13 +44,14 @@ def export(
 
     check_target(out, force)
     from sparselabel.export import export_run, largest_difference
+    from sparselabel.run import Run
 
-    console = plain_console()
+    console, opened = plain_console(), Run.open(run)
     apart: float | None = None
 
     def check(file: Path) -> None:
         nonlocal apart
-        apart = largest_difference(run, file)
+        apart = largest_difference(opened, file)
         if apart is not None and not apart <= TOLERANCE:
             raise RunError(
                 f"the exported model gives scores that differ from ours by {apart:.2g}, more than "
@@ -58,7 +59,7 @@ def export(
                 "`sparselabel predict`"
             )
 
-    about = export_run(run, out, precision=precision, threshold=threshold, check=check)
+    about = export_run(opened, out, precision=precision, threshold=threshold, check=check)
     checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)

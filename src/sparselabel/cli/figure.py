@@ -239,7 +239,7 @@ def localization(
 
     for one in found:
         run = one.saved.run
-        write_maps(run.path, split, examples.rows, examples.classes, file=run.located_maps_file(split))
+        write_maps(run, split, examples.rows, examples.classes, file=run.located_maps_file(split))
     _written(out, draw_localization(found, examples, split, out))
 
 

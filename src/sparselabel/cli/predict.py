@@ -67,12 +67,12 @@ def predict(
     """
     from sparselabel.errors import ConfigError
     from sparselabel.files import require_folder_to_write
-    from sparselabel.inference.sources import check_words
+    from sparselabel.inference.image_paths import check_image_words
     from sparselabel.inference.writer import Output, check_out
 
     if batch < 1:
         raise ConfigError(f"--batch must be at least 1 image, not {batch}")
-    check_words(images)
+    check_image_words(images)
     check_out(out, force=force, resume=resume)
     if maps is not None:
         require_folder_to_write(maps, "choose another --maps")
@@ -109,14 +109,14 @@ def _write(
     predictor: "Predictor", words: tuple[str, ...], output: Any, maps: Path | None, batch: int, workers: int
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.inference.sources import count, images
+    from sparselabel.inference.image_paths import count_images, image_paths
     from sparselabel.inference.writer import MapFolder
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
-    left = output.skip(images(words))
-    with progress_bar(console, count(words), "predicting") as bar:
+    left = output.skip(image_paths(words))
+    with progress_bar(console, count_images(words), "predicting") as bar:
         bar.skip(output.done)
         for found in predictor(left, maps=folder is not None, batch=batch, workers=workers):
             output.write(found, None if folder is None else folder.write(found))

@@ -71,21 +71,20 @@ def write(about: "Reported", out: Path, workers: int) -> None:
             scored = look_at_scores(about)
         with _or_note(notes, "images"):
             for run in with_maps(about, about.split):
-                write_maps(run.folder.path, about.split, *entries(scored.groups), about.moved)
+                write_maps(run.folder, about.split, *entries(scored.groups))
     missing = None
     if about.hidden:
         with _or_note(notes, "missing"):
             missing = read_missing(about)
             if missing is None:
                 with progress(len(about.data.train), "scoring train") as advance:
-                    path = about.reference.folder.path
-                    write_missing(path, data=about.moved, workers=workers, report=advance)
+                    write_missing(about.reference.folder, workers=workers, report=advance)
                 missing = read_missing(about)
             if missing is not None:
                 places = missing.shown()
                 shown = missing.rows[places].tolist(), missing.classes[places].tolist()
                 for run in with_maps(about, "train"):
-                    write_maps(run.folder.path, "train", *shown, about.moved)
+                    write_maps(run.folder, "train", *shown)
     write_report(about, scored, missing, out, notes, __version__)
     for note in dict.fromkeys(notes.values()):
         plain_console().print(f"left out: {note}")
@@ -94,14 +93,14 @@ def write(about: "Reported", out: Path, workers: int) -> None:
 def _score(about: "Reported", split: str, workers: int) -> None:
     """Score the split's images with the models that have not, or whose scores are of other images."""
     from sparselabel.inference.evaluate import evaluate_run
-    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.inference.score_files import saved_scores
 
     for run in about.runs:
         try:
-            saved_scores(run.folder.path, split, about.moved)
+            saved_scores(run.folder, split)
         except RunError:
             with progress(len(about.data.split(split)), f"scoring {split}, {run.name}") as advance:
-                evaluate_run(run.folder.path, split, data=about.moved, workers=workers, report=advance)
+                evaluate_run(run.folder, split, workers=workers, report=advance)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from sparselabel.files import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
-    from sparselabel.inference.training_scores import TrainingScores
+    from sparselabel.inference.score_files import TrainingScores
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.run import Run
 
@@ -56,8 +56,7 @@ def review(
     workers
         Processes that load images, when they are scored the first time.
     """
-    from sparselabel.inference.maps import Looking
-    from sparselabel.inference.saved_scores import split_of
+    from sparselabel.inference.maps import MapCache
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.review.complete_images import WholeImages
     from sparselabel.review.server import Images, ReviewServer
@@ -66,17 +65,16 @@ def review(
 
     if not 0 <= port <= 65535:
         raise ConfigError(f"port must be a number from 0 to 65535, not {port}")
-    console, folder = plain_console(), Run(run)
-    folder.result()  # refuses what is no run, or not finished
-    part = split_of(folder, "train", data)
+    console, folder = plain_console(), Run.open(run, data)
+    part = folder.split("train")
     file = answers or (folder.complete_file if complete else folder.answers_file)
     with AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             console.print(kept.mended)
         scores = _scored(folder, part, workers)
-        looking = Looking(folder, part)
+        maps = MapCache(folder, part)
         if not complete:
-            looking.load_ahead()
+            maps.load_ahead()
         session = WholeImages(part, scores, kept) if complete else Review(part, scores, kept)
         if session.strangers:
             console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
@@ -87,7 +85,7 @@ def review(
             "classes": list(session.classes),
             "mode": "whole" if complete else "suggested",
         }
-        images = Images(part, looking.view, looking.maps)
+        images = Images(part, maps.view, maps.maps)
         with ReviewServer(session, images, about, port) as server:
             if port not in (0, server.port):
                 console.print(f"port {port} is taken: this is {server.port}")
@@ -98,12 +96,12 @@ def review(
                 server.serve_forever()
             except KeyboardInterrupt:
                 console.print()
-        _tell_next(folder, data or Path(folder.about()["data"]), kept, complete)
+        _tell_next(folder, kept, complete)
 
 
 def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "TrainingScores":
     """Scores of the training images: those that were kept, or new ones."""
-    from sparselabel.inference.training_scores import training_scores, write_training_scores
+    from sparselabel.inference.score_files import training_scores, write_training_scores
 
     kept = training_scores(run, part)
     if kept is not None:
@@ -118,16 +116,15 @@ def _stored_features(run: "Run", part: "PreparedSplit") -> Any:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
     import numpy as np
 
-    from sparselabel.data.transforms import views_of
+    from sparselabel.inference.scorer import evaluation_view
     from sparselabel.training.features import features_file
 
     config = run.config()
     of_file = config.weights not in ("pretrained", "none")
     if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
         return None
-    folder = Path(run.about()["data"]) / "features"
-    file = features_file(part, folder, config, views_of(config.views)[1])
-    return np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
+    file = features_file(part, run.data_folder / "features", config, evaluation_view(config))
+    return np.load(file, mmap_mode="c", allow_pickle=False) if file.is_file() else None
 
 
 def _login() -> str:
@@ -139,9 +136,9 @@ def _login() -> str:
         return ""
 
 
-def _tell_next(run: "Run", data: Path, kept: "AnswerFile", complete: bool) -> None:
+def _tell_next(run: "Run", kept: "AnswerFile", complete: bool) -> None:
     """How many answers there are, and what to do with them."""
-    console, said = plain_console(), kept.last_words()
+    console, said, data = plain_console(), kept.last_words(), run.data_folder
     if not said:
         again = shlex.join(["sparselabel", "review", str(run.path), *(["--complete"] if complete else [])])
         console.print(f"no answers yet: go on with `{again}`")

@@ -179,14 +179,14 @@ def with_differences(
     rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = SAMPLES
 ) -> list[Row]:
     """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
-    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.inference.score_files import saved_scores
     from sparselabel.metrics.bootstrap import Drawn, difference, drawn
 
     by_run = {(number, seed): path for number, row in enumerate(rows) for seed, path in row.paths.items()}
 
     @cache
     def draws(number: int, seed: int) -> Drawn:
-        saved = saved_scores(by_run[number, seed], SPLIT)
+        saved = saved_scores(Run(by_run[number, seed]), SPLIT)
         return drawn(saved.scores, saved.positive, samples)
 
     def added(number: int, row: Row) -> Row:

@@ -8,9 +8,9 @@ import numpy as np
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
-from sparselabel.errors import ConfigError, RunError, counted
+from sparselabel.errors import ConfigError, RunError, command, counted
 from sparselabel.files import read_json, write_json
-from sparselabel.inference.saved_scores import data_of, saved_scores
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
@@ -19,8 +19,8 @@ from sparselabel.metrics.calibration import (
     logits_of,
     no_calibration,
 )
+from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
 from sparselabel.metrics.decisions import precision_recall_f1, wilson
-from sparselabel.metrics.prevalence import Known, Situation, expected_by, what_is_known
 from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run
@@ -107,28 +107,26 @@ def write_class_thresholds(run: Run, data: Prepared, scores: Scores | None) -> C
     return chosen
 
 
-def load_class_thresholds(path: Path, moved: Path | None = None) -> ClassThresholds:
-    """The decisions of a finished run; those of an older version's run are made now, from its scores."""
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
-    classes = run.about()["classes"]
+def load_class_thresholds(run: Run) -> ClassThresholds:
+    """Those of a finished run; those of an older version's run are chosen now, from its scores."""
+    run.require_finished()
     if run.thresholds_file.is_file():
-        return _read(run.thresholds_file, classes)
-    if SPLIT not in run.about()["data_digest"]:
-        return no_class_thresholds(tuple(classes), "nothing")
+        return _read(run.thresholds_file, list(run.classes))
+    if SPLIT not in run.metadata()["data_digest"]:
+        return no_class_thresholds(run.classes, "nothing")
     if not has_class_thresholds(run):
         raise RunError(
-            f"{path} has no thresholds.json (an older version made it): `sparselabel evaluate {path} --split "
-            f"{SPLIT}` chooses them"
+            f"{run.path} has no thresholds.json (an older version made it)",
+            f"{command('evaluate', run.path, split=SPLIT)} chooses them",
+            what=run.thresholds_file,
         )
-    saved = saved_scores(path, SPLIT, moved)
-    return write_class_thresholds(run, data_of(run, moved or Path(run.about()["data"])), saved.scores)
+    return write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
 
 
 def has_class_thresholds(run: Run) -> bool:
     """Whether there are decisions, or what they are made of."""
     kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
-    return kept or SPLIT not in run.about()["data_digest"]
+    return kept or SPLIT not in run.metadata()["data_digest"]
 
 
 def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
@@ -145,7 +143,7 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
 def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
     logits, labels = logits_of(scores), np.asarray(part.observed.values)
-    expected = expected_by(run.config(), run.expected_file, data.classes)
+    expected = expected_by_run(run)
     known = what_is_known(logits, labels, data.train.observed.counts(), expected)
     calibration = calibrate(logits, labels, known.prevalence, known.annotating)
     calibrated = calibration(logits)
@@ -174,6 +172,25 @@ def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> Cla
         )
     complete = all(situation == "full" for situation in known.situations)
     return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
+
+
+def expected_by_run(run: Run) -> Expected | None:
+    """What a run's files and configuration say about the number of positives."""
+    if run.expected_file.is_file():
+        content = read_json(run.expected_file)
+        try:
+            rows = {row["name"]: float(row["expected"]) for row in content["classes"]}
+            shares = np.array([rows[name] for name in run.classes]) / float(content["images"])
+            trusted, how = bool(content["trusted"]), content["how"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{run.expected_file} does not have what it must ({error})",
+                "train again",
+                what=run.expected_file,
+            ) from error
+        return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
+    given = run.config().settings.get("expected_positives")
+    return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 
 def _trust(

@@ -1,4 +1,4 @@
-"""Evaluation of a finished run on any split of its data."""
+"""Evaluation of finished runs on any split of their data, and of published networks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,36 +8,38 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
 from sparselabel.data.loaders import ImageLoader, in_order
-from sparselabel.data.transforms import imagenet_test, squashed, views_of
-from sparselabel.errors import ConfigError, DataError, RunError, is_out_of_memory
+from sparselabel.data.transforms import imagenet_test, squashed
+from sparselabel.errors import ConfigError, DataError, RunError, command, param
 from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import (
     has_class_thresholds,
     load_class_thresholds,
     threshold_metrics,
 )
-from sparselabel.inference.saved_scores import keep_scores, split_of
-from sparselabel.inference.scores import score
-from sparselabel.metrics.evaluation import measures
+from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.scorer import (
+    BATCH,
+    Scorer,
+    best_device,
+    evaluation_loader,
+    full_precision,
+    load_scorer,
+)
+from sparselabel.metrics.imagenet_real import real_metrics_of
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import Located, Places
 from sparselabel.metrics.ranking import Scores
-from sparselabel.metrics.real import real_measures_of
-from sparselabel.models.backbone import NONE, PRETRAINED, Backbone, make_backbone
-from sparselabel.models.classifier import HEAD, Classifier, Head
-from sparselabel.models.heads import make_head
+from sparselabel.models.backbone import NONE, PRETRAINED
+from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (
     PublishedClassifier,
     imagenet_synsets,
     make_published,
     make_released,
 )
-from sparselabel.models.query2label import head_like
 from sparselabel.models.tscam import coupled
 from sparselabel.models.weights import is_released, read_tensors
 from sparselabel.resources import keep_freed_memory
@@ -45,10 +47,9 @@ from sparselabel.run import Run
 
 
 def evaluate_run(
-    path: Path,
+    run: Run,
     split: str,
     *,
-    data: Path | None = None,
     threshold: float = 0.5,
     workers: int = 0,
     places: Places = "any",
@@ -56,78 +57,44 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Score every image of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
 
-    ``data`` is where the run's prepared data is now, if it was moved. Where boxes or masks are known, maps
-    are judged by them too, and location-SPLIT.npz is written; ``places`` says by which of the two.
+    Where boxes or masks are known, maps are judged by them too, and location-SPLIT.npz is written; ``places``
+    says by which of the two.
     """
-    if not 0 <= threshold <= 1:
-        raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
+    _check_threshold(threshold)
     keep_freed_memory()
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
-    part = split_of(run, split, data)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_classifier(run).to(device).eval()
-    loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
+    run.require_finished()
+    part = run.split(split)
     located = Located(part, places)
-    seeing = partial(model, maps=True) if located.pairs else model
-    look = located.see if located.pairs else None
-    scores = score(seeing, loader, len(part), device, report=report, look=look).float().numpy()
-    return keep_evaluation(run, part, scores, located, threshold, data)
+    loader = evaluation_loader(run.config(), part, workers)
+    look, maps = located.see if located.pairs else None, bool(located.pairs)
+    scores = load_scorer(run).scores(loader, len(part), maps=maps, report=report, look=look)
+    return keep_evaluation(run, part, scores.numpy(), located, threshold)
+
+
+def _check_threshold(threshold: float) -> None:
+    if not 0 <= threshold <= 1:
+        raise ConfigError(
+            f"{param('threshold')} must be a score in [0, 1], not {threshold}",
+            what="threshold",
+            value=threshold,
+        )
 
 
 def keep_evaluation(
-    run: Run,
-    part: PreparedSplit,
-    scores: Scores,
-    located: Located,
-    threshold: float = 0.5,
-    data: Path | None = None,
+    run: Run, part: PreparedSplit, scores: Scores, located: Located, threshold: float = 0.5
 ) -> dict[str, Any]:
     """Measure scores and maps of a split's images, and write both and the measures into the run."""
-    split = part.name
+    split, labels = part.name, evaluation_labels(part)
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
-    measured = about | measures(scores, evaluation_labels(part), threshold)
-    measured["real"] = real_measures_of(scores, part)
+    measured = about | label_metrics(scores, labels, threshold)
+    measured["real"] = real_metrics_of(scores, part)
     measured["location"] = located.measures(scores)
     keep_scores(run, part, scores)
     located.keep(run.location_file(split))
-    decisions = load_class_thresholds(run.path, data) if has_class_thresholds(run) else None
-    measured["decided"] = decisions and threshold_metrics(scores, evaluation_labels(part), decisions)
+    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
+    measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
     write_json(run.evaluation_file(split), measured)
     return measured
-
-
-def load_classifier(run: Run) -> Classifier:
-    """The trained classifier of a finished run."""
-    config = run.config()
-    backbone = make_backbone(
-        config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
-    )
-    classes = len(run.about()["classes"])
-    if not run.model_file.is_file():
-        raise RunError(f"{run.path} has no model.safetensors: train it (again)")
-    try:
-        weights = load_file(run.model_file)
-        if config.classifier == "query2label":  # its widths may be those of the checkpoint it began with
-            own = {name.removeprefix(HEAD): value for name, value in weights.items() if name.startswith(HEAD)}
-            head: Head = head_like(own, backbone.width, classes)
-        else:
-            head = make_head(config.classifier, backbone.width, classes, config.boost)
-        classifier = Classifier(backbone, head)
-        classifier.load_state_dict(weights)
-    except (SafetensorError, RuntimeError, KeyError) as error:
-        if is_out_of_memory(error):
-            raise
-        said = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
-        raise RunError(f"{run.model_file} is damaged ({said}): train it again with --force") from error
-    return classifier
-
-
-def images_in(path: Path, split: str, data: Path | None = None) -> int:
-    """How many images a split of a run's data has."""
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
-    return len(split_of(run, split, data))
 
 
 def evaluate_published(
@@ -149,32 +116,35 @@ def evaluate_published(
     Verelst 2023 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's
     measures by the logits themselves, whose top-1 is the same.
     """
-    if not 0 <= threshold <= 1:
-        raise ConfigError(f"threshold must be a score in [0, 1], not {threshold}")
+    _check_threshold(threshold)
     prepared = open_prepared(data)
     part = prepared.split(split)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
         loader = ImageLoader(part, squashed(side), workers=workers)
-        scores = score(released.to(device), loader, len(part), device, report=report).float().numpy()
-        about = {"run": weights, "split": split, "recovery": None, "real": real_measures_of(scores, part)}
-        return about | measures(scores, evaluation_labels(part), threshold)
+        scores = Scorer(released, best_device()).scores(loader, len(part), report=report).numpy()
+        about = {"run": weights, "split": split, "recovery": None, "real": real_metrics_of(scores, part)}
+        return about | label_metrics(scores, evaluation_labels(part), threshold)
     if size is not None:
         raise ConfigError(
-            f"size {size} is for a file of a Query2Label model (--weights FILE): {name} has its own"
+            f"{param('size', size)} is for a file of a Query2Label model ({param('weights')}), and {name} "
+            "has its own",
+            f"leave {param('size')} out",
+            what="size",
+            value=size,
         )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
     loader = ImageLoader(part, replace(imagenet_test(model.size), center=model.center), workers=workers)
     # Doubles: probabilities next to 1 must not become ties.
-    logits = score(model.to(device), loader, len(part), device, report=report, scores_of=Tensor.double)
+    scorer = Scorer(model, best_device())
+    logits = scorer.scores(loader, len(part), report=report, scores_of=lambda logits: logits.cpu().double())
     scores = logits.softmax(dim=1).numpy()
     measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
-    measured |= measures(scores, evaluation_labels(part), threshold)
-    measured["real"] = real_measures_of(scores, part)
-    measured["real_by_logits"] = real_measures_of(logits.numpy(), part)
+    measured |= label_metrics(scores, evaluation_labels(part), threshold)
+    measured["real"] = real_metrics_of(scores, part)
+    measured["real_by_logits"] = real_metrics_of(logits.numpy(), part)
     return measured
 
 
@@ -182,8 +152,11 @@ def refuse_other_number(name: str, outputs: int, classes: int) -> None:
     """Raise unless a head has as many outputs as the data has classes."""
     if outputs != classes:
         raise ConfigError(
-            f"{name} has a head for {outputs:,} classes, the data has {classes:,}: they must be "
-            "the same; train a classifier for other classes"
+            f"{name} has a head for {outputs:,} classes, the data has {classes:,}: they must be the same",
+            "train a classifier for other classes",
+            what=name,
+            value=outputs,
+            allowed=classes,
         )
 
 
@@ -196,47 +169,43 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
     for index, (wanted, found) in enumerate(zip(synsets, classes, strict=True)):
         if found.split(" ")[0] != wanted:
             raise ConfigError(
-                f"output {index} of {name} is {wanted}, but class {index} of the data is {found!r}: prepare "
-                "ImageNet with `sparselabel prepare imagenet`"
+                f"output {index} of {name} is {wanted}, but class {index} of the data is {found!r}",
+                f"prepare ImageNet with {command('prepare', 'imagenet')}",
+                what=name,
+                where=index,
+                value=found,
+                allowed=wanted,
             )
 
 
-BATCH = 32
-
-
-@torch.no_grad()
 def evaluate_together(
-    paths: Sequence[Path], split: str, *, workers: int = 0, report: Callable[[int], None] | None = None
+    runs: Sequence[Run], split: str, *, workers: int = 0, report: Callable[[int], None] | None = None
 ) -> None:
     """Score a split with each run, and judge its maps, as ``evaluate_run`` does; writes the same files.
 
     All must have been trained on the same images, seen in the same way, and have the same backbone.
     """
     keep_freed_memory()
-    runs = [Run(path) for path in paths]
-    part = split_of(runs[0], split)
-    views = runs[0].config().views
+    part, config = runs[0].split(split), runs[0].config()
     for run in runs[1:]:
-        if split_of(run, split).digest != part.digest or run.config().views != views:
-            raise RunError(f"{run.path} and {runs[0].path} have other images or views: evaluate them apart")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backbone, heads = _loaded(runs)
-    backbone.to(device)
-    for head in heads:
-        head.to(device)
+        if run.split(split).digest != part.digest or run.config().views != config.views:
+            raise RunError(f"{run.path} and {runs[0].path} have other images or views", "evaluate them apart")
+    scorers = _with_one_backbone(runs)
     located = Located(part)
     judged = [located.another() for _ in runs]
-    scores = [np.zeros(part.truth.values.shape, np.float32) for _ in runs]
+    dtype = np.float64 if config.precision == "64-true" else np.float32
+    scores = [np.zeros(part.truth.values.shape, dtype) for _ in runs]
+    heads = [scorer.head for scorer in scorers]
     needs_token = any(head.reads_token for head in heads)
-    loader = ImageLoader(part, views_of(views)[1], workers=workers)
+    loader = evaluation_loader(config, part, workers)
     for rows, inputs, geometries in loader(in_order(np.arange(len(part)), BATCH), 0):
-        seen = inputs[0].to(device)
-        features, token = backbone.with_token(seen) if needs_token else (backbone(seen), None)
-        outputs = []
-        for head, own in zip(heads, scores, strict=True):
-            output = head(features, maps=bool(located.pairs), token=token if head.reads_token else None)
-            own[rows.numpy()] = torch.sigmoid(output.logits.float()).cpu().numpy()
-            outputs.append(output)
+        features, token = scorers[0].features(inputs[0], needs_token)
+        outputs = [
+            scorer.head_output(features, token if head.reads_token else None, bool(located.pairs))
+            for scorer, head in zip(scorers, heads, strict=True)
+        ]
+        for output, own in zip(outputs, scores, strict=True):
+            own[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy()
         if located.pairs:
             located.see_all(rows, geometries[0], list(zip(judged, outputs, strict=True)))
         if report is not None:
@@ -245,59 +214,63 @@ def evaluate_together(
         keep_evaluation(run, part, own, places)
 
 
-def _loaded(runs: Sequence[Run]) -> tuple[Backbone, list[Head]]:
-    """The backbone of all, and the head of each."""
-    first = load_classifier(runs[0]).eval()
+def _with_one_backbone(runs: Sequence[Run]) -> list[Scorer]:
+    """Scorers that share the backbone of the first; refuses runs with others."""
+    first = load_scorer(runs[0])
     weights = first.backbone.state_dict()
-    heads = [first.head]
+    scorers = [first]
     for run in runs[1:]:
-        classifier = load_classifier(run).eval()
-        other = classifier.backbone.state_dict()
-        if weights.keys() != other.keys() or not all(torch.equal(weights[k], other[k]) for k in weights):
+        scorer = load_scorer(run, first.device)
+        other = scorer.backbone.state_dict()
+        same = weights.keys() == other.keys() and all(torch.equal(weights[k], other[k]) for k in weights)
+        if not same or (scorer.precision, scorer.stored) != (first.precision, first.stored):
             raise RunError(
-                f"{run.path} and {runs[0].path} have different backbones, as after --finetune.epochs: "
-                "evaluate them apart"
+                f"{run.path} and {runs[0].path} have different backbones (after fine-tuning) or precisions",
+                "evaluate them apart",
             )
-        heads.append(classifier.head)
-    return first.backbone, heads
+        scorers.append(replace(scorer, model=Classifier(first.backbone, scorer.head)))
+    return scorers
 
 
 def evaluate_coupled(
-    path: Path,
+    run: Run,
     split: str,
     *,
-    data: Path | None = None,
     workers: int = 0,
     places: Places = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """How well a TS-CAM's coupled maps show where things are; raises for other classifiers and data."""
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
+    run.require_finished()
     config = run.config()
     if config.classifier != "tscam":
         raise ConfigError(
-            "--coupled multiplies TS-CAM's class maps by the class token's attention, but "
-            f"{path} has --classifier {config.classifier}: leave --coupled out, or train with "
-            "--classifier tscam on a ViT or DeiT"
+            f"{param('coupled')} multiplies TS-CAM's class maps by the class token's attention, but "
+            f"{run.path} has {param('classifier', config.classifier)}",
+            f"leave {param('coupled')} out",
+            f"train with {param('classifier', 'tscam')} on a ViT or DeiT",
+            what="coupled",
+            value=config.classifier,
+            allowed="tscam",
         )
-    part = split_of(run, split, data)
+    part = run.split(split)
     located = Located(part, places)
     if not located.pairs:
         raise DataError(
-            f"--coupled judges maps by masks or boxes, and split {split!r} has none of classes that are "
-            "there: leave --coupled out"
+            f"{param('coupled')} judges maps by masks or boxes, and split {split!r} has none of classes that "
+            "are there",
+            f"leave {param('coupled')} out",
+            what=split,
         )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_classifier(run).to(device).eval()
-    loader = ImageLoader(part, views_of(config.views)[1], workers=workers)
-    seeing = partial(coupled, model)
-    scores = score(seeing, loader, len(part), device, report=report, look=located.see).float().numpy()
-    return located.measures(scores) or {}
+    scorer = load_scorer(run)
+    seeing = replace(scorer, model=partial(coupled, scorer.classifier))
+    loader = evaluation_loader(config, part, workers)
+    scores = seeing.scores(loader, len(part), report=report, look=located.see)
+    return located.measures(scores.numpy()) or {}
 
 
-def keep_coupled(path: Path, measured: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def keep_coupled(run: Run, measured: dict[str, Any], coupled_maps: dict[str, Any]) -> dict[str, Any]:
     """Write a run's evaluation again, with this beside ``location``."""
-    measured = measured | {"location_coupled": found}
-    write_json(Run(path).evaluation_file(measured["split"]), measured)
+    measured = measured | {"location_coupled": coupled_maps}
+    write_json(run.evaluation_file(measured["split"]), measured)
     return measured

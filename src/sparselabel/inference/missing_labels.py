@@ -5,21 +5,16 @@ memory depends on the number of classes alone.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.data.loaders import ImageLoader, in_order
-from sparselabel.data.transforms import views_of
-from sparselabel.inference.evaluate import load_classifier
-from sparselabel.inference.saved_scores import split_of
+from sparselabel.inference.scorer import evaluation_loader, full_precision, load_scorer
 from sparselabel.run import Run
 
 MOST = 20  # of each class
-BATCH = 32
 
 
 class Highest:
@@ -47,26 +42,16 @@ class Highest:
         return rows[order], classes[order], scores[order]
 
 
-@torch.no_grad()
-def write_missing(
-    path: Path, *, data: Path | None = None, workers: int = 0, report: Callable[[int], None] | None = None
-) -> None:
+def write_missing(run: Run, *, workers: int = 0, report: Callable[[int], None] | None = None) -> None:
     """Write the unknown training labels with the highest scores: ``rows``, ``classes``, ``scores`` (n,).
 
     At most 20 of a class, the highest first.
     """
-    run = Run(path)
-    run.result()  # refuses a run that is not finished
-    part = split_of(run, "train", data)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_classifier(run).to(device).eval()
-    loader = ImageLoader(part, views_of(run.config().views)[1], workers=workers)
+    scorer, part = load_scorer(run), run.split("train")
+    loader = evaluation_loader(run.config(), part, workers)
     highest = Highest(len(part.truth.classes), MOST)
-    for batch in loader(in_order(np.arange(len(part)), BATCH), 0):
-        scores = torch.sigmoid(model(batch.inputs[0].to(device)).logits).float().cpu()
-        unknown = torch.from_numpy(part.observed.values[batch.rows.numpy()] == UNKNOWN)
-        highest.add(scores, batch.rows, unknown)
-        if report is not None:
-            report(len(scores))
+    for batch, output, _ in scorer.batches(loader, np.arange(len(part)), report=report):
+        unknown = torch.from_numpy(part.observed.values[batch.numpy()] == UNKNOWN)
+        highest.add(torch.sigmoid(full_precision(output.logits)).float().cpu(), batch, unknown)
     rows, classes, scores = highest.ranked()
     np.savez(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())

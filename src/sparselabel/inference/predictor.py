@@ -2,26 +2,26 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from sparselabel.data.transforms import View, views_of
+from sparselabel.data.transforms import View, draw, load, render
+from sparselabel.errors import DataError
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
-from sparselabel.inference.evaluate import load_classifier
-from sparselabel.inference.maps import cells_of
-from sparselabel.inference.sources import Read, Seen, stream
+from sparselabel.inference.scorer import BATCH, cells_of, evaluation_view, load_scorer
 from sparselabel.metrics.calibration import Floats
+from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 
-if TYPE_CHECKING:
-    from sparselabel.models.classifier import Output
-
-BATCH = 32
+Pixels = npt.NDArray[np.uint8]
+Read = Callable[[str], Pixels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +40,17 @@ class Prediction:
 
 
 class Predictor:
-    """Labels images by a trained model, its calibration and thresholds (L,) of calibrated scores."""
+    """Labels images by a trained model, its calibration and thresholds (L,) of calibrated scores.
+
+    ``model`` is a ``Scorer``, or any function of views and ``maps`` that gives an ``Output``.
+    """
 
     def __init__(
         self,
-        model: "Callable[..., Output]",
+        model: Callable[..., Output],
         view: View,
         decisions: ClassThresholds,
         thresholds: Floats | None = None,
-        device: torch.device | str = "cpu",
         read: Read | None = None,
     ) -> None:
         self.model = model
@@ -56,8 +58,7 @@ class Predictor:
         self.decisions = decisions
         self.thresholds = decisions.thresholds() if thresholds is None else thresholds
         self.classes = tuple(row.name for row in decisions.classes)
-        self.device = torch.device(device)
-        self._read = read or Seen(view)
+        self._read = read or ReadView(view)
 
     def __call__(
         self, images: Iterable[str | Path], *, maps: bool = False, batch: int = BATCH, workers: int = 0
@@ -79,8 +80,8 @@ class Predictor:
         """Calibrated scores (n, L), and maps (n, L, h, w) if asked for."""
         if not len(views):
             return np.zeros((0, len(self.classes))), None
-        output = self.model(views.to(self.device), maps=maps)
-        scores = self.decisions.calibration(output.logits.double().cpu().numpy())
+        output = self.model(views, maps=maps)
+        scores = self.decisions.calibration(output.logits.cpu().double().numpy())
         return scores, cells_of(output).float().cpu().numpy() if maps else None
 
     def _labels(self, scores: Floats) -> tuple[tuple[str, float], ...]:
@@ -97,9 +98,72 @@ def load_predictor(
     device: str | None = None,
 ) -> Predictor:
     """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes."""
-    folder = Run(Path(run))
-    decisions = load_class_thresholds(folder.path)
+    opened = Run.open(run)
+    decisions = load_class_thresholds(opened)
     thresholds = decisions.thresholds(precision, threshold)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model = load_classifier(folder).to(where).eval()
-    return Predictor(model, views_of(folder.config().views)[1], decisions, thresholds, where)
+    scorer = load_scorer(opened, device)
+    return Predictor(scorer, evaluation_view(opened.config()), decisions, thresholds)
+
+
+class Loaded(NamedTuple):
+    """A batch: paths, views (n, 3, S, S) of those that can be read, and by place what was wrong."""
+
+    paths: tuple[str, ...]
+    views: Tensor
+    errors: dict[int, str]
+
+
+class ReadView:
+    """Reads an image as evaluation sees it."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def __call__(self, path: str) -> Pixels:
+        """(3, S, S) What the model sees of a file."""
+        image = load(path, self.view.at_least)
+        return render(image, draw(self.view, (0, 0, 0, 0), image.width, image.height), self.view.size)
+
+
+def stream(paths: Iterable[str], read: Read, batch: int, workers: int) -> Iterator[Loaded]:
+    """Batches of images in their order; one that cannot be read is an error in its batch."""
+    yield from DataLoader(
+        _Files(read),
+        batch_sampler=_Batches(paths, batch),
+        collate_fn=_as_is,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+class _Batches:
+    """Batches of paths as they come; the loader asks for a few more than it has workers."""
+
+    def __init__(self, paths: Iterable[str], batch: int) -> None:
+        self.paths, self.batch = paths, batch
+
+    def __iter__(self) -> Iterator[Any]:  # torch says lists of indices; it hands on whatever it gets
+        paths = iter(self.paths)
+        while batch := tuple(islice(paths, self.batch)):
+            yield batch
+
+
+class _Files(Dataset[Any]):
+    def __init__(self, read: Read) -> None:
+        self.read = read
+
+    def __getitems__(self, paths: tuple[str, ...]) -> Loaded:
+        """A whole batch."""
+        errors: dict[int, str] = {}
+        views = []
+        for place, path in enumerate(paths):
+            try:
+                views.append(self.read(path))
+            except DataError as error:
+                errors[place] = str(error)
+        stacked = torch.from_numpy(np.stack(views)) if views else torch.empty(0)
+        return Loaded(paths, stacked, errors)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -194,9 +194,9 @@ def evaluate_maps(
         return
     if left[0].run.config.finetune.epochs:
         for one in left:
-            evaluate_run(one.run.path, split, workers=workers, report=report)
+            evaluate_run(Run(one.run.path), split, workers=workers, report=report)
     else:
-        evaluate_together([one.run.path for one in left], split, workers=workers, report=report)
+        evaluate_together([Run(one.run.path) for one in left], split, workers=workers, report=report)
 
 
 def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate]:

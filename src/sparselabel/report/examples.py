@@ -14,7 +14,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.thumbnails import MAP_QUALITY, as_uri, small, with_map
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, RunError
-from sparselabel.inference.saved_scores import read_arrays, saved_scores
+from sparselabel.inference.score_files import read_arrays, saved_scores
 from sparselabel.metrics.ranking import Scores, Values
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
@@ -234,7 +234,7 @@ def read_missing(about: Reported) -> Missing | None:
     if not file.is_file() or trained_on != about.data.train.digest:
         return None
     try:
-        found = read_arrays(file, ("rows", "classes", "scores"), "")
+        found = read_arrays(file, ("rows", "classes", "scores"))
     except RunError:
         return None
     return Missing(found["rows"], found["classes"], found["scores"])
@@ -376,7 +376,7 @@ def look_at_scores(about: Reported) -> Scored:
         scored.sizes.extend(bins_of(part, SIZES))
     reference, high, low = None, np.zeros(0), np.zeros(0)
     for run in about.runs:
-        scores = saved_scores(run.folder.path, about.split, about.moved).scores
+        scores = saved_scores(run.folder, about.split).scores
         ranks = min(len(RANKS), scores.shape[1])
         top = -np.sort(-np.partition(scores, scores.shape[1] - ranks, axis=1)[:, -ranks:], axis=1)
         scored.distribution[run.name] = [shares_by_score(top[:, rank]) for rank in range(ranks)]

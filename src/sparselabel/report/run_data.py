@@ -9,7 +9,6 @@ from typing import Any
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError, listing
-from sparselabel.inference.saved_scores import data_of, split_of
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import Run, saw_hidden_labels
 
@@ -49,7 +48,6 @@ class Reported:
     runs: list[ShownRun]
     data: Prepared
     split: str | None
-    moved: Path | None
 
     @property
     def reference(self) -> ShownRun:
@@ -78,13 +76,12 @@ def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | Non
         raise ConfigError(f"{listing(twice)} is named more than once: name each run once")
     if split is not None and split not in SPLITS:
         raise ConfigError(f"a report is about split test or val, not {split!r}")
-    runs = [_read(path, name) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
+    runs = [_read(path, name, moved) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
     chosen = split or next((name for name in SPLITS if name in runs[0].about["data_digest"]), None)
     for run in runs:
         _refuse_other_data(runs[0], run, chosen)
-        split_of(run.folder, chosen or "train", moved)  # refuses data that is gone or has changed
-    data = data_of(runs[0].folder, moved or Path(runs[0].about["data"]))
-    return Reported(runs, data, chosen, moved)
+        run.folder.split(chosen or "train")  # refuses data that is gone or has changed
+    return Reported(runs, runs[0].folder.data(), chosen)
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -98,10 +95,9 @@ def shortened(names: Sequence[str]) -> list[str]:
     return ["-".join(part[: len(part) - same]) for part in parts]
 
 
-def _read(path: Path, name: str) -> ShownRun:
-    folder = Run(path)
-    result = folder.result()  # refuses what is no run, or not finished
-    return ShownRun(name, folder, folder.config(), folder.about(), result, _epochs(folder))
+def _read(path: Path, name: str, moved: Path | None) -> ShownRun:
+    run = Run.open(path, moved)
+    return ShownRun(name, run, run.config(), run.metadata(), run.result(), _epochs(run))
 
 
 def _epochs(folder: Run) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
 from sparselabel.data.transforms import RandAugment, View, views_of
 from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
+from sparselabel.inference.scorer import evaluation_loader, evaluation_view
 from sparselabel.resources import free_disk
 from sparselabel.training.features import compute_features, features_file, no_room, read_features
 from sparselabel.training.logger import Log
@@ -54,7 +55,7 @@ class Inputs:
     @property
     def test_view(self) -> View:
         """How images are seen in evaluation, and to compute stored features."""
-        return views_of(self.config.views)[1]
+        return evaluation_view(self.config)
 
     @property
     def train_view(self) -> View:
@@ -164,6 +165,6 @@ class Inputs:
             self._evaluation[key] = (
                 FeatureLoader(self._stored(split))
                 if self.stored(phase)
-                else ImageLoader(self.data.split(split), self.test_view, workers=self.workers)
+                else evaluation_loader(self.config, self.data.split(split), self.workers)
             )
         return self._evaluation[key]

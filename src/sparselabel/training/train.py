@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -19,10 +18,10 @@ from sparselabel.distributed import default_precision, start, total
 from sparselabel.errors import ConfigError, counted
 from sparselabel.files import require_folder_to_write, whole, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
-from sparselabel.inference.saved_scores import keep_scores
+from sparselabel.inference.score_files import keep_scores
 from sparselabel.losses.base import Layout, Progress, SparseLoss
-from sparselabel.metrics.evaluation import measures
-from sparselabel.metrics.real import real_measures_of
+from sparselabel.metrics.imagenet_real import real_metrics_of
+from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import (
@@ -232,12 +231,12 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     for split, key in (("val", "validation"), ("test", "test")):
         if split in found:
             scores, part = found[split], data.split(split)
-            result[key] = validate(scores, part.observed) | measures(scores, part.observed)
+            result[key] = validate(scores, part.observed) | label_metrics(scores, part.observed)
             if part.real is not None:
-                result[key]["real"] = real_measures_of(scores, part)
+                result[key]["real"] = real_metrics_of(scores, part)
             if decisions is not None:  # so that figures and reports need not score the images again
                 result[key]["decided"] = threshold_metrics(scores, part.observed, decisions)
-                keep_scores(run, part, scores.astype(np.float32))
+                keep_scores(run, part, scores)
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:

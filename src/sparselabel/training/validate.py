@@ -11,11 +11,10 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import total
 from sparselabel.errors import DataWarning, ResourceError, RunError
-from sparselabel.inference.scores import score
-from sparselabel.metrics.evaluation import name_of_map
+from sparselabel.inference.scorer import Scorer
+from sparselabel.metrics.label_metrics import map_name_of
 from sparselabel.metrics.ranking import average_precision, mean_average_precision
 from sparselabel.training.inputs import Inputs
-from sparselabel.training.network import in_evaluation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,11 +25,9 @@ def scores_of(
 ) -> Tensor:
     """(N, L) The model's scores of a whole split, in every process; they are numbers, or it is an error."""
     fabric = inputs.fabric
-    scores = score(
-        in_evaluation(module, fabric),
+    scores = Scorer(module, fabric.device, inputs.config.precision).scores(
         inputs.evaluation(phase, split),
         len(inputs.data.split(split)),
-        fabric.device,
         shard=fabric.global_rank,
         shards=fabric.world_size,
         report=report,
@@ -73,4 +70,4 @@ def validate(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
         ap = average_precision(scores, labels.values, unknown="negative")
-    return {"name": name_of_map(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}
+    return {"name": map_name_of(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}

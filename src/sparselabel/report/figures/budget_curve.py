@@ -35,7 +35,7 @@ def conditions_of(
     run: Run, method: str, data: Prepared, split: str, judged: dict[str, Any] | None
 ) -> Conditions:
     """Those of a run; ``judged`` says by how many masks and boxes, for mAP-loc."""
-    about, config = run.about(), run.config()
+    about, config = run.metadata(), run.config()
     everywhere: dict[str, Any] = {
         "classes": list(data.classes),
         "training images and their labels": _images(data),
@@ -181,7 +181,7 @@ def _means(points: Sequence[Point]) -> list[tuple[float, float, float]]:
 
 def _point(path: Path, measure: Measure, split: str) -> Point:
     run = Run(path)
-    result, about = run.result(), run.about()
+    result, about = run.result(), run.metadata()
     folder = Path(about["data"])
     if not (folder / "dataset.json").is_file():
         raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known")

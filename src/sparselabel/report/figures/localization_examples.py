@@ -15,10 +15,11 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.inference.saved_scores import Saved, read_arrays, refuse_other_data, saved_scores
+from sparselabel.inference.score_files import Saved, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
 from sparselabel.report.figures.style import GRAY, Table, blank, names_of, new_figure, save, style
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +90,7 @@ def judged(runs: Sequence[Path], split: str) -> list[Judged]:
 
 
 def _judged(path: Path, split: str) -> Judged:
-    saved = saved_scores(path, split)
+    saved = saved_scores(Run(path), split)
     file, write_it = (
         saved.run.location_file(split),
         f"`sparselabel evaluate {path} --split {split}` writes it",

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
+from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
 from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
+from sparselabel.run import Run
 
 COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
 MOST_BINS = 20
@@ -73,7 +74,7 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     """Bars for each bin of sizes, one a run: by how many percent its mAP differs from the baseline's."""
     if not runs:
         raise ConfigError("there is nothing to compare with the baseline: name one more run")
-    everyone = [saved_scores(path, split) for path in (baseline, *runs)]
+    everyone = [saved_scores(Run(path), split) for path in (baseline, *runs)]
     refuse_other_data(everyone)
     names = names_of([baseline, *runs])
     parts = bins_of(everyone[0].split, bins)

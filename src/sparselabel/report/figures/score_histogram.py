@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.errors import ConfigError
-from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
+from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, Values
 from sparselabel.report.figures.style import COLORS, DASHES, Table, names_of, new_figure, save, style
+from sparselabel.run import Run
 
 RANKS = ("highest", "2nd highest", "3rd highest", "4th highest")
 EDGES = np.linspace(0, 1, 26)
@@ -19,7 +20,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
     if not runs:
         raise ConfigError("there is nothing to draw: name one or more evaluated runs")
     names = names_of(runs)
-    everyone = [saved_scores(run, split) for run in runs]
+    everyone = [saved_scores(Run(run), split) for run in runs]
     refuse_other_data(everyone)
     highest = [-np.sort(-saved.scores, axis=1)[:, : len(RANKS)] for saved in everyone]
     panels = min(scores.shape[1] for scores in highest)

@@ -129,7 +129,7 @@ def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
         for file in sorted(table.resolve().parent.glob("*/run.json"))[:1]:
             run = Run(file.parent)
             first = first or run
-            if run.about()["data_digest"].get(split) != first.about()["data_digest"].get(split):
+            if run.metadata()["data_digest"].get(split) != first.metadata()["data_digest"].get(split):
                 raise RunError(
                     f"{table} is of other data ({run.data_name(split)}) than {tables[0]} "
                     f"({first.data_name(split)}): draw them apart"

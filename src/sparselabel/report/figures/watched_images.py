@@ -12,7 +12,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError, listing
-from sparselabel.inference.saved_scores import read_arrays, split_of
+from sparselabel.inference.score_files import read_arrays
 from sparselabel.run import Run
 
 Maps = npt.NDArray[np.floating[Any]]
@@ -54,8 +54,8 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.run = Run(path)
-        self.split: PreparedSplit = split_of(self.run, "train")
-        self.classes: list[str] = self.run.about()["classes"]
+        self.split: PreparedSplit = self.run.split("train")
+        self.classes = list(self.run.classes)
         self.files = sorted(self.run.watched.glob("*.npz"))
         if not self.files:
             raise RunError(f"{path} has watched no images yet: train with --watch above 0")

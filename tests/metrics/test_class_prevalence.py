@@ -1,14 +1,9 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from sparselabel.config import TrainConfig, from_dict
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.errors import RunError
 from sparselabel.metrics.calibration import sigmoid
-from sparselabel.metrics.prevalence import Expected, expected_by, what_is_known
+from sparselabel.metrics.class_prevalence import Expected, what_is_known
 
 RANDOM = np.random.default_rng(1)
 LOGITS = RANDOM.normal(-2, 2, (2000, 4))
@@ -64,24 +59,3 @@ def test_sparse_labels_alone_say_a_little() -> None:
     known = what_is_known(LOGITS, labels, ANNOTATED, None)
     assert (known.source, known.trusted) == ("likelihood", False)
     assert 1.0 <= known.prevalence.sum() / (labels == 1).mean(0).sum() <= 2.0
-
-
-def test_what_a_run_knows(tmp_path: Path) -> None:
-    file = tmp_path / "expected.json"
-    assert expected_by(TrainConfig(), file, ("a", "b")) is None
-    given = from_dict(TrainConfig, {"settings": {"expected_positives": 1.5}}, "test")
-    assert expected_by(given, file, ("a", "b")) == Expected("given", True, per_image=1.5)
-    content = {
-        "how": "auto",
-        "trusted": False,
-        "images": 10,
-        "classes": [{"name": "b", "expected": 5}, {"name": "a", "expected": 2}],
-    }
-    file.write_text(json.dumps(content))
-    found = expected_by(given, file, ("a", "b"))
-    assert found is not None
-    assert found.shares is not None
-    assert (found.source, found.trusted, found.shares.tolist()) == ("estimated", False, [0.2, 0.5])
-    file.write_text("{}")
-    with pytest.raises(RunError, match=r"expected\.json does not have what it must"):
-        expected_by(given, file, ("a", "b"))

@@ -10,16 +10,12 @@ Three situations, class by class:
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import TrainConfig
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
-from sparselabel.errors import RunError
-from sparselabel.files import read_json
 from sparselabel.metrics.calibration import Annotating, Floats, calibrate, likelihood
 
 Situation = Literal["full", "answered", "sparse"]
@@ -55,21 +51,6 @@ class Known:
     situations: list[Situation]
     source: Source
     trusted: bool
-
-
-def expected_by(config: TrainConfig, expected_file: Path, classes: tuple[str, ...]) -> Expected | None:
-    """What a run's configuration and files say about the number of positives."""
-    if expected_file.is_file():
-        content = read_json(expected_file)
-        try:
-            rows: dict[str, Any] = {row["name"]: float(row["expected"]) for row in content["classes"]}
-            shares = np.array([rows[name] for name in classes]) / float(content["images"])
-            trusted, how = bool(content["trusted"]), content["how"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{expected_file} does not have what it must ({error}): train again") from error
-        return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
-    given = config.settings.get("expected_positives")
-    return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 
 def what_is_known(
@@ -128,14 +109,14 @@ def _sparse_shares(
     if expected is not None and expected.per_image is not None:
         return np.clip(expected.per_image * share, seen, MOST), expected.source, expected.trusted
     columns = np.flatnonzero(sparse)
-    a_image = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
+    annotated_per_image = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
     some, some_labels = logits[:, columns], labels[:, columns]
     found: list[tuple[float, float]] = []
     for ratio in RATIOS:
-        shares = np.clip(ratio * a_image * share, seen, MOST)[columns]
+        shares = np.clip(ratio * annotated_per_image * share, seen, MOST)[columns]
         annotating = Annotating(*_chances(some_labels, shares))
         line = calibrate(some, some_labels, shares, annotating)
         found.append((likelihood(line, some, some_labels, annotating), ratio))
         if found[-1][0] < max(found)[0] - 0.02:  # it has one peak
             break
-    return np.clip(max(found)[1] * a_image * share, seen, MOST), "likelihood", False
+    return np.clip(max(found)[1] * annotated_per_image * share, seen, MOST), "likelihood", False

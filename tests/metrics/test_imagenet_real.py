@@ -6,7 +6,7 @@ from sklearn.metrics import average_precision_score
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
 from sparselabel.errors import DataError
-from sparselabel.metrics.real import real_measures, top_1
+from sparselabel.metrics.imagenet_real import real_metrics, top_1
 
 CLASSES = 6
 NUMBERS = [1, 1, 2, 3, 0, 4, 5, 1, 2, 0, 1, 3]
@@ -35,7 +35,7 @@ def by_hand(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]]) 
 
 def test_table_three() -> None:
     scores, single, real = made_up()
-    measured = real_measures(scores, single, real)
+    measured = real_metrics(scores, single, real)
     best = scores.argmax(axis=1)
     judged = [row for row, number in enumerate(NUMBERS) if number]
     assert measured["images"] == 10
@@ -63,4 +63,4 @@ def test_top_1_takes_the_first_of_equals() -> None:
 def test_without_any_label() -> None:
     scores, single, real = made_up()
     with pytest.raises(DataError, match="none of the 12 images has a ReaL label"):
-        real_measures(scores, single, np.full_like(real, UNKNOWN))
+        real_metrics(scores, single, np.full_like(real, UNKNOWN))

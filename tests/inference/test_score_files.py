@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.inference.saved_scores import saved_scores
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.run import Run
 from tests.report.figures.made_up import TRAIN, make_data, make_run, score
 
@@ -25,18 +25,18 @@ def run(tmp_path: Path, data: Prepared) -> Run:
 
 def test_scores_come_with_the_labels_they_are_judged_by(run: Run, data: Prepared) -> None:
     score(run, data, "test", TEST / 2)
-    saved = saved_scores(run.path, "test")
+    saved = saved_scores(run, "test")
     assert np.array_equal(saved.scores, TEST / 2)
     assert np.array_equal(saved.labels.values, TEST)
     score(run, data, "train", TRAIN / 2)
-    assert np.array_equal(saved_scores(run.path, "train").labels.values, TRAIN)  # all, not the observed ones
+    assert np.array_equal(saved_scores(run, "train").labels.values, TRAIN)  # all, not the observed ones
 
 
 def test_without_scores_the_command_is_named(run: Run) -> None:
     with pytest.raises(
         RunError, match=r"no .*scores-test.npz: `sparselabel evaluate .*run --split test` writes"
     ):
-        saved_scores(run.path, "test")
+        saved_scores(run, "test")
 
 
 def test_scores_that_do_not_fit(run: Run, data: Prepared) -> None:
@@ -45,10 +45,10 @@ def test_scores_that_do_not_fit(run: Run, data: Prepared) -> None:
         arrays: Any = {"ids": np.asarray(data.split("test").truth.ids), **wrong}
         np.savez(file, **arrays)
         with pytest.raises(RunError, match="scores of other images or classes: `sparselabel evaluate"):
-            saved_scores(run.path, "test")
+            saved_scores(run, "test")
     np.savez(file, scores=TEST / 2)
-    with pytest.raises(RunError, match=r"cannot be read \(.*ids.*\): `sparselabel evaluate .* anew"):
-        saved_scores(run.path, "test")
+    with pytest.raises(RunError, match=r"cannot be read \(.*ids.*\): `sparselabel evaluate .* again"):
+        saved_scores(run, "test")
     file.write_bytes(b"PK\x03\x04 nothing more")
     with pytest.raises(RunError, match="cannot be read"):
-        saved_scores(run.path, "test")
+        saved_scores(run, "test")

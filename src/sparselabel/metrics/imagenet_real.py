@@ -21,7 +21,7 @@ NUMBERS = ("1", "2", "3", "4+")
 """Table 3's subsets, by an image's number of labels."""
 
 
-def real_measures(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[str, Any]:
+def real_metrics(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[str, Any]:
     """Top-1 by the one original label on all images; top-1 and mAP by ReaL on those that have its labels.
 
     ``scores``, ``single`` and ``real`` are (N, L); an image without ReaL labels has UNKNOWN ones.
@@ -47,11 +47,11 @@ def real_measures(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[s
     }
 
 
-def real_measures_of(scores: Scores, part: PreparedSplit) -> dict[str, Any] | None:
+def real_metrics_of(scores: Scores, part: PreparedSplit) -> dict[str, Any] | None:
     """The measures on a split that has ReaL labels; None on others."""
     if part.real is None:
         return None
-    return real_measures(scores, np.asarray(part.observed.values), np.asarray(part.real))
+    return real_metrics(scores, np.asarray(part.observed.values), np.asarray(part.real))
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:

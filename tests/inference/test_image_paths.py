@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.sources import check_words, count, images
+from sparselabel.inference.image_paths import check_image_words, count_images, image_paths
 
 
 @pytest.fixture
@@ -21,20 +21,20 @@ ALL = ["photos/a.PNG", "photos/b.jpg", "photos/odd[1].jpg", "photos/sub/c.webp"]
 
 
 def test_folders_files_patterns_and_lists(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(images(["photos"])) == ALL
-    assert list(images(["photos/b.jpg", "photos/notes.md"])) == ["photos/b.jpg", "photos/notes.md"]
-    assert list(images(["photos/**/*"])) == ALL
-    assert list(images(["photos/odd[1].jpg"])) == ["photos/odd[1].jpg"]  # a file, not a pattern
+    assert list(image_paths(["photos"])) == ALL
+    assert list(image_paths(["photos/b.jpg", "photos/notes.md"])) == ["photos/b.jpg", "photos/notes.md"]
+    assert list(image_paths(["photos/**/*"])) == ALL
+    assert list(image_paths(["photos/odd[1].jpg"])) == ["photos/odd[1].jpg"]  # a file, not a pattern
     Path("list.txt").write_text("\ufeffphotos/b.jpg\r\n\n gone.jpg \n", encoding="utf-8")
-    assert list(images(["list.txt"])) == ["photos/b.jpg", " gone.jpg "]
+    assert list(image_paths(["list.txt"])) == ["photos/b.jpg", " gone.jpg "]
     monkeypatch.setattr("sys.stdin", io.StringIO("x.jpg\ny.jpg\n"))
-    assert list(images(["photos/b.jpg", "-"])) == ["photos/b.jpg", "x.jpg", "y.jpg"]
-    assert count(["photos", "list.txt"]) == 6
-    assert count(["photos", "-"]) is None
+    assert list(image_paths(["photos/b.jpg", "-"])) == ["photos/b.jpg", "x.jpg", "y.jpg"]
+    assert count_images(["photos", "list.txt"]) == 6
+    assert count_images(["photos", "-"]) is None
 
 
 def test_they_come_one_by_one(photos: Path) -> None:
-    found = images(["photos", "photos"])
+    found = image_paths(["photos", "photos"])
     assert next(found) == ALL[0]
     Path("photos/b.jpg").rename("photos/z.jpg")  # listed already: an image that is gone shows when it is read
     assert next(found) == "photos/b.jpg"
@@ -51,5 +51,5 @@ def test_they_come_one_by_one(photos: Path) -> None:
 )
 def test_what_is_not_there(photos: Path, words: tuple[str, ...], said: str) -> None:
     with pytest.raises((ConfigError, DataError), match=said):
-        check_words(words)
-    check_words(["photos", "photos/*.jpg", "-"])
+        check_image_words(words)
+    check_image_words(["photos", "photos/*.jpg", "-"])

@@ -15,12 +15,14 @@ from sparselabel.metrics.ranking import Rule, average_precision, by_number_of_la
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 
 
-def name_of_map(labels: LabelTable) -> str:
+def map_name_of(labels: LabelTable) -> str:
     """What to call a mAP against these labels: other than a mAP where unknown ones count as absent."""
     return "mAP" if labels.complete else "observed-label mAP"
 
 
-def measures(scores: npt.NDArray[np.floating], labels: LabelTable, threshold: float = 0.5) -> dict[str, Any]:
+def label_metrics(
+    scores: npt.NDArray[np.floating], labels: LabelTable, threshold: float = 0.5
+) -> dict[str, Any]:
     """Every measure of scores (N, L) against labels, by name.
 
     Where labels are incomplete, unknown ones count as absent ("observed-label" numbers), and what needs the

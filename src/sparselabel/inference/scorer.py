@@ -1,0 +1,237 @@
+"""One way for images through a trained model: its weights, device and precision, and the scores of a split.
+
+Validation in training, `evaluate`, `predict`, reviews and reports all score with a ``Scorer``, so a run says
+the same of an image wherever it is asked.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from sparselabel.config import TrainConfig
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.loaders import ImageLoader, Loader, in_order, rows_of
+from sparselabel.data.transforms import View, views_of
+from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.distributed import default_precision
+from sparselabel.errors import ModelError, RunError, is_out_of_memory, param
+from sparselabel.models.backbone import NONE, Backbone, make_backbone
+from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
+from sparselabel.models.heads import make_head
+from sparselabel.models.query2label import head_like
+from sparselabel.run import Run
+
+BATCH = 32  # images at a time; the same everywhere, as rounding may depend on it
+
+
+class Scored(NamedTuple):
+    """A batch: rows (B,), what the model says of them, and how it saw them."""
+
+    rows: Tensor
+    output: Output
+    geometry: ViewGeometry
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A model in evaluation mode on a device, in a precision of Fabric's names.
+
+    ``model`` is a ``Classifier``, a head for stored features, or any function from views to an ``Output``.
+    With ``stored`` the backbone was frozen and the head was trained on stored features: these are made again
+    as they were stored.
+    """
+
+    model: Callable[..., Output]
+    device: torch.device
+    precision: str = "32-true"
+    stored: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):
+            self.model.to(self.device).eval()
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor, maps: bool = False) -> Output:
+        """The output for a batch of views or features, on the device."""
+        if isinstance(self.model, Classifier):
+            features, token = self.features(inputs, self.head.reads_token)
+            return self.head_output(features, token, maps)
+        inputs = inputs.to(self.device)
+        with default_precision(self.precision), self._autocast():
+            if isinstance(self.model, nn.Module) and inputs.is_floating_point():
+                inputs = inputs.to(next(self.model.parameters()).dtype)
+            return self.model(inputs, maps=True) if maps else self.model(inputs)
+
+    @torch.no_grad()
+    def features(self, views: Tensor, with_token: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Cell features (B, D, h, w) of views, and the class token (B, D) if asked for."""
+        views, backbone = views.to(self.device), self.backbone
+        with default_precision(self.precision), nullcontext() if self.stored else self._autocast():
+            return backbone.with_token(views) if with_token else (backbone(views), None)
+
+    @torch.no_grad()
+    def head_output(self, features: Tensor, token: Tensor | None = None, maps: bool = False) -> Output:
+        """The output for cell features; logits do not depend on whether maps are asked for."""
+        head = self.head
+        pools_first = isinstance(head, LinearHead) and head.boost is None
+        if self.stored:  # pooled ones are kept as floats, those of cells in half precision
+            features = (features.float() if pools_first else features.half()).contiguous()
+            dtype = next(head.parameters()).dtype
+        else:
+            dtype = features.dtype
+        with default_precision(self.precision), self._autocast():
+            pooled = features.mean(dim=(2, 3)) if pools_first else features
+            output: Output = head(pooled.to(dtype), maps=maps and not pools_first, token=token)
+            if maps and pools_first:
+                output = output._replace(maps=head(features.to(dtype), maps=True).maps)
+        return output
+
+    @property
+    def backbone(self) -> Backbone:
+        """The classifier's backbone."""
+        return self.classifier.backbone
+
+    @property
+    def head(self) -> Head:
+        """The classifier's head."""
+        return self.classifier.head
+
+    @property
+    def classifier(self) -> Classifier:
+        """The model, which must be a classifier."""
+        if not isinstance(self.model, Classifier):
+            raise ModelError(f"{type(self.model).__name__} has no backbone and head of its own")
+        return self.model
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if not self.precision.endswith("-mixed"):
+            return nullcontext()
+        half = self.precision == "16-mixed" and self.device.type != "cpu"  # where Fabric takes bfloat16 too
+        return torch.autocast(self.device.type, torch.float16 if half else torch.bfloat16)
+
+    def batches(
+        self,
+        loader: Loader,
+        rows: npt.NDArray[np.int64],
+        *,
+        batch: int = BATCH,
+        maps: bool = False,
+        report: Callable[[int], None] | None = None,
+    ) -> Iterator[Scored]:
+        """Outputs for rows, in order; ``report`` is told the number of images after each batch."""
+        for numbers, inputs, geometries in loader(in_order(rows, batch), 0):
+            yield Scored(numbers, self(inputs[0], maps=maps), geometries[0])
+            if report is not None:
+                report(len(numbers))
+
+    def scores(
+        self,
+        loader: Loader,
+        count: int,
+        *,
+        shard: int = 0,
+        shards: int = 1,
+        maps: bool = False,
+        report: Callable[[int], None] | None = None,
+        look: Callable[[Tensor, Output, ViewGeometry], None] | None = None,
+        scores_of: Callable[[Tensor], Tensor] = torch.sigmoid,
+    ) -> Tensor:
+        """(count, L) Scores of all rows on the CPU, in 0..1 by default; ``look`` sees each batch.
+
+        Rows of other shards are 0, so that all shards add up.
+        """
+        scores: Tensor | None = None
+        for scored in self.batches(loader, rows_of(count, shard, shards), maps=maps, report=report):
+            if look is not None:
+                look(*scored)
+            values = scores_of(full_precision(scored.output.logits)).cpu()
+            if scores is None:
+                scores = torch.zeros(count, values.shape[1], dtype=values.dtype)
+            scores[scored.rows] = values
+        return scores if scores is not None else torch.zeros(count, 0)
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """Logits as floats, or as doubles where they are."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def cells_of(output: Output) -> Tensor:
+    """(B, L, h, w) The maps of an output that was asked for them, as logits.
+
+    Attention, where a model has that instead, is a share.
+    """
+    if output.maps is not None:
+        return output.maps
+    if output.attention is None:
+        raise ModelError("the model gave no maps", "ask it for them (maps=True)")
+    return torch.logit(output.attention, eps=1e-6)
+
+
+def load_scorer(run: Run, device: torch.device | str | None = None) -> Scorer:
+    """The scorer of a finished run: on this device, or on the best one there is."""
+    run.require_finished()
+    config = run.config()
+    where = best_device(config.precision) if device is None else torch.device(device)
+    stored = config.frozen and run.result()["best_epoch"] <= config.head.epochs
+    return Scorer(load_classifier(run), where, config.precision, stored)
+
+
+def best_device(precision: str = "32-true") -> torch.device:
+    """CUDA, else MPS (which has no doubles), else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if torch.backends.mps.is_available() and precision != "64-true":
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def evaluation_view(config: TrainConfig) -> View:
+    """How images are seen in evaluation."""
+    return views_of(config.views)[1]
+
+
+def evaluation_loader(config: TrainConfig, part: PreparedSplit, workers: int = 0) -> ImageLoader:
+    """Images of a split as evaluation sees them."""
+    return ImageLoader(part, evaluation_view(config), workers=workers)
+
+
+def load_classifier(run: Run) -> Classifier:
+    """The trained classifier of a run, in the precision of its weights, on the CPU."""
+    config = run.config()
+    if not run.model_file.is_file():
+        raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
+    with default_precision(config.precision):
+        backbone = make_backbone(
+            config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
+        )
+        classes = len(run.classes)
+        try:
+            weights = load_file(run.model_file)
+            if config.classifier == "query2label":  # its widths may be those of the checkpoint it began with
+                own = {
+                    name.removeprefix(HEAD): value for name, value in weights.items() if name.startswith(HEAD)
+                }
+                head: Head = head_like(own, backbone.width, classes)
+            else:
+                head = make_head(config.classifier, backbone.width, classes, config.boost)
+            classifier = Classifier(backbone, head)
+            classifier.load_state_dict(weights)
+        except (SafetensorError, RuntimeError, KeyError) as error:
+            if is_out_of_memory(error):
+                raise
+            reason = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
+            raise RunError(
+                f"{run.model_file} is damaged ({reason})",
+                f"train it again ({param('force', True)})",
+                what=run.model_file,
+            ) from error
+    return classifier.eval()
