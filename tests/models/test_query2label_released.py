@@ -20,7 +20,7 @@ from sparselabel.models.backbone import Backbone, make_backbone
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.query2label import QueryHead, head_like, released_head
 from sparselabel.models.weights import is_released, load_weights, released_backbone
-from sparselabel.training.network import Learner
+from sparselabel.training.network import Network
 from tests.training.conftest import tiny
 
 # Name of a released model: our backbone, its width, the side of its views, cells along it.
@@ -170,13 +170,13 @@ def small_file(tmp_path: Path) -> tuple[Path, Backbone, QueryHead]:
 def test_a_whole_model_is_taken_over(small_file: tuple[Path, Backbone, QueryHead]) -> None:
     path, backbone, head = small_file
     config = tiny(backbone="resnet18", weights=str(path), classifier="query2label")
-    learner = Learner(config, 12)
+    network = Network(config, 12)
     views = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     with torch.no_grad():
         wanted = Classifier(backbone, head).eval()(views).logits
-        torch.testing.assert_close(learner.classifier.eval()(views).logits, wanted)
-    assert isinstance(learner.head, QueryHead)
-    assert learner.head.state_dict()["decoder.0.linear1.weight"].shape == (64, 512)
+        torch.testing.assert_close(network.classifier.eval()(views).logits, wanted)
+    assert isinstance(network.head, QueryHead)
+    assert network.head.state_dict()["decoder.0.linear1.weight"].shape == (64, 512)
 
 
 def test_a_released_head_is_as_it_was_trained(small_file: tuple[Path, Backbone, QueryHead]) -> None:
@@ -184,14 +184,14 @@ def test_a_released_head_is_as_it_was_trained(small_file: tuple[Path, Backbone, 
         backbone="resnet18", weights=str(small_file[0]), classifier="query2label", query=Query(width=64)
     )
     with pytest.raises(ConfigError, match=r"--query is for a head that starts anew, and that of .*\.pkl is"):
-        _ = Learner(config, 12).head
+        _ = Network(config, 12).head
 
 
 def test_other_classes_keep_all_but_queries(small_file: tuple[Path, Backbone, QueryHead]) -> None:
     path, _, head = small_file
     config = tiny(backbone="resnet18", weights=str(path), classifier="query2label")
     with pytest.warns(DataWarning, match="other classes than these 5: their queries and last layers"):
-        other = Learner(config, 5).head
+        other = Network(config, 5).head
     assert other.state_dict()["query_embed.weight"].shape == (5, 512)
     for name, value in head.state_dict().items():
         if name not in ("query_embed.weight", "weight", "bias"):
@@ -210,7 +210,7 @@ def test_a_head_that_does_not_fit_names_what_does_not(
     def said(tensors: dict[str, Tensor]) -> str:
         torch.save({"state_dict": tensors}, path)
         with pytest.raises(ModelError) as raised:
-            _ = Learner(config, classes).head
+            _ = Network(config, classes).head
         assert raised.value.parameters == ["backbone", "classifier"]
         return raised.value.problem
 

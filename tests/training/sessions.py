@@ -8,9 +8,9 @@ from sparselabel.distributed import start
 from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.network import Learner
+from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import method_of
-from sparselabel.training.train import tell_method
+from sparselabel.training.train import prepare_method
 from sparselabel.training.trainer import Session
 from sparselabel.training.watch import Watch
 
@@ -22,9 +22,10 @@ def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
     run = Run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(run, speaks=False, quiet=True)
-    learner = Learner(config, len(data.classes))
-    inputs = Inputs(data, config, learner, fabric, 0, log)
+    backbone = LazyBackbone(config)
+    inputs = Inputs(data, config, backbone, fabric, 0, log)
+    network = Network(config, len(data.classes), backbone, inputs.feature_width if config.frozen else None)
     method = method_of(config)
-    tell_method(method, config, data, run, fabric, machine, inputs)
+    prepare_method(method, config, data, run, fabric, machine, network, inputs)
     watch = Watch(run.watched, config.watch, inputs)
-    return Session(data, config, run, log, fabric, learner, inputs, method, watch)
+    return Session(data, config, run, log, fabric, network, inputs, method, watch)

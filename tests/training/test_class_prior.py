@@ -15,8 +15,10 @@ from sparselabel.losses import base as layout
 from sparselabel.losses.selective import SelectiveUnknown
 from sparselabel.run import Run
 from sparselabel.training import class_prior as prior
-from sparselabel.training.class_prior import read_prior, run_before
+from sparselabel.training.class_prior import run_before, take_prior
+from sparselabel.training.prior_file import read_prior
 from sparselabel.training.train import train_run
+from tests.losses.steps import rule_of
 from tests.training.conftest import tiny
 from tests.training.sessions import make_session
 from tests.training.test_train_patch import stop_after
@@ -131,13 +133,15 @@ def _killed(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_the_reading_has_it(marked: Prepared) -> None:
+def test_the_target_rule_has_it(marked: Prepared) -> None:
     from sparselabel.training.resolve import method_of
 
     shares = tuple(0.1 for _ in marked.classes)
-    target_rule = method_of(config(prior="auto"), None, shares).label_loss.rule
-    assert isinstance(target_rule, SelectiveUnknown)
-    assert target_rule.prior == shares
+    method = method_of(config(prior="auto"))
+    take_prior(method, shares)
+    rule = rule_of(method)
+    assert isinstance(rule, SelectiveUnknown)
+    assert rule.prior == shares
 
 
 def test_means_are_added_up_in_blocks_and_precisely(monkeypatch: pytest.MonkeyPatch) -> None:

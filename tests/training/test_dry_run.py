@@ -13,7 +13,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.training.class_prior import run_before
 from sparselabel.training.dry_run import _gpu_peak, dry_run
-from sparselabel.training.network import Learner
+from sparselabel.training.network import Network
 from sparselabel.training.run_cost import RESET, PhaseCost, RunCost
 from sparselabel.training.train import train_run
 from tests.training.conftest import small_scenes, tiny
@@ -64,17 +64,17 @@ def test_loading_the_best_epoch_is_measured(
         finetune=FinetunePhase(epochs=1, batch_size=16, ema_decay=0.9),
     )
     plain = dry_run(small, config, tmp_path / "run", HERE, QUIET)
-    size, load, loaded = 300_000_000, Learner.load, []
+    size, load, loaded = 300_000_000, Network.load, []
 
-    def large(learner: Learner, weights: dict[str, torch.Tensor]) -> None:
+    def large(network: Network, weights: dict[str, torch.Tensor]) -> None:
         loaded.append(len(weights))
         with mmap.mmap(-1, size) as file:  # not malloc, which may keep what was freed
             file.write(b"x" * size)
-            load(learner, weights)
+            load(network, weights)
 
-    monkeypatch.setattr(Learner, "load", large)
+    monkeypatch.setattr(Network, "load", large)
     measured = dry_run(small, config, tmp_path / "run", HERE, QUIET)
-    whole = Learner(config, len(small.classes)).classifier.state_dict()
+    whole = Network(config, len(small.classes)).classifier.state_dict()
     assert loaded == [2, len(whole)]  # the head's weight and bias, then all
     assert [
         one.ram > other.ram + size / 2 for one, other in zip(measured.phases, plain.phases, strict=True)
@@ -149,7 +149,7 @@ def test_a_step_that_does_not_fit_names_the_ways_out(
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 12 GiB")
 
-    monkeypatch.setattr(Session, "outputs", full)
+    monkeypatch.setattr(Session, "forward", full)
     said = (
         r"a step of phase finetune \(16 images of 32 pixels, test_efficientnet\) does not fit: Tried to "
         r"allocate 2\.00 GiB\. Ways out: --finetune\.grad-checkpointing, "
@@ -192,8 +192,8 @@ def test_two_samples_tell_how_long_all_images_take(
         assert features.shape == (len(labels), 256)
         return 1 + 0.1 * len(labels)
 
-    monkeypatch.setattr("sparselabel.training.resolve_expected.SAMPLE", 20)
-    monkeypatch.setattr("sparselabel.training.resolve_expected._seconds", seconds)
+    monkeypatch.setattr("sparselabel.training.expected_counts.SAMPLE", 20)
+    monkeypatch.setattr("sparselabel.training.expected_counts._seconds", seconds)
     config = tiny("en", settings={"expected_positives": "auto"}, head=HeadPhase(epochs=0))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every image has a label

@@ -21,17 +21,17 @@ def test_rows_are_spread_over_the_training_set(
     session = make_session(small, tiny(watch=count), tmp_path)
     assert session.watch.rows.tolist() == rows
     if not count:
-        session.watch.keep("head", 0, session.learner.classifier, session.method)
+        session.watch.keep("head", 0, session.network.classifier, session.method)
         assert not session.run.watched.exists()
 
 
 def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
     config = tiny("en+scl", settings={"expected_positives": 1.5})
     session = make_session(small, config, tmp_path)
-    session.watch.keep("finetune", 7, session.learner.classifier, session.method)
+    session.watch.keep("finetune", 7, session.network.classifier, session.method)
     kept = np.load(session.run.watched / "0007.npz")
     assert sorted(kept) == ["heat_maps", "maps", "rows", "running_scores", "scores"]
-    scores = scores_of(session.learner.classifier, session.inputs, "finetune", "train")
+    scores = scores_of(session.network.classifier, session.inputs, "finetune", "train")
     assert kept["scores"] == pytest.approx(scores.numpy()[[0, 30, 60]], abs=1e-6)
     # One cell at 32 px: it says what the image says. Memories are at their start.
     assert kept["maps"].astype(np.float32)[:, :, 0, 0] == pytest.approx(kept["scores"], abs=1e-3)
@@ -46,7 +46,7 @@ def test_query2label_keeps_its_attention_instead_of_maps(
 ) -> None:
     config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
     session = make_session(small, config, tmp_path)
-    phase, module = ("head", session.learner.head) if frozen else ("finetune", session.learner.classifier)
+    phase, module = ("head", session.network.head) if frozen else ("finetune", session.network.classifier)
     session.watch.keep(phase, 2, module, session.method)
     kept = np.load(session.run.watched / "0002.npz")
     assert sorted(kept) == ["attention", "rows", "scores"]
@@ -62,9 +62,9 @@ def test_query2label_keeps_its_attention_instead_of_maps(
 def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     session = make_session(small, config, tmp_path)
-    session.watch.keep("head", 0, session.learner.head, session.method)
+    session.watch.keep("head", 0, session.network.head, session.method)
     kept = np.load(session.run.watched / "0000.npz")
     assert sorted(kept) == ["rows", "scores"]
     features = session.inputs.features("train")[[0, 30, 60]]
-    wanted = torch.sigmoid(session.learner.head(features).logits).detach().numpy()
+    wanted = torch.sigmoid(session.network.head(features).logits).detach().numpy()
     assert kept["scores"] == pytest.approx(wanted, abs=1e-6)

@@ -42,10 +42,11 @@ def full_step(
         stage.optimizer.step = keep
         rate, batch = next(stage.batches(epoch, prefetch=lambda rows: None))
         torch.manual_seed(5)  # now: the loader draws a number too
-        outputs = session.outputs(stage, batch)
+        outputs, backward = session.forward(stage, batch)
         seen = session.step(batch, outputs, Progress(epoch, 4, 0, rate))
         losses = session.method(seen)
-        stage.optimizer_step(losses.values())
+        backward(torch.stack([*losses.values()]).sum())
+        stage.optimizer_step()
         session.method.update(seen)
     return session, found
 
@@ -58,7 +59,7 @@ def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: 
     assert whole.keys() == parts.keys()
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
-    assert not live_norms(session.learner.classifier.train())
+    assert not live_norms(session.network.classifier.train())
 
 
 def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +99,8 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
         losses["labels"].backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-6, atol=1e-9, msg=name)
-    buffers = dict(session.learner.backbone.network.named_buffers())
-    for name, value in other.learner.backbone.network.named_buffers():
+    buffers = dict(session.network.backbone.network.named_buffers())
+    for name, value in other.network.backbone.network.named_buffers():
         if "running" in name:
             torch.testing.assert_close(buffers[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
@@ -109,7 +110,7 @@ def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path)
     for number, again in enumerate((False, True)):
         live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "grad_checkpointing": again}
         session, _ = full_step(small, tmp_path / str(number), **live)
-        counted.append(dict(session.learner.backbone.network.named_buffers()))
+        counted.append(dict(session.network.backbone.network.named_buffers()))
     for name, plain in counted[0].items():
         if "running" in name:
             torch.testing.assert_close(counted[1][name], plain, rtol=1e-12, atol=1e-12)
@@ -179,6 +180,6 @@ def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
     session = make_session(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
     stage = session.stage("finetune", 0, None)
     next(stage.batches(0, prefetch=lambda rows: None))
-    head = {id(value) for value in session.learner.head.parameters()}
+    head = {id(value) for value in session.network.head.parameters()}
     rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimizer.param_groups}
     assert rates == pytest.approx({False: 1e-3, True: 1e-2})

@@ -14,7 +14,7 @@ from sparselabel.inference.scorer import load_classifier
 from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
 from sparselabel.run import Run
-from sparselabel.training.network import Learner
+from sparselabel.training.network import Network
 from sparselabel.training.train import train_run
 from sparselabel.training.validate import too_large
 from tests.training.conftest import tiny
@@ -71,8 +71,7 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, t
 
 def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(classifier="query2label", query=Query(width=400_000))
-    learner = Learner(config, classes=3)
-    learner.width = lambda: 32
+    network = Network(config, classes=3, feature_width=lambda: 32)
 
     def full(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes.")
@@ -80,11 +79,11 @@ def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytes
     monkeypatch.setattr("sparselabel.training.network.make_head", full)
     said = r"a head of --query\.width 400000 needs more memory than there is: give a smaller one, or leave it"
     with pytest.raises(ResourceError, match=said):
-        _ = learner.head
+        _ = network.head
     assert ", a --query.width below 400000, or a smaller" in str(too_large(config, "finetune", MemoryError()))
-    learner.config = tiny(classifier="query2label")
+    network.config = tiny(classifier="query2label")
     with pytest.raises(RuntimeError, match="can't allocate"):
-        _ = learner.head
+        _ = network.head
 
 
 def test_how_queries_are_built_is_for_queries() -> None:

@@ -8,8 +8,8 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.run import Run
-from sparselabel.training.resolve import with_chosen_method
-from sparselabel.training.train import resolve, train_run
+from sparselabel.training.resolve import resolve, with_chosen_method
+from sparselabel.training.train import train_run
 from tests.training.conftest import tiny
 
 ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
@@ -44,10 +44,10 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
 def test_auto_is_never_refused(small: Prepared, classifier: str, frozen: bool, geometry: str) -> None:
     views = Views(size=32, geometry=geometry)  # type: ignore[arg-type]
     everything = tiny("auto", classifier=classifier, frozen=frozen, views=views)
-    assert resolve(small, everything)[1].needs.maps == (
+    assert resolve(small, everything).needs.maps == (
         classifier != "query2label" and not (frozen and geometry == "imagenet")
     )
-    assert not resolve(small, replace(everything, finetune=ALONE))[1].needs.maps
+    assert not resolve(small, replace(everything, finetune=ALONE)).needs.maps
 
 
 @pytest.mark.parametrize(("finetune", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])

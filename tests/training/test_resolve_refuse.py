@@ -7,7 +7,8 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, Machine, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError
-from sparselabel.training.train import resolve, train_run
+from sparselabel.training.resolve import resolve
+from sparselabel.training.train import train_run
 from tests.training.conftest import tiny
 
 ALONE = FinetunePhase(epochs=0)
@@ -34,7 +35,7 @@ def test_changes_of_views_that_nothing_would_see(
 def test_changes_of_views_that_some_phase_sees(small: Prepared) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
     for seen in (tiny(frozen=True, views=views), tiny(finetune=ALONE, views=views)):
-        assert resolve(small, seen)[0].views == views
+        assert resolve(small, seen).config.views == views
     # A magnitude alone asks for nothing.
     resolve(small, tiny(frozen=True, finetune=ALONE, views=Views(size=32, magnitude=5)))
 

@@ -39,7 +39,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
     seen, checked = marked.train.seen, 0
     assert 0 < len(seen) < len(marked.train.spatial_labels)
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = session.step(batch, session.outputs(stage, batch), PROGRESS)
+        step = session.step(batch, session.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         for place, row in enumerate(step.rows.tolist()):
             mine = step.spatial_labels.rows == place
@@ -59,7 +59,7 @@ def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path
     stage = session.stage("finetune", 0, None)
     found = flipped = 0
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = session.step(batch, session.outputs(stage, batch), PROGRESS)
+        step = session.step(batch, session.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], (8, 8))
         for place, which, down, across in (labels == POSITIVE).nonzero().tolist():
@@ -174,11 +174,11 @@ def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> Non
     _, batch = next(stage.batches(0, prefetch=lambda rows: None))
     assert [len(part) for part in (batch.inputs, batch.geometries)] == [2, 2]
     assert not torch.equal(batch.geometries[0].box, batch.geometries[1].box)
-    outputs = session.outputs(stage, batch)
+    outputs = session.forward(stage, batch)[0]
     assert [output.logits.shape for output in outputs] == [(16, len(marked.classes))] * 2
     stage.module.eval()
     alone = [stage.module(view).logits for view in batch.inputs]
-    for output, expected in zip(session.outputs(stage, batch), alone, strict=True):
+    for output, expected in zip(session.forward(stage, batch)[0], alone, strict=True):
         torch.testing.assert_close(output.logits, expected)
     train_run(marked, tiny("fixmatch"), tmp_path / "run", HERE, QUIET)
     assert [*losses(tmp_path / "run")[0]] == ["labels", "strong"]

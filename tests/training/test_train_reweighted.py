@@ -16,7 +16,9 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.scorer import load_classifier
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import newest_checkpoint
-from sparselabel.training.train import resolve, train_run
+from sparselabel.training.resolve import method_of, resolve
+from sparselabel.training.train import train_run
+from tests.losses.steps import rule_of
 from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -67,16 +69,12 @@ def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_pa
 
 def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp_path: Path) -> None:
     config = tiny("ll-r", boost=5.0, settings={"preset": "voc"}, **HEAD_ALONE)
-    resolved, method = resolve(small, config)
-    assert (resolved.settings.get("preset"), float(vars(method.label_loss.rule)["share"])) == (
-        "boostlu",
-        0.005,
-    )
-    plain, method = resolve(small, replace(config, boost=None))
-    assert (plain.settings.get("preset"), float(vars(method.label_loss.rule)["share"])) == ("voc", 0.002)
-    assert (
-        resolve(small, tiny("em", boost=5.0, settings={"preset": "voc"}))[0].settings.get("preset") == "voc"
-    )
+    for asked, preset, share in ((config, "boostlu", 0.005), (replace(config, boost=None), "voc", 0.002)):
+        resolved = resolve(small, asked).config
+        assert resolved.settings["preset"] == preset
+        assert float(vars(rule_of(method_of(resolved)))["share"]) == share
+    other = tiny("em", boost=5.0, settings={"preset": "voc"})
+    assert resolve(small, other).config.settings["preset"] == "voc"
 
 
 def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: Path) -> None:

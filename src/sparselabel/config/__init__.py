@@ -17,6 +17,7 @@ from sparselabel.config.preparation import (
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.toml import from_dict, load, save
 from sparselabel.config.training import (
+    AUTO,
     WORKERS,
     FinetunePhase,
     Handling,
@@ -31,6 +32,7 @@ from sparselabel.config.training import (
 
 __all__ = [
     "ALL",
+    "AUTO",
     "PAPER_SEED",
     "SUBSET_SEED",
     "WORKERS",

@@ -123,6 +123,8 @@ def refuse(wrong: bool, why: str) -> None:
 
 
 CORES = os.cpu_count() or 1
+AUTO = "auto"
+"""The value of what is to be chosen, estimated or found out."""
 WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
-from sparselabel.errors import DataError, command, listing
+from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.files import write_json
 from sparselabel.losses.setting_checks import within_label_bounds
 
@@ -215,3 +216,16 @@ def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
     if not annotated.any():
         raise DataError("the training labels have no positive label: there is nothing to estimate from")
     return annotated
+
+
+def read_expected_for(file: Path, data: Prepared) -> ClassCounts:
+    """The counts in a file, which must be those of this data: they are numbers of images."""
+    counts = read_expected(file, data.classes)
+    annotated = data.train.observed.counts()
+    if counts.images != len(data.train) or not np.array_equal(counts.annotated, annotated):
+        raise DataError(
+            f"{file} was made for other labels ({counted(counts.images, 'image')} with "
+            f"{counts.annotated.sum():,} annotations) than {data.folder} has ({len(data.train):,} with "
+            f"{annotated.sum():,}): make it again with `sparselabel expect`"
+        )
+    return counts

@@ -1,9 +1,16 @@
 """K from complete labels of some random images: counting."""
 
+from pathlib import Path
+
 import numpy as np
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
-from sparselabel.errors import DataError
+from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.readers import table
+from sparselabel.data.readers.csv_parquet import open_cells
+from sparselabel.data.readers.table import label_code
+from sparselabel.errors import DataError, counted, listing
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
     ClassCounts,
@@ -62,3 +69,82 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
         "counted", observed.classes, len(observed), annotated, expected, low, high,
         (float(k_low), float(k_high)), not few, why,
     )  # fmt: skip
+
+
+def complete_labels(file: Path, data: Prepared) -> LabelTable:
+    """Complete labels of some training images, from a table as `prepare table` reads it.
+
+    A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
+    there. In a table with a column a class an empty cell is unknown, as everywhere.
+    """
+    answered = _answered(file)
+    if answered is not None:
+        return _complete_answers(file, answered, data)
+    naming = f"name images relative to {data.train.root}, as {str(data.train.paths[0])!r}"
+    try:
+        found = table.read(file, images=data.train.root).splits["train"].labels
+    except DataError as error:  # the folder of the images is that of the data, and no parameter
+        remedies = (naming,) if "images" in error.parameters else error.remedies
+        raise DataError(error.problem, *remedies, what=error.what, where=error.where) from error
+    strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
+    if strangers:
+        raise DataError(
+            f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "
+            f"{data.folder}: {listing(strangers)}",
+            naming,
+            what=file,
+        )
+    unknown = [name for name in found.classes if name not in data.classes]
+    if unknown:
+        raise DataError(
+            f"{file}: the data has no {listing(unknown)}; its classes: {listing(data.classes, 30)}"
+        )
+    values = np.full((len(found), len(data.classes)), UNKNOWN, dtype=np.int8)
+    values[:, [data.classes.index(name) for name in found.classes]] = found.values
+    if _lists_what_is_there(file):
+        values[values == UNKNOWN] = NEGATIVE
+    incomplete = np.flatnonzero((values == UNKNOWN).any(1))
+    if len(incomplete):
+        cells = [
+            f"{data.classes[int(np.argmax(values[row] == UNKNOWN))]} on {found.ids[row]}"
+            for row in incomplete[:3].tolist()
+        ]
+        raise DataError(
+            f"{file}: {len(incomplete):,} of {counted(len(found), 'image')} have unknown labels "
+            f"({', '.join(cells)}): every class needs 1 or 0; or make it a list of all that is there, with "
+            "columns image and label"
+        )
+    return LabelTable(found.ids, data.classes, values)
+
+
+def _answered(file: Path) -> list[Answer] | None:
+    """The answers in a file that `sparselabel review` wrote; None if it is another kind of table."""
+    with open_cells(file, "image") as cells:
+        if cells.header != COLUMNS:
+            return None
+    return read_answers(file)
+
+
+def _complete_answers(file: Path, answers: list[Answer], data: Prepared) -> LabelTable:
+    """The images of which every class was answered, as `sparselabel review --complete` asks."""
+    nothing = np.full_like(data.train.observed.values, UNKNOWN)
+    names = data.train.truth.ids, data.train.paths
+    values = lay_over(last_words(answers), nothing, names, data.classes, str(file)).values
+    rows = np.flatnonzero((values != UNKNOWN).all(axis=1))
+    if not len(rows):
+        raise DataError(
+            f"{file} has no image of which every class was answered: make some with `sparselabel review "
+            "RUN --complete`"
+        )
+    return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
+
+
+def _lists_what_is_there(file: Path) -> bool:
+    """Whether a table has a label a row, each said to be there."""
+    with open_cells(file, "image") as cells:
+        if "label" not in cells.header:
+            return False
+        if "value" not in cells.header:
+            return True
+        at = cells.header.index("value")
+        return all(label_code(cells, line, "value", row[at]) == POSITIVE for line, row in cells.rows)

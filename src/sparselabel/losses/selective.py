@@ -97,8 +97,14 @@ class SelectiveUnknown(TargetRule):
         self.needs = Needs(negatives=unknown == "ignore")
         self.annotated_only = annotated_only
         self.likeliest = likeliest
-        self.prior = None if prior is None else tuple(checked_share("prior", value) for value in prior)
+        self.prior: tuple[float, ...] | None = None
+        if prior is not None:
+            self.take_prior(prior)
         self.prior_threshold = checked_share("prior_threshold", prior_threshold)
+
+    def take_prior(self, prior: Sequence[float]) -> None:
+        """Take a number for each class: how often it is there."""
+        self.prior = tuple(checked_share("prior", value) for value in prior)
 
     def prepare(self, layout: Layout) -> None:
         """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""

@@ -35,7 +35,7 @@ from sparselabel.models.backbone import frozen_parts
 from sparselabel.resources import free_disk, in_words
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
-from sparselabel.training.network import Learner
+from sparselabel.training.network import Network
 from sparselabel.training.run_cost import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1}
 
 
 def refuse_full_disk(
-    config: TrainConfig, method: SparseLoss, run: Run, learner: Learner, fabric: "Fabric", validated: bool
+    config: TrainConfig, method: SparseLoss, run: Run, network: Network, fabric: "Fabric", validated: bool
 ) -> None:
     """Raise if checkpoints and files of the method cannot fit where the run is.
 
@@ -317,7 +317,7 @@ def refuse_full_disk(
     a head alone, which are few, nothing is known yet.
     """
     at_once = min(CHECKPOINTS if validated else CHECKPOINTS - 1, config.finetune.epochs or config.head.epochs)
-    model, trained = _weights(config, learner)
+    model, trained = _weights(config, network)
     model, trained = model // fabric.world_size, trained // fabric.world_size  # one process writes them
     memories = in_ram(method)
     one = trained + memories
@@ -338,12 +338,12 @@ def refuse_full_disk(
     )
 
 
-def _weights(config: TrainConfig, learner: Learner) -> tuple[int, int]:
+def _weights(config: TrainConfig, network: Network) -> tuple[int, int]:
     """Bytes of the backbone, and of what a checkpoint of fine-tuning has of it."""
     full = config.finetune
     if not full.epochs:
         return 0, 0
-    backbone = learner.backbone
+    backbone = network.backbone
     parts = frozen_parts(backbone, norm=full.frozen_norm, stages=full.frozen_stages)
     frozen = {id(parameter) for part in parts for parameter in part.parameters()}
     moved = _bytes(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)

@@ -32,15 +32,15 @@ from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, free_disk
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
-from sparselabel.training.class_prior import run_before, trains_for_prior
+from sparselabel.training.class_prior import run_before
+from sparselabel.training.expected_counts import seconds_to_estimate
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.network import Learner, in_evaluation, weights_of
+from sparselabel.training.network import LazyBackbone, Network, in_evaluation, weights_of
 from sparselabel.training.phases import Stage
-from sparselabel.training.resolve import chosen, method_of
-from sparselabel.training.resolve_expected import is_estimated, seconds_to_estimate
+from sparselabel.training.resolve import is_estimated, method_of, resolve, trains_for_prior
 from sparselabel.training.run_cost import PhaseCost, RunCost, forget_peak, peak_memory
-from sparselabel.training.train import resolve, run_metadata, started, tell_method
+from sparselabel.training.train import prepare_method, run_metadata, started
 from sparselabel.training.trainer import Session, train_step
 from sparselabel.training.watch import Watch
 
@@ -68,7 +68,7 @@ class FirstInputs(Inputs):
         if self._file(split, cells).exists():
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
-            part, backbone = self.data.split(split), self.learner.backbone.to(self.fabric.device).eval()
+            part, backbone = self.data.split(split), self.backbone().to(self.fabric.device).eval()
             loader = ImageLoader(part, self.test_view)
             seconds, found = timed(loader, len(part), self.fabric, self.workers, backbone)
             one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
@@ -77,7 +77,7 @@ class FirstInputs(Inputs):
         return self._made_up[split, cells]
 
     def _count(self, seconds: float, found: Tensor) -> None:
-        """What all features that are missing will take: those of --frozen, and others that were asked for."""
+        """What all missing features will take: those of a frozen backbone, and others that were asked for."""
         wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
         missing = [one for one in wanted | {*self._made_up} if not self._file(*one).exists()]
         width, grid = found.shape[1], found.shape[2] * found.shape[3]
@@ -127,8 +127,8 @@ def dry_run(
     """Refuse what a run would refuse, take a few steps of each phase, and tell what the run would cost."""
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
-    asked = config
-    config, trial = resolve(data, config)
+    resolved = resolve(data, config)
+    config = resolved.config
     there = Run(out)
     there.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
     prior = None
@@ -138,13 +138,17 @@ def dry_run(
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
         run = Run(Path(folder))
         log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet)
-        for words in chosen(asked, config):
-            log.say(words)
-        learner = Learner(config, len(data.classes))
-        inputs = FirstInputs(data, config, learner, fabric, machine.workers, log)
-        inputs.check()
+        for note in resolved.notes:
+            log.say(note)
+        backbone = LazyBackbone(config)
+        inputs = FirstInputs(data, config, backbone, fabric, machine.workers, log)
+        network = Network(
+            config, len(data.classes), backbone, inputs.feature_width if config.frozen else None
+        )
+        inputs.check(network)
         estimating = seconds_to_estimate(config, inputs) if is_estimated(config) else 0.0
-        tell_method(trial, config, data, there, fabric, machine, inputs)
+        trial = method_of(config)
+        prepare_method(trial, config, data, there, fabric, machine, network, inputs)
         files = sum(memory.bytes for memory in files_of(trial))
         ram, disk = available_memory(), free_disk(out)
         forget_peak()
@@ -155,7 +159,7 @@ def dry_run(
             rows = _rows_of_steps(config, data, fabric)
             method = _for_a_few(rows, config, data, inputs).to(fabric.device)
         session = Session(
-            data, config, run, log, fabric, learner, inputs, method, Watch(run.watched, 0, inputs)
+            data, config, run, log, fabric, network, inputs, method, Watch(run.watched, 0, inputs)
         )
         phases: list[PhaseCost] = []
         for name in config.phases:
@@ -190,7 +194,7 @@ def dry_run(
             inputs.in_ram,
             inputs.time,
             files,
-            _bytes(learner.classifier.state_dict()),
+            _bytes(network.classifier.state_dict()),
             _gpu_size(fabric.device),
             ram,
             disk,
@@ -254,10 +258,10 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
     torch.manual_seed(session.epoch_seed(epoch))
     session.method.begin_epoch(progress)
 
-    def looked_over(some: Tensor | None) -> Iterator[Step]:
+    def scan(some: Tensor | None) -> Iterator[Step]:
         return _scan(session, stage, rows if some is None else some.numpy(), progress)
 
-    session.method.scan(looked_over)
+    session.method.scan(scan)
     stage.wrapped.train()
     times = [time.monotonic()]
     for rate, batch in islice(stage.batches(epoch, prefetch=session.method.prefetch), STEPS):
@@ -295,15 +299,15 @@ def _write_and_load(session: Session, stage: Stage) -> int:
         return 2 * size
     file = session.run.path / "weights.safetensors"
     save_tensors(weights, file)
-    session.learner.load(load_tensors(file))
+    session.network.load(load_tensors(file))
     file.unlink()
     return 0
 
 
 def _scored_in_epoch(session: Session) -> int:
     """Images that a process scores around every epoch: validation, and what a method wants to look over."""
-    looked_over = len(session.data.train) * session.needs.scan
-    return (_size(session, "val") + looked_over) // session.fabric.world_size
+    scan = len(session.data.train) * session.needs.scan
+    return (_size(session, "val") + scan) // session.fabric.world_size
 
 
 def _scored_at_end(session: Session) -> int:

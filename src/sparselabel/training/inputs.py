@@ -18,7 +18,7 @@ from sparselabel.inference.scorer import evaluation_loader, evaluation_view
 from sparselabel.resources import free_disk
 from sparselabel.training.features import compute_features, features_file, no_room, read_features
 from sparselabel.training.logger import Log
-from sparselabel.training.network import Learner
+from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import pools_first, stores_cells
 
 if TYPE_CHECKING:
@@ -31,17 +31,13 @@ class Inputs:
 
     data: Prepared
     config: TrainConfig
-    learner: Learner
+    backbone: LazyBackbone
     fabric: "Fabric"
     workers: int
     log: Log
     _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
     _evaluation: dict[tuple[str, str], Loader] = field(default_factory=dict)
     _said_colors: bool = False
-
-    def __post_init__(self) -> None:
-        if self.config.frozen:
-            self.learner.width = lambda: self._stored("train").shape[1]
 
     @cached_property
     def cells(self) -> bool:
@@ -66,22 +62,26 @@ class Inputs:
         """Whether a phase trains the head on stored features."""
         return phase == "head" and self.config.frozen
 
-    def check(self) -> None:
+    def feature_width(self) -> int:
+        """How many numbers a stored feature has."""
+        return self._stored("train").shape[1]
+
+    def check(self, network: Network) -> None:
         """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
         missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
         if self.config.finetune.epochs or not self.config.frozen:
             for phase in self.config.phases:
                 if not self.stored(phase):
-                    self.learner.classifier_of(phase)
+                    network.classifier_of(phase)
         elif missing:
-            _ = self.learner.backbone
+            self.backbone()
         if missing:
             folder = self.data.folder / "features"
             require_folder_to_write(folder, "features are kept beside the data: copy it to a folder of yours")
             self._refuse_too_large(missing, folder)
 
     def _refuse_too_large(self, missing: list[str], folder: Path) -> None:
-        backbone, size = self.learner.backbone, 0
+        backbone, size = self.backbone(), 0
         for name in missing:
             down, across = backbone.grid(self.config.views.size) if self._of_cells(name) else (1, 2)
             size += len(self.data.split(name)) * backbone.width * down * across * 2
@@ -101,7 +101,7 @@ class Inputs:
         if self.cells and self._there("train"):
             shape = read_features(self._file("train", cells=True), cells=True).shape
             return shape[2], shape[3]
-        return self.learner.backbone.grid(self.config.views.size)
+        return self.backbone().grid(self.config.views.size)
 
     def features(self, split: str) -> Tensor:
         """(N, D) The frozen backbone's pooled features of a split."""
@@ -121,7 +121,7 @@ class Inputs:
                         file,
                         part,
                         self.test_view,
-                        self.learner.backbone,
+                        self.backbone(),
                         fabric=self.fabric,
                         workers=self.workers,
                         report=bar.advance,

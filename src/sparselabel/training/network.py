@@ -29,33 +29,54 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-class Learner:
-    """Backbone, head and both together; ``width`` tells the number of features without the backbone."""
+class LazyBackbone:
+    """The backbone of a configuration, made when it is first called; ``made`` may be one that is there."""
 
-    def __init__(self, config: TrainConfig, classes: int) -> None:
-        self.config = config
-        self.classes = classes
-        self.width: Callable[[], int] = lambda: self.backbone.width
+    def __init__(self, config: TrainConfig, made: Backbone | None = None) -> None:
+        self.config, self.made = config, made
 
-    @cached_property
+    def __call__(self) -> Backbone:
+        """The backbone, with its weights."""
+        if self.made is None:
+            config = self.config
+            torch.manual_seed(config.seed)
+            made = make_backbone(
+                config.backbone,
+                config.weights,
+                size=config.views.size,
+                output_stride=config.output_stride,
+                partial_weights=config.partial_weights,
+            )
+            refuse_without_cells(made, config.backbone, config.views.size)
+            self.made = made
+        return self.made
+
+
+class Network:
+    """Backbone, head and both together, each made when it is first asked for.
+
+    ``feature_width`` tells the number of stored features, so that a head on them needs no backbone.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        classes: int,
+        backbone: LazyBackbone | None = None,
+        feature_width: Callable[[], int] | None = None,
+    ) -> None:
+        self.config, self.classes = config, classes
+        self._backbone, self._feature_width = backbone or LazyBackbone(config), feature_width
+
+    @property
     def backbone(self) -> Backbone:
         """The backbone, with its weights."""
-        torch.manual_seed(self.config.seed)
-        config = self.config
-        made = make_backbone(
-            config.backbone,
-            config.weights,
-            size=config.views.size,
-            output_stride=config.output_stride,
-            partial_weights=config.partial_weights,
-        )
-        refuse_without_cells(made, config.backbone, config.views.size)
-        return made
+        return self._backbone()
 
     @cached_property
     def head(self) -> Head:
         """The head; the same at the start of every run with this seed."""
-        width = self.width()
+        width = self.backbone.width if self._feature_width is None else self._feature_width()
         torch.manual_seed(self.config.seed)
         if self.config.classifier == "query2label" and self.config.weights not in (PRETRAINED, NONE):
             tensors = read_tensors(Path(self.config.weights))
@@ -96,13 +117,13 @@ class Learner:
 
     def classifier_of(self, phase: str) -> Classifier:
         """The classifier made ready for a phase: what is frozen, and what is kept for the way back."""
-        classifier, full = self.classifier, self.config.finetune
+        classifier, finetune = self.classifier, self.config.finetune
         if phase == "head":
             classifier.freeze(True)
         else:
-            parts = frozen_parts(self.backbone, norm=full.frozen_norm, stages=full.frozen_stages)
+            parts = frozen_parts(self.backbone, norm=finetune.frozen_norm, stages=finetune.frozen_stages)
             classifier.freeze(False, parts)
-        grad_checkpointing(self.backbone, phase == "finetune" and full.grad_checkpointing)
+        grad_checkpointing(self.backbone, phase == "finetune" and finetune.grad_checkpointing)
         return classifier
 
     def load(self, weights: dict[str, Tensor]) -> None:

@@ -1,10 +1,9 @@
 """A phase made ready: what is trained, by which optimizer, on which batches."""
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,13 @@ AHEAD = 4  # batches that a memory on the disk may fetch before their turn
 MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimizer
 
 
+class Forward(NamedTuple):
+    """The model's output for a step, and what takes the gradients of a loss of it back to the model."""
+
+    output: Output
+    backward: Callable[[Tensor], None]
+
+
 @dataclass
 class Stage:
     """A phase at work: ``module`` is trained (the head on features, or the classifier on views)."""
@@ -37,7 +43,6 @@ class Stage:
     rows: int
     fabric: "Fabric"
     seed: int
-    _in_parts: MicroBatches | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -47,7 +52,7 @@ class Stage:
     def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
         """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
 
-        ``expect`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        ``prefetch`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
         """
         rows = epoch_batches(
             self.rows,
@@ -76,25 +81,18 @@ class Stage:
             elif momentum is not None:
                 group["momentum"] = momentum
 
-    def output(self, views: Tensor, *, maps: bool, features: bool) -> Output:
-        """What the model says of a step's views, all at once or in parts."""
+    def forward(self, views: Tensor, *, maps: bool, features: bool) -> Forward:
+        """The model's output for a step's views, all at once or in micro-batches, and the way back."""
         if self.phase.micro_batches == 1:
-            output: Output = self.wrapped(views, maps=maps)
-            return output
+            return Forward(self.wrapped(views, maps=maps), self._backward)
         parts = self.phase.micro_batches
-        self._in_parts = MicroBatches(
+        micro_batches = MicroBatches(
             self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
         )
-        return self._in_parts.output
+        return Forward(micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward))
 
-    def optimizer_step(self, losses: Iterable[Tensor]) -> None:
-        """One step of the optimizer down the sum of the losses, and of the running average."""
-        loss = functools.reduce(torch.add, losses)
-        if self._in_parts is None:
-            self._backward(loss)
-        else:
-            self._in_parts.backward(loss, self._backward)
-            self._in_parts = None
+    def optimizer_step(self) -> None:
+        """One step of the optimizer by the gradients that are there, and of the running average."""
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()

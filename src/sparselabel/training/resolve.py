@@ -1,23 +1,27 @@
-"""The configuration's method, and what it and the classifier want of a frozen backbone."""
+"""What a run will use, decided from its configuration and its data before anything slow begins.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+(config, data) ──▶ method, settings, K, preset ──▶ Resolved, or an error that says what does not go together
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sparselabel.config import TrainConfig
+from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, DataError
-from sparselabel.expected_positives.class_counts import ClassCounts
+from sparselabel.errors import ConfigError, DataError, DataWarning
+from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
 from sparselabel.losses import registry
 from sparselabel.losses.base import Needs, SparseLoss
-from sparselabel.losses.registry import make_method, parse, presets_of, settings_of
+from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.weights import require_weights_file
+from sparselabel.training.prior_file import read_prior
 
-AUTO = "auto"
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
 over the kinds of labels that we measured; where everything is trained: the best with one positive label."""
@@ -27,23 +31,95 @@ BOOSTED: Literal["boostlu"] = (
 )
 
 
-def method_of(
-    config: TrainConfig, counts: ClassCounts | None = None, prior: Sequence[float] | None = None
-) -> SparseLoss:
-    """The configuration's method; without counts and prior that it will have, with something like them."""
-    settings: dict[str, Any] = dict(config.settings)
-    has = settings_of(config.method)
-    if isinstance(settings.get("expected_positives"), str) and "expected_positives" in has:
-        per_class = parse(config.method).base in PER_CLASS
+@dataclass(frozen=True)
+class Resolved:
+    """What a run will use: the configuration with all that follows from the data, and what its method needs.
+
+    ``notes`` say what was chosen in place of what was asked for.
+    """
+
+    config: TrainConfig
+    needs: Needs
+    notes: tuple[str, ...] = ()
+
+
+def resolve(data: Prepared, config: TrainConfig) -> Resolved:
+    """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
+    asked = config
+    config = with_chosen_method(config)
+    config = replace(config, settings=registry.typed_settings(config.method, config.settings))
+    config = with_boosted_preset(with_expected_positives(config, data))
+    refuse_prior(config, data)
+    needs = needs_of(config)
+    refuse_early(config, data, needs)
+    return Resolved(config, needs, tuple(chosen(asked, config)))
+
+
+def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
+    """K, where a method needs it and nobody gave it: counted in fully labeled validation data (Verelst 2023
+    §4.1).
+
+    A file of expected positives is read already now, to find what is wrong with it.
+    """
+    if "expected_positives" not in settings_of(config.method):
+        return config
+    given = config.settings.get("expected_positives")
+    if isinstance(given, int | float):
+        _refuse_impossible(given, data)
+    if given == "counted":
+        raise ConfigError(
+            "counting needs complete labels of some images: `sparselabel expect DATA --how counted "
+            "--labels TABLE --out FILE`, then give the FILE as expected_positives"
+        )
+    if isinstance(given, str) and given != AUTO:
+        if not Path(given).is_file():
+            hint = "; auto is written in small letters" if given.lower() == AUTO else ""
+            raise ConfigError(
+                "--settings.expected-positives must be a number above 0, auto, or a file that `sparselabel "
+                f"expect` wrote, and there is no file {given!r}{hint}"
+            )
+        read_expected_for(Path(given), data)
+    if given is not None:
+        return config
+    val = data.splits.get("val")
+    if val is None or not val.observed.complete:
+        return replace(config, settings=config.settings | {"expected_positives": AUTO})
+    counted = round(float(val.observed.per_image(POSITIVE).mean()), 3)
+    return replace(config, settings=config.settings | {"expected_positives": counted})
+
+
+def _refuse_impossible(given: float, data: Prepared) -> None:
+    """K is above 0, and at most the number of classes; below what is annotated it contradicts the data."""
+    classes, seen = len(data.classes), float(data.train.observed.per_image(POSITIVE).mean())
+    if not 0 < given <= classes:
+        raise ConfigError(
+            f"--settings.expected-positives is the mean number of classes in an image: above 0 and at most "
+            f"{classes}, the number of classes, not {given:g}"
+        )
+    if given < round(seen, 3):
+        warnings.warn(
+            f"--settings.expected-positives is {given:g}, but already {seen:.3f} labels per image are "
+            "annotated as present: the true number cannot be smaller",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> SparseLoss:
+    """The configuration's method; without the counts that it will have, with something like them.
+
+    A prior comes later (``class_prior.take_prior``): a run may have to be trained for it.
+    """
+    settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key != "prior"}
+    if isinstance(settings.get("expected_positives"), str):
+        per_class = registry.parse(config.method).base in PER_CLASS
         if counts is None:
             settings["expected_positives"] = 1.0
         else:
             settings["expected_positives"] = (
                 tuple(counts.expected.tolist()) if per_class else counts.per_image
             )
-    if "prior" in settings and "prior" in has:
-        settings["prior"] = prior
-    return make_method(config.method, **settings)
+    return registry.make_method(config.method, **settings)
 
 
 def with_chosen_method(config: TrainConfig) -> TrainConfig:
@@ -176,3 +252,45 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
             f"--boost multiplies logits of cells, and --classifier {config.classifier} adds none up: leave "
             "one out"
         )
+
+
+def expected_file(config: TrainConfig) -> Path | None:
+    """The file of expected positives that the configuration names, if its method has a use for it."""
+    given = config.settings.get("expected_positives")
+    named = isinstance(given, str) and given != AUTO and "expected_positives" in settings_of(config.method)
+    return Path(str(given)) if named else None
+
+
+def is_estimated(config: TrainConfig) -> bool:
+    """Whether expected positives are to be estimated before training."""
+    given = config.settings.get("expected_positives")
+    return given == AUTO and "expected_positives" in settings_of(config.method)
+
+
+def prior_file(config: TrainConfig) -> Path | None:
+    """The file of a prior that the configuration names, if its method has a use for it."""
+    given = config.settings.get("prior")
+    return Path(str(given)) if given not in (None, AUTO) and "prior" in settings_of(config.method) else None
+
+
+def refuse_prior(config: TrainConfig, data: Prepared) -> None:
+    """Find what is wrong with a prior before anything slow begins."""
+    given, known = config.settings.get("prior"), settings_of(config.method)
+    if given is None or "prior" not in known:
+        return
+    mode = config.settings.get("unknown") or known["unknown"]
+    if mode != "selective":
+        raise ConfigError(
+            f"a prior says which unknown labels to leave out in selective mode, but the mode is {mode}: give "
+            "--settings.unknown selective, or leave --settings.prior out"
+        )
+    if given == AUTO:
+        if not (data.train.observed.values == NEGATIVE).any():
+            raise no_negatives("the run for --settings.prior auto")
+    else:
+        read_prior(Path(str(given)), data.classes)
+
+
+def trains_for_prior(config: TrainConfig) -> bool:
+    """Whether a run of its own comes first, to find the prior."""
+    return config.settings.get("prior") == AUTO and "prior" in settings_of(config.method)

@@ -34,23 +34,20 @@ from sparselabel.training.checkpoint import (
     remove_old_files,
     say_where,
 )
-from sparselabel.training.class_prior import kept_prior, prior_file, refuse_prior
+from sparselabel.training.class_prior import prior_of_run, take_prior
+from sparselabel.training.expected_counts import (
+    counts_of_run,
+    new_counts,
+)
 from sparselabel.training.features import content_digest, weights_identity
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.network import Learner
+from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import (
-    chosen,
-    method_of,
-    refuse_early,
-    with_boosted_preset,
-    with_chosen_method,
-)
-from sparselabel.training.resolve_expected import (
     expected_file,
-    kept_counts,
-    new_counts,
-    with_expected_positives,
+    method_of,
+    prior_file,
+    resolve,
 )
 from sparselabel.training.trainer import Session, train
 from sparselabel.training.validate import scores_of, validate
@@ -90,68 +87,66 @@ def train_run(
     handling: Handling | None = None,
     command: Sequence[str] = (),
     title: str = "",
+    backbone: Backbone | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate the best epoch on validation and test, and return the run's result.
 
-    A run of a comparison has a ``title``: all it shows is a progress bar with that name.
+    A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
+    configuration's, if it is made already.
     """
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
-    if handling.resume:
-        Run(out).refuse_other_data(run_metadata(data, command))  # first: other data have other faults as well
-    asked = config
-    config, method = resolve(data, config)
-    fabric = started(data, config, machine)
     run = Run(out)
+    if handling.resume:
+        run.refuse_other_data(run_metadata(data, command))  # first: other data have other faults as well
+    resolved = resolve(data, config)
+    config = resolved.config
+    fabric = started(data, config, machine)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
     log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
-    for words in chosen(asked, config):
-        log.say(words)
-    learner = Learner(config, len(data.classes))
-    inputs = Inputs(data, config, learner, fabric, machine.workers, log)
+    for note in resolved.notes:
+        log.say(note)
+    metadata = run_metadata(data, command, config)
+    goes_on = run.goes_on(config, metadata, resume=handling.resume, force=handling.force)
+    if goes_on and run.finished:
+        log.say(f"{out} is finished already")
+        return run.result()
+    lazy = LazyBackbone(config, backbone)
+    inputs = Inputs(data, config, lazy, fabric, machine.workers, log)
+    network = Network(config, len(data.classes), lazy, inputs.feature_width if config.frozen else None)
     with default_precision(config.precision):
-        counts = None
-        if handling.force or not run.config_file.exists():
-            # What cannot work is found before a folder is made, or an old run replaced.
-            inputs.check()
-            counts = new_counts(config, inputs)
-            trial = method_of(config, counts)
-            tell_method(trial, config, data, run, fabric, machine, inputs)
-            trial.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+        # What cannot work is found before a folder is made, or an old run replaced.
+        if not goes_on:
+            inputs.check(network)
+        counts = counts_of_run(config, inputs, run) if goes_on else new_counts(config, inputs)
+        method = method_of(config, counts)
+        prepare_method(method, config, data, run, fabric, machine, network, inputs)
+        if not goes_on:
+            method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         fabric.barrier()  # before an old run is replaced that others still look at
         if fabric.is_global_zero:
-            run.begin(
-                config,
-                run_metadata(data, command, config),
-                resume=handling.resume,
-                force=handling.force,
-                answers=file_of(data.answers),
-            )
-            newest = None if run.finished else newest_checkpoint(run.checkpoints)
+            answers = file_of(data.answers)
+            run.begin(config, metadata, resume=handling.resume, force=handling.force, answers=answers)
+            newest = newest_checkpoint(run.checkpoints)
             if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
                 remove_old_files(run.checkpoints, newest.processes)
+            if counts is not None:
+                counts.write(run.expected_file)
         fabric.barrier()
-        if run.finished:
-            log.say(f"{out} is finished already")
-            return run.result()
-        counts = kept_counts(config, inputs, run, counts)
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
 
-        def before(other: TrainConfig, folder: Path) -> None:
+        def train_first(other: TrainConfig, folder: Path) -> None:
             log.say(f"the prior comes from {counted(other.epochs, 'epoch')} in ignore mode")
             resume = Handling(resume=True, quiet=handling.quiet)
             train_run(data, other, folder, machine, resume, command, f"{title}: prior" if title else "prior")
 
-        prior = kept_prior(config, inputs, run, before)
-        if counts is not None or prior is not None:
-            method = method_of(config, counts, prior)
-        tell_method(method, config, data, run, fabric, machine, inputs)
+        take_prior(method, prior_of_run(config, inputs, run, train_first))
         say_where(method, machine, log)
         watch = Watch(run.watched, config.watch, inputs)
-        session = Session(data, config, run, log, fabric, learner, inputs, method, watch)
+        session = Session(data, config, run, log, fabric, network, inputs, method, watch)
         return finish(session, train(session))
 
 
@@ -165,28 +160,19 @@ def check_run(
     """
     run = Run(out)
     run.refuse_other_data(run_metadata(data, ()))  # first: other data have other faults as well
-    config, method = resolve(data, config)
+    config = resolve(data, config).config
     if run.goes_on(config, run_metadata(data, (), config), resume=True, force=False):
         return backbone
     fabric = started(data, config, machine)
-    learner = Learner(config, len(data.classes))
-    if backbone is not None:
-        learner.backbone = backbone
+    lazy = LazyBackbone(config, backbone)
     with default_precision(config.precision):
-        inputs = Inputs(data, config, learner, fabric, 0, Log(run, speaks=False))
-        inputs.check()
-        tell_method(method, config, data, run, fabric, machine, inputs)
+        inputs = Inputs(data, config, lazy, fabric, 0, Log(run, speaks=False))
+        network = Network(config, len(data.classes), lazy, inputs.feature_width if config.frozen else None)
+        inputs.check(network)
+        method = method_of(config)
+        prepare_method(method, config, data, run, fabric, machine, network, inputs)
         method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
-    return vars(learner).get("backbone")  # as far as it was needed
-
-
-def resolve(data: Prepared, config: TrainConfig) -> tuple[TrainConfig, SparseLoss]:
-    """The configuration with what follows from the data, and its method; raises if it cannot work."""
-    config = with_boosted_preset(with_expected_positives(with_chosen_method(config), data))
-    method = method_of(config)
-    refuse_prior(config, data)
-    refuse_early(config, data, method.needs)
-    return config, method
+    return lazy.made
 
 
 def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
@@ -198,9 +184,7 @@ def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
             "use fewer"
         )
     for phase in config.phases.values():
-        epoch_batches(
-            1, phase.batch_size, 0, 0, 0, fabric.world_size
-        )  # refuses a batch that cannot be shared
+        epoch_batches(1, phase.batch_size, 0, 0, 0, fabric.world_size)  # refuses one that cannot be shared
     return fabric
 
 
@@ -208,10 +192,10 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     """Take the best epoch, keep its model, and measure it."""
     run, data, fabric = session.run, session.data, session.fabric
     best = Checkpoint(run.checkpoints / f"{state.best_epoch:04d}")
-    session.learner.load(best.average() or best.model())
+    session.network.load(best.average() or best.model())
     phase = best.state.phase
     stored = session.inputs.stored(phase)
-    module = session.learner.head if stored else session.learner.classifier
+    module = session.network.head if stored else session.network.classifier
     module.to(fabric.device)
     result: dict[str, Any] = {
         "method": session.config.method,
@@ -240,7 +224,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
     if session.truth_known:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
-        weights = session.learner.classifier.state_dict()
+        weights = session.network.classifier.state_dict()
         with whole(run.model_file) as partial:
             save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
         session.log.cost.keep()
@@ -278,13 +262,14 @@ def _recovery(
     return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}
 
 
-def tell_method(
+def prepare_method(
     method: SparseLoss,
     config: TrainConfig,
     data: Prepared,
     run: Run,
     fabric: "Fabric",
     machine: Machine,
+    network: Network,
     inputs: Inputs,
 ) -> None:
     """Show the method the labels of this process, and refuse what its memories cannot do."""
@@ -304,4 +289,4 @@ def tell_method(
     method.prepare(layout)
     if len(config.phases) > 1 and config.finetune.start == "best":
         refuse_best_start(method)
-    refuse_full_disk(config, method, run, inputs.learner, fabric, validated="val" in data.splits)
+    refuse_full_disk(config, method, run, network, fabric, validated="val" in data.splits)

@@ -1,12 +1,13 @@
 """Training, read from top to bottom.
 
-    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ optimizer ▶ the method remembers
+    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
                   └──▶ after each: validate, log, checkpoint
 
 Nothing random depends on what was drawn before the epoch, so a run that was killed goes on from its last
 checkpoint and ends with the same bits as one that was not.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,8 +30,8 @@ from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log, ScoreHistogram
-from sparselabel.training.micro_batches import draws_masks, live_norms
-from sparselabel.training.network import Learner, in_evaluation, leave_out_unused, load_into, weights_of
+from sparselabel.training.micro_batches import Backward, draws_masks, live_norms
+from sparselabel.training.network import Network, in_evaluation, leave_out_unused, load_into, weights_of
 from sparselabel.training.phases import Stage, make_stage
 from sparselabel.training.validate import diverged, scores_of, too_large, validate
 from sparselabel.training.watch import Watch
@@ -48,7 +49,7 @@ class Session:
     run: Run
     log: Log
     fabric: "Fabric"
-    learner: Learner
+    network: Network
     inputs: Inputs
     method: SparseLoss
     watch: Watch
@@ -85,19 +86,19 @@ class Session:
         """The tensor where the model is."""
         return tensor.to(self.fabric.device, non_blocking=True)
 
-    def outputs(self, stage: Stage, batch: Batch) -> tuple[Output, ...]:
-        """What the model under training says of every view of a batch.
+    def forward(self, stage: Stage, batch: Batch) -> tuple[tuple[Output, ...], Backward]:
+        """The outputs of the model under training for every view of a batch, and the way back.
 
         Several views go through it together: batch norm then counts them as one batch, and processes that
         train together have one pass forward for each backward.
         """
         views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
         inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
-        together = stage.output(self.on_device(inputs), maps=maps, features=features)
+        output, backward = stage.forward(self.on_device(inputs), maps=maps, features=features)
         if views == 1:
-            return (together,)
-        parts = [[None] * views if part is None else part.chunk(views) for part in together]
-        return tuple(Output(*output) for output in zip(*parts, strict=True))
+            return (output,), backward
+        chunks = [[None] * views if value is None else value.chunk(views) for value in output]
+        return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
 
     def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         """What the method may see of a batch."""
@@ -160,7 +161,7 @@ class Session:
             return
         if phase.start == "best":
             best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
-            self.learner.load(best.average() or best.model())
+            self.network.load(best.average() or best.model())
             best.restore_method(self.method, self.fabric)
         self.method.begin_phase()
 
@@ -168,9 +169,9 @@ class Session:
         """Make a phase ready, or take it up where a checkpoint left it."""
         module: nn.Module
         if self.inputs.stored(name):
-            module = self.learner.head
+            module = self.network.head
         else:
-            module = self.learner.classifier_of(name)
+            module = self.network.classifier_of(name)
             leave_out_unused(module, self.config.views.size)
             self._say_of_parts(module, self.config.phases[name])
         stage = make_stage(
@@ -216,7 +217,7 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Bring model and method back to a checkpoint."""
-        self.learner.load(checkpoint.model())
+        self.network.load(checkpoint.model())
         before, now = checkpoint.processes, self.fabric.world_size
         if before != now:
             said = f"number of processes: {before} before, {now} now"
@@ -324,9 +325,11 @@ def train_step(
 ) -> tuple[Step, dict[str, torch.Tensor]]:
     """One step: the model moves, and the method remembers."""
     try:
-        step = session.step(batch, session.outputs(stage, batch), progress)
+        outputs, backward = session.forward(stage, batch)
+        step = session.step(batch, outputs, progress)
         losses = session.method(step)
-        stage.optimizer_step(losses.values())
+        backward(functools.reduce(torch.add, losses.values()))
+        stage.optimizer_step()
     except torch.OutOfMemoryError as error:
         raise too_large(session.config, stage.name, error) from error
     session.method.update(step)

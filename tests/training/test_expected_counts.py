@@ -9,10 +9,11 @@ from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.expected_positives.class_counts import read_expected
+from sparselabel.expected_positives.counted import complete_labels
 from sparselabel.losses.expected_negatives import ExpectedLabels
-from sparselabel.training.resolve import method_of
-from sparselabel.training.resolve_expected import complete_labels, expected_positives
-from sparselabel.training.train import resolve, train_run
+from sparselabel.training.expected_counts import expected_positives
+from sparselabel.training.resolve import method_of, resolve
+from sparselabel.training.train import train_run
 from tests.training.conftest import tiny
 
 

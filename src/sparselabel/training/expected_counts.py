@@ -1,0 +1,119 @@
+"""Expected positives of prepared data, before training: given, counted, or estimated from features."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.config import Machine, TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.data.labels import POSITIVE, Labels
+from sparselabel.distributed import start
+from sparselabel.errors import ConfigError
+from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
+from sparselabel.expected_positives.counted import complete_labels, counted_positives
+from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
+from sparselabel.run import Run
+from sparselabel.training.inputs import Inputs
+from sparselabel.training.logger import Log
+from sparselabel.training.network import LazyBackbone
+from sparselabel.training.resolve import expected_file, is_estimated
+
+SAMPLE = 500  # images that tell how long estimating takes
+
+
+def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
+    """The expected positives of every class, if they come from a file or are to be estimated now."""
+    data, fabric, file = inputs.data, inputs.fabric, expected_file(config)
+    if file is not None:
+        return read_expected_for(file, data)
+    if not is_estimated(config):
+        return None
+    features = inputs.features("train").numpy() if needs_features(_annotations(data)) else None
+    return fabric.broadcast(_estimated(features, data, config.seed))
+
+
+def _annotations(data: Prepared) -> Labels:
+    """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
+
+    Taken for annotations, they say that many images have one class and some have several: K is far too low.
+    """
+    before = np.asarray(data.annotations.values)
+    return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
+
+
+def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: int) -> ClassCounts:
+    found = estimate_positives(features, _annotations(data), data.classes, seed)
+    return found.within(np.asarray(data.train.observed.values))
+
+
+def seconds_to_estimate(config: TrainConfig, inputs: Inputs) -> float:
+    """How long estimating will take, once there are features: measured with made-up ones of some images.
+
+    Two sizes tell what comes once and what comes for each image.
+    """
+    labels = _annotations(inputs.data)
+    if not needs_features(labels):
+        return _seconds(None, labels, inputs.data, config.seed)
+    width = inputs.features("train").shape[1]
+    random = np.random.default_rng(config.seed)
+    rows = random.permutation(np.flatnonzero((labels == POSITIVE).any(1)))
+    made_up = random.standard_normal((min(len(rows), SAMPLE), width), dtype=np.float32)
+    whole = _seconds(made_up, labels[rows[:SAMPLE]], inputs.data, config.seed)
+    if len(rows) <= SAMPLE:
+        return whole
+    half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], inputs.data, config.seed)
+    more = (min(len(rows), MOST_IMAGES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
+    return whole + more * max(whole - half, 0.0)
+
+
+def _seconds(features: npt.NDArray[np.float32] | None, labels: Labels, data: Prepared, seed: int) -> float:
+    began = time.monotonic()
+    estimate_positives(features, labels, data.classes, seed)
+    return time.monotonic() - began
+
+
+def counts_of_run(config: TrainConfig, inputs: Inputs, run: Run) -> ClassCounts | None:
+    """The counts that a run was begun with, whatever became of a file since; new ones if it had none yet."""
+    if run.expected_file.exists():
+        return read_expected(run.expected_file, inputs.data.classes)
+    return new_counts(config, inputs)
+
+
+def expected_positives(
+    data: Prepared,
+    config: TrainConfig,
+    how: How = "auto",
+    labels: Path | None = None,
+    machine: Machine | None = None,
+    quiet: bool = False,
+) -> ClassCounts:
+    """Expected positives of the training split.
+
+    ``auto`` takes the features of the configuration's backbone as it is before training, computed once and
+    kept beside the data; ``counted`` reads ``labels``, a table of complete labels of some random training
+    images. The truth is never looked at.
+    """
+    if how == "counted":
+        if labels is None:
+            raise ConfigError(
+                "counted positives need complete labels of some training images: name a table with --labels"
+            )
+        return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
+    if labels is not None:
+        raise ConfigError("a table of labels is for counting: give --how counted, or leave --labels out")
+    needed = needs_features(_annotations(data))
+    features = training_features(data, config, machine or Machine(), quiet) if needed else None
+    return _estimated(features, data, config.seed)
+
+
+def training_features(
+    data: Prepared, config: TrainConfig, machine: Machine, quiet: bool = False
+) -> npt.NDArray[np.float32]:
+    """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
+    fabric = start(machine, config.precision)
+    log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
+    inputs = Inputs(data, config, LazyBackbone(config), fabric, machine.workers, log)
+    features: npt.NDArray[np.float32] = inputs.features("train").numpy()
+    return features
