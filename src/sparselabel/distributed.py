@@ -1,4 +1,9 @@
-"""Statistics of a whole batch when it is spread over processes."""
+"""Several processes: sums and top-k per class over all of them, and how a run joins them.
+
+``all_reduce_sum`` and ``all_gather`` are torch.distributed's, safe with one process and with DDP's gradients.
+``topk_per_class`` finds the best rows of every class exactly, by a radix search over the bits of the scores:
+processes exchange histograms of (L, 256) counts, never the scores.
+"""
 
 import logging
 import os
@@ -21,14 +26,12 @@ if TYPE_CHECKING:
 def total(value: Tensor) -> Tensor:
     """The sum of ``value`` over all processes, with a gradient that DDP's averaging makes right.
 
-    DDP divides the summed gradients by the number of processes, so a process's own contribution carries
-    that factor. With one process this is the identity.
+    DDP divides the summed gradients by the number of processes, so the own value's gradient has that factor.
+    With one process this is the identity.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return value
-    # NCCL adds up on the GPU only; memories and scores are on the CPU.
-    where = torch.device("cuda") if dist.get_backend() == "nccl" else value.device
-    summed = value.detach().to(where, copy=True)
+    summed = value.detach().to(_backend_device(value), copy=True)
     dist.all_reduce(summed)
     summed = summed.to(value.device)
     if not value.requires_grad:
@@ -40,16 +43,20 @@ def gathered(values: Tensor) -> Tensor:
     """The ``values`` (n,) of all processes, one after the other, without gradient; n is the same in all."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return values.detach()
-    where = torch.device("cuda") if dist.get_backend() == "nccl" else values.device
-    own = values.detach().to(where).contiguous()
-    everyone = own.new_empty(dist.get_world_size() * len(own))
-    dist.all_gather_into_tensor(everyone, own)
-    return everyone.to(values.device)
+    own = values.detach().to(_backend_device(values)).contiguous()
+    all_values = own.new_empty(dist.get_world_size() * len(own))
+    dist.all_gather_into_tensor(all_values, own)
+    return all_values.to(values.device)
+
+
+def _backend_device(value: Tensor) -> torch.device:
+    """Where values must be to be exchanged: NCCL has the GPU only; memories and scores are on the CPU."""
+    return torch.device("cuda") if dist.get_backend() == "nccl" else value.device
 
 
 DIGIT = 8
 SCORE_BITS = 32
-HELD_ENTRIES = 2**20  # once so few entries agree with the digits found, they are kept at hand
+HELD_ENTRIES = 2**20  # once so few entries agree with the digits found so far, they are kept in memory
 
 
 class Threshold(NamedTuple):
@@ -85,20 +92,20 @@ def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: 
     row_bits = -(-max(rows - 1, 1).bit_length() // DIGIT) * DIGIT
     classes = len(wanted)
     left = wanted.clone()
-    found = torch.zeros(classes, dtype=torch.int64)
-    # One block for all that is kept: many small ones would keep the memory of large ones from use.
-    room = torch.empty(2, HELD_ENTRIES, dtype=torch.int64)
+    prefix = torch.zeros(classes, dtype=torch.int64)  # the digits found so far of the last chosen rank
+    # One block for all that is held: many small ones would fragment the memory.
+    buffer = torch.empty(2, HELD_ENTRIES, dtype=torch.int64)
     held: Tensor | None = None
 
     def entries(shift: int) -> Iterable[tuple[Tensor, Tensor]]:
         """(class, rank) of the candidates that agree with the digits found so far."""
         if held is not None:
-            agreeing = (held[1] >> (shift + DIGIT)) == found[held[0]]
+            agreeing = (held[1] >> (shift + DIGIT)) == prefix[held[0]]
             yield held[0][agreeing], held[1][agreeing]
             return
         for piece in pieces():
             ranks = _ranks(piece, row_bits)
-            agreeing = piece.candidate & (wanted > 0) & ((ranks >> (shift + DIGIT)) == found)
+            agreeing = piece.candidate & (wanted > 0) & ((ranks >> (shift + DIGIT)) == prefix)
             yield agreeing.nonzero()[:, 1], ranks[agreeing]
 
     for shift in range(SCORE_BITS + row_bits - DIGIT, -1, -DIGIT):
@@ -109,36 +116,35 @@ def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: 
             counts += torch.bincount(of_class << DIGIT | digits, minlength=classes << DIGIT).view(classes, -1)
             first, size = size, size + len(ranks)
             if size <= HELD_ENTRIES:
-                room[0, first:size], room[1, first:size] = of_class, ranks
+                buffer[0, first:size], buffer[1, first:size] = of_class, ranks
         if size <= HELD_ENTRIES:
-            held = room[:, :size]
+            held = buffer[:, :size]
         from_top = total(counts).flip(1).cumsum(1)
-        place = torch.searchsorted(from_top, left[:, None]).clamp(max=(1 << DIGIT) - 1)
-        above = torch.where(place > 0, from_top.gather(1, (place - 1).clamp(min=0)), 0)
+        steps = torch.searchsorted(from_top, left[:, None]).clamp(max=(1 << DIGIT) - 1)  # down from the top
+        above = torch.where(steps > 0, from_top.gather(1, (steps - 1).clamp(min=0)), 0)
         left = left - above[:, 0]
-        found = found << DIGIT | ((1 << DIGIT) - 1 - place[:, 0])
-    row = (1 << row_bits) - 1 - (found & ((1 << row_bits) - 1))
-    score = (found >> row_bits).to(torch.int32).view(torch.float32)
+        prefix = prefix << DIGIT | ((1 << DIGIT) - 1 - steps[:, 0])
+    row = (1 << row_bits) - 1 - (prefix & ((1 << row_bits) - 1))
+    score = (prefix >> row_bits).to(torch.int32).view(torch.float32)
     none = nobody(classes)
     return Threshold(torch.where(wanted > 0, score, none.score), torch.where(wanted > 0, row, none.row))
 
 
 def _ranks(piece: Piece, row_bits: int) -> Tensor:
     """(c, L) The score's bits, then the row, counted backwards."""
-    bits = (
-        (piece.scores.float() + 0.0).contiguous().view(torch.int32).to(torch.int64)
-    )  # + 0: no negative zero
+    scores = piece.scores.float() + 0.0  # no negative zero
+    bits = scores.contiguous().view(torch.int32).to(torch.int64)
     return bits << row_bits | ((1 << row_bits) - 1 - piece.rows[:, None])
 
 
 def start(machine: Machine, precision: str) -> "Fabric":
-    """Join the other processes, if there are any (torchrun tells by the environment)."""
+    """Lightning Fabric for this run, joined with the other processes that torchrun has started, if any."""
     from lightning_fabric import Fabric
 
     keep_freed_memory()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
-    everywhere = int(os.environ.get("WORLD_SIZE", local))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
+    world_size = int(os.environ.get("WORLD_SIZE", local_size))
     if machine.accelerator in ("gpu", "mps") and not torch.accelerator.is_available():
         raise ConfigError(
             f"this machine has no {param('accelerator', machine.accelerator)}",
@@ -149,9 +155,9 @@ def start(machine: Machine, precision: str) -> "Fabric":
         )
     fabric = Fabric(
         accelerator=machine.accelerator,
-        devices=local,
-        num_nodes=everywhere // local,
-        strategy="ddp" if everywhere > 1 else "auto",
+        devices=local_size,
+        num_nodes=world_size // local_size,
+        strategy="ddp" if world_size > 1 else "auto",
         precision=precision,  # type: ignore[arg-type]
     )
     fabric.launch()

@@ -1,10 +1,11 @@
 """What this machine has for sparselabel, and what to do about what is missing.
 
-Nothing here reads or shows tokens: of addresses only the host is told.
+Nothing here reads or shows tokens: of addresses only the host is shown.
 """
 
 import os
 import platform
+import re
 import shutil
 import sys
 import threading
@@ -18,7 +19,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from sparselabel.errors import command
+from sparselabel.errors import command, listing
 
 State = Literal["ok", "missing", "broken"]
 
@@ -43,10 +44,7 @@ LITTLE_RAM, LITTLE_DISK = 4e9, 5e9
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing: what there is, and, unless that is fine, what to do.
-
-    ``missing`` is something that can be done without; ``broken`` is not.
-    """
+    """One finding, with a remedy unless it is ok: ``missing`` can be done without, ``broken`` cannot."""
 
     name: str
     state: State
@@ -100,8 +98,7 @@ def _needed() -> Iterator[Finding]:
 
 def _bare(requirement: str) -> str:
     """The name of a package in a requirement such as ``torch>=2.6``."""
-    end = next((place for place, sign in enumerate(requirement) if sign in " ;<>=!~(["), len(requirement))
-    return requirement[:end]
+    return re.split(r"[ ;<>=!~(\[]", requirement, maxsplit=1)[0]
 
 
 def _version(name: str) -> str | None:
@@ -125,12 +122,12 @@ def _torch() -> Iterator[Finding]:
     try:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         for number in range(count):
-            about = torch.cuda.get_device_properties(number)
+            gpu = torch.cuda.get_device_properties(number)
             free, total = torch.cuda.mem_get_info(number)
-            yield Finding(f"GPU {number}", "ok", f"{about.name}, {_gb(free)} of {_gb(total)} free")
+            yield Finding(f"GPU {number}", "ok", f"{gpu.name}, {_gb(free)} of {_gb(total)} free")
     except RuntimeError as error:
-        said = str(error).partition("\n")[0]
-        yield Finding("GPU", "missing", f"cannot be used ({said})", "check the driver with nvidia-smi")
+        reason = str(error).partition("\n")[0]
+        yield Finding("GPU", "missing", f"cannot be used ({reason})", "check the driver with nvidia-smi")
         return
     if count:
         return
@@ -149,8 +146,8 @@ def _torch() -> Iterator[Finding]:
 
 def _cores() -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there = os.cpu_count() or usable
-    return Finding("cores", "ok", f"{usable}" if usable == there else f"{usable} of {there}")
+    installed = os.cpu_count() or usable
+    return Finding("cores", "ok", f"{usable}" if usable == installed else f"{usable} of {installed}")
 
 
 def _memory() -> Finding:
@@ -168,11 +165,11 @@ def _memory() -> Finding:
 
 
 def _disk(folder: Path) -> Finding:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    usage = shutil.disk_usage(there)
-    writable = os.access(there, os.W_OK)
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(existing)
+    writable = os.access(existing, os.W_OK)
     little = usage.free < LITTLE_DISK
-    what = f"{_gb(usage.free)} free, of {_gb(usage.total)}, in {there}"
+    what = f"{_gb(usage.free)} free, of {_gb(usage.total)}, in {existing}"
     if not writable:
         return Finding("disk", "missing", f"{what}, where you cannot write", "work in a folder of yours")
     remedy = "make room, or work on a larger disk: runs and features are kept there" if little else ""
@@ -181,19 +178,20 @@ def _disk(folder: Path) -> Finding:
 
 def _optional() -> Iterator[Finding]:
     for name, remedy in OPTIONAL.items():
-        found = _version(name)
-        what = f"{name} {found}" if found else f"{name} is not installed"
-        yield Finding("extra", "ok" if found else "missing", what, "" if found else f"only for {remedy}")
+        installed = _version(name)
+        what = f"{name} {installed}" if installed else f"{name} is not installed"
+        yield Finding(
+            "extra", "ok" if installed else "missing", what, "" if installed else f"only for {remedy}"
+        )
 
 
 def _weights() -> Iterator[Finding]:
     """Weights that are on this machine: the hub's and torch's caches, and packages that carry some."""
-    found = {"hub cache": _hub_cache(), "torch cache": _torch_cache(), "packages": _in_packages()}
-    for place, names in found.items():
+    weights = {"hub cache": _hub_cache(), "torch cache": _torch_cache(), "packages": _in_packages()}
+    for source, names in weights.items():
         if names:
-            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            yield Finding("weights", "ok", f"{place}: {', '.join(names[:8])}{more}")
-    if not any(found.values()):
+            yield Finding("weights", "ok", f"{source}: {listing(names, 8)}")
+    if not any(weights.values()):
         yield Finding(
             "weights",
             "missing",
@@ -220,14 +218,14 @@ def _torch_cache() -> list[str]:
 
 def _in_packages() -> list[str]:
     """Packages of this environment that carry a large file of weights, by the name of the package."""
-    found = set()
+    names = set()
     for package in distributions():
         for file in package.files or ():
             if file.suffix in WEIGHTS:
                 path = Path(str(package.locate_file(file)))
                 if path.is_file() and path.stat().st_size >= SMALLEST:
-                    found.add(f"{package.metadata['Name']} ({path})")
-    return sorted(found)
+                    names.add(f"{package.metadata['Name']} ({path})")
+    return sorted(names)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -238,7 +236,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _hub() -> Finding:
-    """Whether the model hub answers; a short time is enough to tell."""
+    """Whether the model hub answers within a short time."""
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
     host = urlsplit(ENDPOINT).hostname or "the hub"
@@ -247,33 +245,33 @@ def _hub() -> Finding:
             "model hub", "missing", "switched off by HF_HUB_OFFLINE", f"unset it, or {WITHOUT_HUB}"
         )
     start = time.monotonic()
-    said = _why_silent(ENDPOINT)
-    if said:
-        return Finding("model hub", "missing", f"{host} cannot be reached ({said})", WITHOUT_HUB)
+    reason = _why_silent(ENDPOINT)
+    if reason:
+        return Finding("model hub", "missing", f"{host} cannot be reached ({reason})", WITHOUT_HUB)
     return Finding("model hub", "ok", f"{host} answers in {time.monotonic() - start:.1f} s")
 
 
 def _why_silent(address: str) -> str:
-    """Why there is no answer; empty if there is one, be it a refusal.
+    """Why there is no answer; empty if there is one, even a refusal.
 
-    Looking up a name knows no time limit: a thread waits for it, and is left alone if it takes too long.
+    Looking up a name has no time limit: a thread waits for it, and is left alone if it takes too long.
     """
-    said = [f"no answer in {SECONDS:g} s"]
+    reasons = [f"no answer in {SECONDS:g} s"]
 
     def ask() -> None:
         try:
             with urlopen(Request(address, method="HEAD"), timeout=SECONDS):
-                said.append("")
+                reasons.append("")
         except HTTPError:
-            said.append("")
+            reasons.append("")
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            said.append(str(getattr(reason, "strerror", None) or type(reason).__name__))
+            reasons.append(str(getattr(reason, "strerror", None) or type(reason).__name__))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(SECONDS)
-    return said[-1]
+    return reasons[-1]
 
 
 def broken(findings: list[Finding]) -> bool:

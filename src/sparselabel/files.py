@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes, small JSON files, and whether a path can be written."""
 
 import errno
 import json
@@ -11,17 +11,17 @@ from typing import Any
 
 from sparselabel.errors import RunError, param
 
-SHORT = " requested and "
-"""In numpy's error of an array that was written in part, which has no number: the disk is full."""
+PARTLY_WRITTEN = " requested and "
+"""In numpy's error of an array that was written in part, which has no errno: the disk is full."""
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Give an error of the system that names no file, as that of a full disk, this one's name."""
+    """Give an OSError without a filename, as that of a full disk, this one."""
     try:
         yield
     except OSError as error:
-        number = errno.ENOSPC if SHORT in str(error) else error.errno
+        number = errno.ENOSPC if PARTLY_WRITTEN in str(error) else error.errno
         if number is None or error.filename is not None:
             raise
         raise OSError(number, error.strerror or str(error), str(path)) from error
@@ -29,7 +29,7 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file: it gets its name when all is written; if that fails, nothing of it stays."""
+    """The path to write a file to; it is renamed when all is written, and removed if that fails."""
     partial = path.with_name(path.name + ".partial")
     try:
         with named(path):
@@ -42,7 +42,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small JSON file atomically."""
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")

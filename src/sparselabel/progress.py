@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar with the time left on a terminal, a plain line elsewhere."""
+"""Progress bars: with the time left on a terminal, a plain line elsewhere; durations in words."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Told what is done; shows nothing where there is no terminal."""
+    """A progress bar; shows nothing where there is no terminal."""
 
     def __init__(self, progress: "Progress | None", total: int | None, what: str) -> None:
         self._progress = progress
@@ -19,23 +19,23 @@ class Bar:
         self.skip(0)
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count so many more as done."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def skip(self, count: int) -> None:
-        """So many were done before; they do not count for the time left."""
+        """Start from so many that were done before; they do not count for the time left."""
         if self._progress is not None and self._task is not None:
             self._progress.reset(self._task, completed=count)
             self._progress.advance(self._task, 0)  # the clock runs from here
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         if self._progress is not None:
             self._progress.console.print(text, markup=False, highlight=False)
 
     def remove(self) -> None:
-        """Show it no longer."""
+        """Remove it from the display."""
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
 

@@ -1,4 +1,4 @@
-"""How much room there is, in RAM and on the disk."""
+"""RAM and disk that this process may use, within the limits of its container."""
 
 import ctypes
 import os
@@ -14,16 +14,16 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Bytes of RAM that this process may take without others suffering: its share of what is free.
+    """Bytes of RAM that this process may take: its share of what is free.
 
-    In a container or a batch job that is what its control group leaves, if that is less.
+    In a container or a batch job that is what its control group (cgroup) leaves, if that is less.
     """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return min([free, *_left_by_groups(OWN_GROUPS, GROUPS)]) // _together()
+    return min([free, *_left_by_groups(OWN_GROUPS, GROUPS)]) // _local_processes()
 
 
 def _left_by_groups(own: Path, groups: Path) -> Iterator[int]:
@@ -57,16 +57,16 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _together() -> int:
+def _local_processes() -> int:
     """Processes of this run on this machine."""
-    together = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    return int(os.environ.get("LOCAL_WORLD_SIZE", together))
+    world_size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
 
 
 def free_disk(path: Path) -> int:
     """Bytes free on the disk where ``path`` is or will be: this process's share."""
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    return shutil.disk_usage(there).free // _together()
+    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free // _local_processes()
 
 
 def in_words(number: int) -> str:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
-from sparselabel.cli.run_progress import runs_shown
+from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, Recipe, TrainConfig
@@ -19,7 +19,6 @@ from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
     from sparselabel.compare.grid import Varied
-    from sparselabel.compare.planned_runs import PlannedRun
     from sparselabel.compare.result_tables import Sheet
     from sparselabel.compare.summary import Row
     from sparselabel.data.dataset import Prepared
@@ -102,10 +101,10 @@ def compare(
     if against is not None and against not in named:
         raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
     against = against or BASELINE
-    place = None if cluster is None else Cluster(cluster, cluster_cores)
+    ray = None if cluster is None else Cluster(cluster, cluster_cores)
     with runs_shown(len(planned)) as shown:
         prepared = open_prepared(data)
-        rows = run_all(prepared, planned, machine, shown, sys.argv, place)
+        rows = run_all(prepared, planned, machine, shown, sys.argv, ray)
     if not first_process():
         return
     console = plain_console()
@@ -119,7 +118,7 @@ def compare(
     if best := best_of_each(rows, against):
         runs = " ".join(shlex.quote(str(path)) for path in best)
         console.print(f"next: sparselabel report {runs} --out {shlex.quote(str(out / 'report.html'))}")
-    tell_failures(rows, planned)
+    exit_if_failed(sum(len(row.failed) for row in rows), len(planned))
 
 
 def asked_for(
@@ -129,7 +128,7 @@ def asked_for(
     vary: list[str] | None,
     told: Told | None,
 ) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
-    """What is to be compared: what the flags say, else the recipe."""
+    """What to compare: what the flags say, else the recipe."""
     from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
 
     if told is None:
@@ -142,7 +141,7 @@ def asked_for(
 
 
 def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
-    """What must be known to read the table of a comparison."""
+    """Notes for readers of the table."""
     from sparselabel.compare.recipe_differences import differences_from_recipe
 
     notes = []
@@ -176,9 +175,9 @@ def _of_recipe(
     from sparselabel.compare.grid import Varied
     from sparselabel.compare.planned_runs import settings_known
 
-    found = [Varied.of([name, *several], flag) for name, several in values.items()]
+    settings = [Varied.of([name, *several], flag) for name, several in values.items()]
     known = settings_known(methods)
-    return [one for one in found if any(one.concerns(method, known[method]) for method in methods)]
+    return [one for one in settings if any(one.concerns(method, known[method]) for method in methods)]
 
 
 def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
@@ -188,12 +187,12 @@ def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: 
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
-    kept = {
+    settings = {
         name: value
         for name, value in config.settings.items()
         if name in known or told.settings.get(name) != value
     }
-    return replace(config, settings=kept)
+    return replace(config, settings=settings)
 
 
 def write_all(
@@ -203,7 +202,7 @@ def write_all(
     varied: str | None = None,
     recipe: Recipe | None = None,
 ) -> None:
-    """The tables of a comparison, as files."""
+    """Write the tables of a comparison."""
     from sparselabel.compare.result_tables import write_by_labels, write_latex, write_markdown, write_table
 
     write_table(rows, out / "table.csv", varied, recipe)
@@ -213,7 +212,7 @@ def write_all(
 
 
 def show(sheet: "Sheet") -> None:
-    """The comparison on the screen."""
+    """Print the table of a comparison."""
     table = Table()
     for number, name in enumerate(sheet.columns):
         table.add_column(name, justify="left" if number < sheet.words else "right", overflow="fold")
@@ -225,19 +224,3 @@ def show(sheet: "Sheet") -> None:
     if not console.is_terminal:  # a file or a pipe has no width that the table must fit into
         console.width = max(console.width, WIDE)
     console.print(table)
-
-
-def tell_failures(rows: "Sequence[Row]", planned: "Sequence[PlannedRun]") -> None:
-    """Say how many runs failed and how to go on, and end with exit code 1 if any did.
-
-    Each was named when it failed.
-    """
-    failed = sum(len(row.failed) for row in rows)
-    if not failed:
-        return
-    print(  # noqa: T201
-        f"sparselabel: error: {failed} of {len(planned)} runs failed (see RUN.error.txt beside each): "
-        "mend the cause and give the same command again; finished runs are skipped",
-        file=sys.stderr,
-    )
-    sys.exit(1)

@@ -1,14 +1,14 @@
-"""``sparselabel demo``: the whole way on the embedded data, in a few minutes."""
+"""``sparselabel demo``: everything on the embedded data, in a few minutes."""
 
 import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
 
-from sparselabel.cli.compare import Listed, best_of_each, show, tell_failures, write_all
+from sparselabel.cli.compare import Listed, best_of_each, show, write_all
 from sparselabel.cli.prepare import scenes
 from sparselabel.cli.report import write
-from sparselabel.cli.run_progress import runs_shown
+from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FinetunePhase, HeadPhase, Machine, Preparation, TrainConfig, Views
 
@@ -68,24 +68,24 @@ def demo(
     write_all(rows, sheet, out)
     console.print()
     show(sheet)
-    tell_failures(rows, planned)
-    where = next(run.path for run in reversed(planned) if run.method == "en+scl")
+    exit_if_failed(sum(len(row.failed) for row in rows), len(planned))
+    run = next(run.path for run in reversed(planned) if run.method == "en+scl")
     image = out / "heat-maps.png"
-    draw_heat_maps(where, (), 4, image)
+    draw_heat_maps(run, (), 4, image)
     page = out / "report.html"
     write(read_runs(best_of_each(rows, "an")), page, workers=0)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label per image.\n"
-        "an takes the rest for absent; en leaves out what is likely there; en+scl also holds the model to\n"
-        "what it said of an image before, place by place; pu+scl does that too, and takes the rest for\n"
-        "absent or missed, as likely as that is: it is what you get if you name no method and train all.\n"
-        "All start from a network that can name single drawn things of these classes, as networks\n"
-        "for photographs have from ImageNet's. From random numbers en would lose to an (docs/results.md).\n\n"
+        "an assumes that the rest is negative; en leaves out the likely positives; en+scl also holds the\n"
+        "model to its earlier heat map of an image; pu+scl does that too, and weighs an unknown label as\n"
+        "positive and negative by how likely each is: it is the default if you fine-tune.\n"
+        "All start from a network that was pretrained on single drawn objects of these classes, as networks\n"
+        "for photographs are on ImageNet. From random weights en would lose to an (docs/results.md).\n\n"
         f"Where en+scl sees things in some training images: {image}\n"
         f"All about these runs, for your browser: {page}\n\n"
         "What to try next:\n"
-        f"  sparselabel evaluate {where}     all measures of a run, class by class\n"
-        f"  sparselabel figure growth {where}     how its heat maps grew\n"
+        f"  sparselabel evaluate {run}     all metrics of a run, class by class\n"
+        f"  sparselabel figure growth {run}     how its heat maps grew\n"
         "  sparselabel methods                              what else there is\n"
         "  sparselabel train photos --labels labels.csv     your own images"
     )

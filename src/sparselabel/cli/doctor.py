@@ -10,7 +10,7 @@ SIGNS = {"ok": "✓", "missing": "–", "broken": "✗"}
 
 
 def doctor(folder: Path = Path(), /, *, json: bool = False) -> None:
-    """Tell what this machine has (Python, torch, GPUs, memory, packages, weights) and what is missing.
+    """Show what this machine has (Python, torch, GPUs, memory, packages, weights) and what is missing.
 
     The exit code is 0 unless something that is needed is broken.
 

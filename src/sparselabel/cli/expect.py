@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparselabel.expected_positives.class_counts import ClassCounts, How
 
 CONFIG, VIEWS = TrainConfig(), Views()
-WAY_OUT: "dict[How, str]" = {
+REMEDY: "dict[How, str]" = {
     "auto": "label a few dozen random training images completely and count in them (--how counted --labels "
     "TABLE); or give a number of your own to training (--settings.expected-positives 2.5)",
     "counted": "label more random training images completely, until the interval is narrow enough for you",
@@ -73,40 +73,40 @@ def expect(
     require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)
     prepared = with_files(open_prepared(data), answers or ())
-    found = expected_positives(prepared, config, how, labels, Machine(workers=workers))
+    counts = expected_positives(prepared, config, how, labels, Machine(workers=workers))
     if not first_process():
         return
-    found.write(out)
-    show(found, prepared)
+    counts.write(out)
+    show(counts, prepared)
     plain_console().print(f"written: {out}")
 
 
-def show(found: "ClassCounts", data: "Prepared") -> None:
+def show(counts: "ClassCounts", data: "Prepared") -> None:
     """The classes' expected positives; beside the truth, where it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
-    table = Table(title=f"{data.name}: {counted(found.images, 'training image')}", title_justify="left")
+    table = Table(title=f"{data.name}: {counted(counts.images, 'training image')}", title_justify="left")
     table.add_column("class", overflow="fold")
     for name in ("annotated", "expected", "interval", *(() if truth is None else ("truth", "error"))):
         table.add_column(name, justify="right")
     real = None if truth is None else truth.counts()
-    for number, name in enumerate(found.classes):
-        expected = float(found.expected[number])
-        row = [f"{found.annotated[number]:,}", f"{expected:,.0f}"]
-        row.append(f"{found.low[number]:,.0f} – {found.high[number]:,.0f}")
+    for number, name in enumerate(counts.classes):
+        expected = float(counts.expected[number])
+        row = [f"{counts.annotated[number]:,}", f"{expected:,.0f}"]
+        row.append(f"{counts.low[number]:,.0f} – {counts.high[number]:,.0f}")
         if real is not None:
             row += [f"{real[number]:,}", _error(expected, float(real[number]))]
         table.add_row(name, *row)
     console.print(table)
-    low, high = found.interval
+    low, high = counts.interval
     known = ""
     if real is not None:
-        k = float(real.sum()) / found.images
-        known = f"; truth {k:.3f}, error {_error(found.per_image, k)}"
-    console.print(f"K, classes per image: {found.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
-    console.print(f"{'trusted' if found.trusted else 'not to be trusted'}: {found.why}")
-    if not found.trusted:
-        console.print(f"what to do: {WAY_OUT[found.how]}")
+        k = float(real.sum()) / counts.images
+        known = f"; truth {k:.3f}, error {_error(counts.per_image, k)}"
+    console.print(f"K, classes per image: {counts.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
+    console.print(f"{'trusted' if counts.trusted else 'not to be trusted'}: {counts.why}")
+    if not counts.trusted:
+        console.print(f"what to do: {REMEDY[counts.how]}")
 
 
 def _error(expected: float, real: float) -> str:

@@ -40,7 +40,7 @@ class ShortHelp(DefaultFormatter):
     """Lines of the screen that are printed already."""
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
-        """Print how to call it: the first thing on the screen."""
+        """Print the usage: the first thing on the screen."""
         self.used = len(console.render_lines(usage, options)) + 3 if usage else 0
         super().render_usage(console, options, usage)
 
@@ -62,11 +62,11 @@ class ShortHelp(DefaultFormatter):
         room = max(FEWEST, SCREEN - self.used - 2)
         if panel.format != "parameter":
             return panel
-        ranked = sorted(range(len(panel.entries)), key=lambda place: (_rank(panel.entries[place]), place))
+        ranked = sorted(range(len(panel.entries)), key=lambda index: (_rank(panel.entries[index]), index))
 
         def first(count: int) -> "HelpPanel":
-            kept = set(ranked[:count])
-            return panel.copy(entries=[entry for place, entry in enumerate(panel.entries) if place in kept])
+            shown = set(ranked[:count])
+            return panel.copy(entries=[entry for index, entry in enumerate(panel.entries) if index in shown])
 
         def lines(count: int) -> int:
             with console.capture() as captured:  # of a copy: printing adds defaults to the words
@@ -116,10 +116,9 @@ def explained(error: "CycloptsError") -> "Panel":
 
 def too_many(words: Sequence[str], left: Sequence[str]) -> str:
     """A message about the words of a command line that are left over."""
-    said = f"{' '.join(left)}: not understood. A value follows its flag, and flags begin with --."
     for before, kind, word in zip(words, words[1:], words[2:], strict=False):
         if before == "--sparsify" and kind in get_args(Kind) and word in left:
             amount = AMOUNTS.get(kind)
             how = "it takes no number" if amount is None else f"write --sparsify {kind} {amount.format(word)}"
             return f"{word} is one word too many after --sparsify {kind}: {how}."
-    return said
+    return f"{' '.join(left)}: not understood. A value follows its flag, and flags begin with --."

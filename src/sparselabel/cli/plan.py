@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
-from sparselabel.cli.run_progress import runs_shown
+from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import first_process, plain_console, progress
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Annotation, Machine, TrainConfig
@@ -55,7 +55,7 @@ def plan(
     Parameters
     ----------
     data
-        Prepared data, fully annotated: every class of every image known, and boxes or points of things.
+        Prepared data, fully annotated: every class of every image known, and boxes or points of objects.
     budget
         Hours of annotation: for the training images of the data, or for --images.
     out
@@ -64,12 +64,12 @@ def plan(
         Size of the real data that the budget is for; the sample gets as many seconds per image.
     kinds
         Kinds of annotation to try; default: I SP SB AP AB.
-        I: answers alone. SP, SB: after a yes a point on, or a box around, one thing of the class. AP, AB: on
-        or around each.
+        I: answers alone. SP, SB: after a yes a point on, or a box around, one object of the class. AP, AB:
+        on or around each.
     fractions
         Shares of the budget to try; default: 0.125 0.25 0.5 1.
     draws
-        How often the questions are drawn anew: more say better what is chance.
+        How often the questions are drawn anew: more draws tell better what is chance.
     answer_seconds
         What an answer costs.
     point_seconds
@@ -111,7 +111,7 @@ def plan(
         failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
     if not first_process():
         return
-    _judge(candidates, split, len(prepared.split(split)), machine.workers)
+    _evaluate_maps(candidates, split, len(prepared.split(split)), machine.workers)
     about = About(
         prepared.name,
         split,
@@ -125,13 +125,7 @@ def plan(
         validation_of(prepared),
     )
     _write(candidates, about, spent, out)
-    if failed:
-        print(  # noqa: T201
-            f"sparselabel: error: {len(failed)} of {len(candidates)} runs failed (see RUN.error.txt beside "
-            "each): mend the cause and give the same command again; finished runs are skipped",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+    exit_if_failed(len(failed), len(candidates))
 
 
 def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
@@ -148,8 +142,8 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
     return config
 
 
-def _judge(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
-    """Judge where the candidates see things."""
+def _evaluate_maps(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
+    """Measure where the candidates see things."""
     from sparselabel.plan.candidate_runs import evaluate_maps, passes
 
     if total := passes(candidates, split) * images:
@@ -158,7 +152,7 @@ def _judge(candidates: "Sequence[Candidate]", split: str, images: int, workers: 
 
 
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:
-    """The page, its figure and its numbers."""
+    """Write the page, its figure and its numbers."""
     from sparselabel.plan.plan_page import draw_plan, write_page
     from sparselabel.plan.recommendation import recommend
     from sparselabel.plan.results import results_of, write_csv

@@ -1,5 +1,6 @@
 """How far a comparison is, on the terminal: a bar over its runs, or plain lines."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunsShown(RunsCallback):
-    """Told what becomes of the runs; on a terminal each run's own bar stands beside this one."""
+    """Shows what becomes of the runs; on a terminal each run's own bar stands beside this one."""
 
     def __init__(self, console: Console, bar: Bar, total: int) -> None:
         self._console = console
@@ -45,9 +46,9 @@ class RunsShown(RunsCallback):
         if outcome.error:
             self._say(f"failed: {outcome.run}: {last_line(outcome.error.render(as_flag))}")
         elif outcome.result is not None:
-            judged = outcome.result["test"] or outcome.result["validation"]
-            reached = "" if judged is None else f": {judged['name']} {100 * judged['value']:.1f}"
-            self._say(f"[{self._before + self._ended}/{self._total}] done: {outcome.run}{reached}")
+            measured = outcome.result["test"] or outcome.result["validation"]
+            score = "" if measured is None else f": {measured['name']} {100 * measured['value']:.1f}"
+            self._say(f"[{self._before + self._ended}/{self._total}] done: {outcome.run}{score}")
 
     def _left(self) -> str:
         """The time left, from the mean of the runs until now."""
@@ -77,3 +78,15 @@ def runs_shown(total: int) -> Iterator[RunsShown]:
 def last_line(error: str) -> str:
     """What an error says in the end: all of a message, of a traceback its last line."""
     return error.splitlines()[-1] if error.startswith("Traceback") else error
+
+
+def exit_if_failed(failed: int, runs: int) -> None:
+    """Say how to go on, and end with exit code 1, if runs failed; each was named when it did."""
+    if not failed:
+        return
+    print(  # noqa: T201
+        f"sparselabel: error: {failed} of {runs} runs failed (see RUN.error.txt beside each): "
+        "mend the cause and give the same command again; finished runs are skipped",
+        file=sys.stderr,
+    )
+    sys.exit(1)

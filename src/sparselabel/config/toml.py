@@ -16,7 +16,7 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 def save(config: Any, path: Path) -> None:
-    """Write a resolved configuration as TOML, so that it is there whole or not at all."""
+    """Write a resolved configuration as TOML, atomically."""
     with whole(path) as partial:
         partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
 

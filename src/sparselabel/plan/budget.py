@@ -1,4 +1,4 @@
-"""How much annotation is simulated: hours for the real images, seconds for those of the sample."""
+"""The budget of a plan: hours for the real images, seconds for those of the sample, and what is refused."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -53,11 +53,11 @@ class Budget:
         return fraction * self.hours / self.everything
 
     def spent(self, fraction: float, kind: Kind) -> float:
-        """What a fraction of the budget is of it for a kind, which may have everything for less."""
+        """The same for a kind, at most what everything of it costs."""
         return min(self.share(fraction), self.complete.get(kind, math.inf))
 
     def hours_of_all(self, kind: Kind) -> float:
-        """Hours that it takes to have everything of a kind."""
+        """Hours for everything of a kind."""
         return self.complete[kind] * self.everything
 
 
@@ -147,7 +147,7 @@ def _refuse_fractions(fractions: Sequence[float]) -> None:
 
 
 def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
-    """Raise if annotation cannot be simulated on the data; the split that candidates are judged by."""
+    """Raise if annotation cannot be simulated on the data; returns the split that measures candidates."""
     if not kinds or len({*kinds}) < len(kinds):
         raise ConfigError(
             f"{param('kinds')} must name some of {', '.join(KINDS)}, each once",
@@ -155,15 +155,15 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
             value=kinds,
             allowed=KINDS,
         )
-    judged = next((name for name in ("test", "val") if name in data.splits), None)
-    if judged is None:
+    measured = next((name for name in ("test", "val") if name in data.splits), None)
+    if measured is None:
         raise DataError(
             f"{data.folder} has neither a test nor a validation split, so nothing would be measured",
             f"prepare it with one of validation ({command('prepare', validation=0.2)})",
             "with a test split",
             what=data.folder,
         )
-    for part in (data.train, data.split(judged)):
+    for part in (data.train, data.split(measured)):
         table = part.truth if part is data.train else part.observed
         hidden = int((table.values == UNKNOWN).sum())
         if hidden:
@@ -191,7 +191,7 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
                 what="kinds",
                 value=kind,
             )
-    return judged
+    return measured
 
 
 def validation_of(data: Prepared) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The runs of a plan: kinds of annotation × fractions of the budget × draws, each with what it would buy."""
+"""The runs of a plan: kinds of annotation × fractions of the budget × draws, each with simulated labels."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A run of a plan, and what its annotation would be."""
+    """A run of a plan, and what its share of the budget buys."""
 
     kind: Kind
     fraction: float
@@ -68,17 +68,17 @@ def candidates_of(
             what="mark_method",
             value=methods[1],
         )
-    found = []
+    candidates = []
     for fraction in budget.fractions:
         for kind in kinds:
             config = configs["I" if kind == "I" else "marks"]
             for draw in range(draws):
-                said = f"{kind} for {fraction_in_words(fraction)}, draw {draw}"
+                name = f"{kind} for {fraction_in_words(fraction)}, draw {draw}"
                 path = out / f"{kind}-{fraction:g}-draw{draw}"
-                run = PlannedRun(config.method, config.seed, config, path, said)
+                run = PlannedRun(config.method, config.seed, config, path, name)
                 bought = simulate(data, budget, kind, fraction, draw)[1]
-                found.append(Candidate(kind, fraction, draw, run, bought))
-    return found
+                candidates.append(Candidate(kind, fraction, draw, run, bought))
+    return candidates
 
 
 def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfig]:
@@ -100,7 +100,7 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
 def simulate(
     data: Prepared, budget: Budget, kind: Kind, fraction: float, draw: int
 ) -> tuple[Prepared, dict[str, Any]]:
-    """The data with the labels and marks that a part of the budget buys, and what that was.
+    """The data with the labels, points and boxes that a fraction of the budget buys, and their numbers.
 
     Nothing is written: the images are the same, so their stored features are too.
     """
@@ -186,7 +186,7 @@ def train_candidates(
 def evaluate_maps(
     candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
 ) -> None:
-    """mAP-loc of the finished runs that have none yet: in one pass where they share a frozen backbone."""
+    """Compute mAP-loc of the finished runs that have none yet: in one pass where they share a backbone."""
     from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 
     left = not_evaluated(candidates, split)
@@ -200,7 +200,7 @@ def evaluate_maps(
 
 
 def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
-    """Finished runs whose maps have not been judged."""
+    """Finished runs whose maps have not been evaluated."""
     return [
         one
         for one in candidates
@@ -209,17 +209,17 @@ def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate
 
 
 def passes(candidates: Sequence[Candidate], split: str) -> int:
-    """How often the images must be looked at to judge the maps."""
+    """How often the images go through a model to evaluate the maps."""
     left = not_evaluated(candidates, split)
     return len(left) if left and left[0].run.config.finetune.epochs else min(1, len(left))
 
 
 def scores_of(one: Candidate, split: str) -> tuple[float | None, float | None]:
-    """MAP and mAP-loc of a candidate, 0..1; None where it failed or there is nothing to judge by."""
+    """The mAP and mAP-loc of a candidate, 0..1; None where it failed, or without points and boxes."""
     run = Run(one.run.path)
     if not run.finished:
         return None, None
-    judged = run.result()["test" if split == "test" else "validation"]
+    measured = run.result()["test" if split == "test" else "validation"]
     file = run.evaluation_file(split)
     located = read_json(file).get("location") if file.is_file() else None
-    return float(judged["value"]), None if not located else float(located["mean"])
+    return float(measured["value"]), None if not located else float(located["mean"])

@@ -1,9 +1,9 @@
-"""What to buy, in plain words, and how sure that is.
+"""Which kind of annotation to buy, in plain words, and how sure that is.
 
 The same draw asks the same questions for every kind, so kinds are compared draw by draw: the mean of the
-differences, with Tukey's 95 % interval. It holds for all pairs of kinds at once, so that kinds that are
-equally good are told apart in 5 % of plans, however many there are; and it takes one spread for all of them,
-what is left of the values without the means of kinds and draws.
+differences, with Tukey's 95 % interval. It holds for all pairs of kinds at once: of equally good kinds one is
+called better in 5 % of plans, however many there are. All have one spread, that of the residuals after the
+means of kinds and draws.
 """
 
 import math
@@ -16,7 +16,7 @@ from sparselabel.data.annotation_budget import Kind
 from sparselabel.plan.candidate_runs import fraction_in_words
 from sparselabel.plan.results import NAMES, KindResult, Measure
 
-# 95 % of the studentised range of so many kinds, for 2, 3, ... draws; the last, for more, is a bit too large.
+# 95 % quantile of the studentized range of so many kinds, for 2, 3, ... draws; the last is for more, too.
 RANGES = {
     2: (17.969, 6.085, 4.501, 3.926, 3.635, 3.460, 3.344, 3.261, 3.199, 3.151, 3.113, 3.081),
     3: (8.331, 5.040, 4.339, 4.041, 3.877, 3.773, 3.701, 3.649, 3.609, 3.578, 3.553, 3.532),
@@ -63,25 +63,27 @@ class Recommendation:
 
 
 def comparable(rows: Sequence[KindResult], measure: Measure = "mAP") -> list[KindResult]:
-    """What can be compared of one size of budget, where runs may have failed: the draws that all kinds have.
+    """The results at one budget with only the draws that all kinds have, as runs may have failed.
 
     Where there is no such draw, the kinds with the fewest are left out.
     """
-    there = sorted(
+    remaining = sorted(
         (row for row in rows if row.values.get(measure)),
         key=lambda row: len(row.values[measure]),
         reverse=True,
     )
-    while there:
-        draws = set[int].intersection(*({*row.values[measure]} for row in there))
+    while remaining:
+        draws = set[int].intersection(*({*row.values[measure]} for row in remaining))
         if draws:
-            kept = {row.kind: {draw: row.values[measure][draw] for draw in sorted(draws)} for row in there}
+            shared = {
+                row.kind: {draw: row.values[measure][draw] for draw in sorted(draws)} for row in remaining
+            }
             return [
-                replace(row, values=row.values | {measure: kept[row.kind]})
+                replace(row, values=row.values | {measure: shared[row.kind]})
                 for row in rows
-                if row.kind in kept
+                if row.kind in shared
             ]
-        there.pop()
+        remaining.pop()
     return []
 
 
@@ -95,17 +97,17 @@ def difference(
     if draws < 2:
         return Difference(mean, None, draws)
     table = table[2:]
-    left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     kinds, count = table.shape
-    spread = math.sqrt(float((left**2).sum()) / ((kinds - 1) * (count - 1)))
-    widest = RANGES[kinds][min(count - 2, len(RANGES[kinds]) - 1)]
-    return Difference(mean, widest * spread / math.sqrt(count), count)
+    spread = math.sqrt(float((residuals**2).sum()) / ((kinds - 1) * (count - 1)))
+    quantile = RANGES[kinds][min(count - 2, len(RANGES[kinds]) - 1)]
+    return Difference(mean, quantile * spread / math.sqrt(count), count)
 
 
 def recommend(rows: Sequence[KindResult]) -> Recommendation | None:
     """What to buy with the whole budget; None where all runs at it failed."""
-    at_it = [row for row in rows if row.fraction == 1]
-    compared = comparable(at_it)
+    at_budget = [row for row in rows if row.fraction == 1]
+    compared = comparable(at_budget)
     if not compared:
         return None
     ranked = sorted(compared, key=lambda row: row.mean() or 0.0, reverse=True)
@@ -114,10 +116,10 @@ def recommend(rows: Sequence[KindResult]) -> Recommendation | None:
     order = [*NAMES]
     buy = min([best, *rivals], key=lambda row: order.index(row.kind))
     sentences = [
-        *_left_out(at_it, compared),
+        *_left_out(at_budget, compared),
         _chance(best, others, rivals),
         *_smaller(rows, buy),
-        *_places(at_it),
+        *_places(at_budget),
     ]
     return Recommendation(
         buy.kind,
@@ -148,17 +150,17 @@ def _headline(
     )
 
 
-def _left_out(at_it: Sequence[KindResult], compared: Sequence[KindResult]) -> list[str]:
+def _left_out(at_budget: Sequence[KindResult], compared: Sequence[KindResult]) -> list[str]:
     """What failed runs leave out of the comparison."""
     draws = sorted(compared[0].values["mAP"])
     kinds = [row.kind for row in compared]
-    out = [NAMES[row.kind] for row in at_it if row.kind not in kinds]
-    fewer = any(len(row.values["mAP"]) > len(draws) for row in at_it if row.kind in kinds)
+    out = [NAMES[row.kind] for row in at_budget if row.kind not in kinds]
+    fewer = any(len(row.values["mAP"]) > len(draws) for row in at_budget if row.kind in kinds)
     if not out and not fewer:
         return []
     these = f"draw {draws[0]}" if len(draws) == 1 else f"draws {_and([str(draw) for draw in draws])}"
-    said = f"As runs have failed, kinds are compared by {these}, which all of them have"
-    return [f"{said}; left out: {_and(out)}." if out else f"{said}."]
+    sentence = f"As runs have failed, kinds are compared by {these}, which all of them have"
+    return [f"{sentence}; left out: {_and(out)}." if out else f"{sentence}."]
 
 
 def _chance(best: KindResult, others: Sequence[KindResult], rivals: Sequence[KindResult]) -> str:
@@ -196,25 +198,25 @@ def _smaller(rows: Sequence[KindResult], buy: KindResult) -> list[str]:
         return []
     nearest = max(own, key=lambda row: row.fraction)
     gain = (buy.mean() or 0.0) - (nearest.mean() or 0.0)
-    said = [
+    sentences = [
         f"With {fraction_in_words(nearest.fraction)} {NAMES[buy.kind]} reach {nearest.text()}: the rest of "
         f"the money brings {gain:.1f} points more.".replace("-", "−")
     ]
     for fraction in sorted({row.fraction for row in own}):
-        there = comparable([row for row in rows if row.fraction == fraction])
-        ahead = max(there, key=lambda row: row.mean() or 0.0)
-        mine = next((row for row in there if row.kind == buy.kind), ahead)
-        if ahead.kind != buy.kind and difference(ahead, mine, there).clear:
-            said.append(
+        at_fraction = comparable([row for row in rows if row.fraction == fraction])
+        ahead = max(at_fraction, key=lambda row: row.mean() or 0.0)
+        mine = next((row for row in at_fraction if row.kind == buy.kind), ahead)
+        if ahead.kind != buy.kind and difference(ahead, mine, at_fraction).clear:
+            sentences.append(
                 f"With {fraction_in_words(fraction)} {NAMES[ahead.kind]} are clearly better ({ahead.text()} "
                 f"against {mine.text()})."
             )
-    return said
+    return sentences
 
 
-def _places(at_it: Sequence[KindResult]) -> list[str]:
+def _places(at_budget: Sequence[KindResult]) -> list[str]:
     """Which kind is best if it matters where things are."""
-    located = comparable(at_it, "mAP-loc")
+    located = comparable(at_budget, "mAP-loc")
     if len(located) < 2 or max(row.mean("mAP-loc") or 0.0 for row in located) < LEAST:
         return []
     ranked = sorted(located, key=lambda row: row.mean("mAP-loc") or 0.0, reverse=True)

@@ -1,4 +1,4 @@
-"""What the candidates of a plan reached: mean and spread for every kind and fraction of the budget."""
+"""Results of a plan: mean and spread over draws for every kind of annotation and fraction of the budget."""
 
 import csv
 import statistics
@@ -26,7 +26,7 @@ COLUMNS = ("kind", "method", "fraction", "hours", "draw", "sample_seconds", *BOU
 
 @dataclass(frozen=True)
 class KindResult:
-    """What a kind of annotation reached with a fraction of the budget, in percent by draw.
+    """mAP and mAP-loc of a kind of annotation with a fraction of the budget, in percent by draw.
 
     ``bought`` has the mean over draws of what was bought for the sample.
     """
@@ -39,13 +39,13 @@ class KindResult:
 
     def mean(self, measure: Measure = "mAP") -> float | None:
         """The mean over draws; None where nothing is known."""
-        found = self.values.get(measure, {})
-        return statistics.fmean(found.values()) if found else None
+        values = self.values.get(measure, {})
+        return statistics.fmean(values.values()) if values else None
 
     def spread(self, measure: Measure = "mAP") -> float | None:
         """The standard deviation over draws; None for a single one."""
-        found = self.values.get(measure, {})
-        return statistics.stdev(found.values()) if len(found) > 1 else None
+        values = self.values.get(measure, {})
+        return statistics.stdev(values.values()) if len(values) > 1 else None
 
     def text(self, measure: Measure = "mAP") -> str:
         """Mean and spread for people: 61.2 ± 0.8; – where nothing is known."""
