@@ -17,7 +17,7 @@ from sparselabel.cli.demo import CONFIG, WEIGHTS
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.files import whole
+from sparselabel.files import atomic_write
 from sparselabel.training.train import train_run
 
 IMAGES, TESTED, SEED = 5000, 500, 77
@@ -38,7 +38,7 @@ def teach(folder: Path) -> float:
         for name, value in load_file(folder / "run" / "model.safetensors").items()
         if name.startswith(PREFIX)
     }
-    with whole(WEIGHTS) as partial:
+    with atomic_write(WEIGHTS) as partial:
         save_file(network, partial)
     WEIGHTS.chmod(0o644)  # safetensors makes files for their owner alone
     return float(result["test"]["value"])

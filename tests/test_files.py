@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.files import named, whole
+from sparselabel.files import atomic_write, named
 
 
 def test_a_file_gets_its_name_when_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    with whole(file) as partial:
+    with atomic_write(file) as partial:
         partial.write_text("new")
         assert not file.exists()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "new"}
@@ -19,7 +19,7 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None
     file.write_text("old")
 
     def full() -> None:
-        with whole(file) as partial:
+        with atomic_write(file) as partial:
             partial.write_text("ne")
             raise OSError(28, os.strerror(28))
 
@@ -47,6 +47,6 @@ def test_an_error_of_something_else_stays() -> None:
 
 
 def test_an_error_that_names_a_file_keeps_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as raised, whole(tmp_path / "none" / "a.csv") as partial:
+    with pytest.raises(FileNotFoundError) as raised, atomic_write(tmp_path / "none" / "a.csv") as partial:
         partial.write_text("new")
     assert raised.value.filename == str(tmp_path / "none" / "a.csv.partial")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def total(value: Tensor) -> Tensor:
+def all_reduce_sum(value: Tensor) -> Tensor:
     """The sum of ``value`` over all processes, with a gradient that DDP's averaging makes right.
 
     DDP divides the summed gradients by the number of processes, so the own value's gradient has that factor.
@@ -39,7 +39,7 @@ def total(value: Tensor) -> Tensor:
     return summed + dist.get_world_size() * (value - value.detach())
 
 
-def gathered(values: Tensor) -> Tensor:
+def all_gather(values: Tensor) -> Tensor:
     """The ``values`` (n,) of all processes, one after the other, without gradient; n is the same in all."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return values.detach()
@@ -119,7 +119,7 @@ def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: 
                 buffer[0, first:size], buffer[1, first:size] = of_class, ranks
         if size <= HELD_ENTRIES:
             held = buffer[:, :size]
-        from_top = total(counts).flip(1).cumsum(1)
+        from_top = all_reduce_sum(counts).flip(1).cumsum(1)
         steps = torch.searchsorted(from_top, left[:, None]).clamp(max=(1 << DIGIT) - 1)  # down from the top
         above = torch.where(steps > 0, from_top.gather(1, (steps - 1).clamp(min=0)), 0)
         left = left - above[:, 0]
@@ -137,7 +137,7 @@ def _ranks(piece: Piece, row_bits: int) -> Tensor:
     return bits << row_bits | ((1 << row_bits) - 1 - piece.rows[:, None])
 
 
-def start(machine: Machine, precision: str) -> "Fabric":
+def start_fabric(machine: Machine, precision: str) -> "Fabric":
     """Lightning Fabric for this run, joined with the other processes that torchrun has started, if any."""
     from lightning_fabric import Fabric
 

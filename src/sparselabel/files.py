@@ -28,7 +28,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """The path to write a file to; it is renamed when all is written, and removed if that fails."""
     partial = path.with_name(path.name + ".partial")
     try:
@@ -44,7 +44,7 @@ def whole(path: Path) -> Iterator[Path]:
 def write_json(path: Path, content: Any) -> None:
     """Write a small JSON file atomically."""
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.distributed import start
+from sparselabel.distributed import start_fabric
 from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
@@ -18,7 +18,7 @@ from sparselabel.training.watch import Watch
 def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
     """What ``train_run`` makes before it trains."""
     machine = Machine(accelerator="cpu", workers=0)
-    fabric = start(machine, config.precision)
+    fabric = start_fabric(machine, config.precision)
     run = Run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(run, speaks=False, quiet=True)

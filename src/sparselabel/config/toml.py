@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from sparselabel.errors import ConfigError, nearest
-from sparselabel.files import whole
+from sparselabel.files import atomic_write
 
 Config = TypeVar("Config")
 
@@ -17,7 +17,7 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 def save(config: Any, path: Path) -> None:
     """Write a resolved configuration as TOML, atomically."""
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing, param
-from sparselabel.files import whole
+from sparselabel.files import atomic_write
 
 Which = Literal["observed", "full"]
 
@@ -45,7 +45,7 @@ def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path
             what="split",
             allowed=[*prepared.splits],
         )
-    with whole(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+    with atomic_write(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         if file.suffix.lower() == ".csv":
             _write_csv(stream, prepared.classes, splits, which)
         else:

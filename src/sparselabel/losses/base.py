@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.models.classifier import Output
 
@@ -306,17 +306,17 @@ def not_begun(progress: Progress) -> ConfigError:
 
 def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
     """Sum over the entries divided by B·L, over all processes; entries that are left out count in B·L."""
-    return total(losses.sum()) / (total(valid.sum()) * losses.shape[1])
+    return all_reduce_sum(losses.sum()) / (all_reduce_sum(valid.sum()) * losses.shape[1])
 
 
 def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
     """Sum over the entries, over all processes: the scale of the losses for fully labeled data."""
-    return total(losses.sum())
+    return all_reduce_sum(losses.sum())
 
 
 def counted_mean(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
     """Sum over the entries divided by how many are not left out, over all processes."""
-    return total(losses.sum()) / total((counted & valid[:, None]).sum()).clamp(min=1)
+    return all_reduce_sum(losses.sum()) / all_reduce_sum((counted & valid[:, None]).sum()).clamp(min=1)
 
 
 def beside_terms(reduction: Reduction) -> Reduction:

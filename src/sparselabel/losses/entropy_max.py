@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.distributed import Piece, topk_per_class, total
+from sparselabel.distributed import Piece, all_reduce_sum, topk_per_class
 from sparselabel.errors import ConfigError, param
 from sparselabel.losses.base import (
     EntryLosses,
@@ -60,7 +60,7 @@ class SoftLabels(LossPart):
         """Count the unknown labels of every class and make room."""
         self.layout = layout
         classes = layout.observed.shape[1]
-        self.unknown = total(layout.counts(UNKNOWN))
+        self.unknown = all_reduce_sum(layout.counts(UNKNOWN))
 
         def start(slots: Tensor) -> Tensor:
             return torch.full((len(slots), classes), -1.0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.losses.base import (
     Layout,
     LossPart,
@@ -26,7 +26,7 @@ from sparselabel.losses.target_rules import positive_targets
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
     """((k̂ − k)/L)² of Cole 2021 eq. 10; k̂ is the mean sum of an image's ``scores`` (B, L)."""
-    predicted = total((scores * valid[:, None]).sum()) / total(valid.sum())
+    predicted = all_reduce_sum((scores * valid[:, None]).sum()) / all_reduce_sum(valid.sum())
     return ((predicted - expected) / scores.shape[1]) ** 2
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import Piece, Threshold, nobody, topk_per_class, total
+from sparselabel.distributed import Piece, Threshold, all_reduce_sum, nobody, topk_per_class
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
     Layout,
@@ -76,7 +76,7 @@ class ExpectedLabels(LossPart):
     def prepare(self, layout: Layout) -> None:
         """Count the annotations of every class."""
         self.layout = layout
-        annotated, negatives = (total(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
+        annotated, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         self.wanted = positives - annotated

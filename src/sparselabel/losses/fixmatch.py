@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
@@ -50,7 +50,7 @@ class ConfidentViews(LossPart):
         present, absent = scores > self.sure_positive, scores < self.sure_negative
         losses = F.binary_cross_entropy_with_logits(strong, present.to(strong.dtype), reduction="none")
         losses = losses * (unknown & (present | absent))
-        return self.weight * total(losses.sum()) / total(unknown.sum()).clamp(min=1)
+        return self.weight * all_reduce_sum(losses.sum()) / all_reduce_sum(unknown.sum()).clamp(min=1)
 
 
 @register("fixmatch", "unlabeled", needs=ConfidentViews.needs)

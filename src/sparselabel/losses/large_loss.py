@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.distributed import gathered, total
+from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.losses.base import (
     Layout,
     Memory,
@@ -45,7 +45,7 @@ def largest(values: Tensor, candidate: Tensor, count: int) -> Tensor:
     own = values[candidate].topk(min(count, int(candidate.sum()))).values
     padded = torch.full((count,), -torch.inf, dtype=values.dtype, device=values.device)
     padded[: len(own)] = own
-    return candidate & (values >= gathered(padded).topk(count).values[-1])
+    return candidate & (values >= all_gather(padded).topk(count).values[-1])
 
 
 class LargeLoss(TargetRule):
@@ -81,7 +81,7 @@ class LargeLoss(TargetRule):
         """k: how many entries of the batch, over all processes, count as large in this epoch (from 0)."""
         if epoch == 0:
             return 0
-        rows, there = total(torch.stack((real.sum(), unknown.sum())))
+        rows, there = all_reduce_sum(torch.stack((real.sum(), unknown.sum())))
         wanted = self.share * int(rows) * unknown.shape[1] * (epoch if self.growing else 1)
         return min(math.ceil(wanted), int(there))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry, cell_centers
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
     LossPart,
@@ -136,7 +136,7 @@ class PatchLoss(LossPart):
             rows = step.valid & annotated(step.observed)
             counted = counted | (self._unknown(step, labels) & rows[:, None, None, None])
         losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
-        return self.weight * total(losses.sum()) / total(counted.sum()).clamp(min=1)
+        return self.weight * all_reduce_sum(losses.sum()) / all_reduce_sum(counted.sum()).clamp(min=1)
 
     def _unknown(self, step: Step, labels: Tensor) -> Tensor:
         """(B, L, h, w) The unknown cells that the view shows, and no point or box that it hides is on."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import gathered, total
+from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import (
     EntryLoss,
@@ -81,7 +81,7 @@ class PseudoLabels(LossPart):
         labeled = torch.cat([annotated(some) for some in layout.pieces()])
         positive = [(some == POSITIVE).any(dim=1) for some in layout.pieces()]
         self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
-        self._useful = int(total(torch.tensor(len(self.without)))) > 0
+        self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
         if not self._useful:
             warnings.warn(
                 "every training image has an observed label: +cluster is for those without, and has "
@@ -127,10 +127,10 @@ class PseudoLabels(LossPart):
             sums.index_add_(0, which.cpu(), found.double().cpu())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without an annotated image does not know the width.
-        widths = gathered(torch.tensor([0 if sums is None else sums.shape[1]]))
+        widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
         if sums is None:
             sums = torch.zeros(classes, int(widths.max()), dtype=torch.float64)
-        return total(sums) / total(counts)[:, None]
+        return all_reduce_sum(sums) / all_reduce_sum(counts)[:, None]
 
     def labels_by(self, prototypes: Tensor, features: Tensor) -> Tensor:
         """(B, L) int8 Pseudo labels of images by their features (B, D, cells)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import EntryLosses, LabelLoss, Layout, SparseLoss, Step, at_least_float32
 from sparselabel.losses.expected_negatives import positives_of_classes
@@ -54,7 +54,7 @@ class AnnotationLikelihood(LabelLoss):
         """Find every class's chance to be annotated, and its margin."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         annotated, negatives, unknown = (
-            total(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
+            all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
         )
         positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
         # A class that nobody annotated has no positives to learn from: its unknown labels are negative.

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import RunError
 from sparselabel.losses.base import (
     Layout,
@@ -206,7 +206,7 @@ class LabelEstimates(LossPart):
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
             sums = torch.stack((beliefs.new_tensor(len(slots)), beliefs[kept].sum()))
-            size, positives = total(sums).unbind()
+            size, positives = all_reduce_sum(sums).unbind()
             self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
         return self._current
 
@@ -312,7 +312,7 @@ class EstimatesLoss(LossPart):
         scores = step.outputs[0].logits.to(logits.dtype).sigmoid()
         losses = F.binary_cross_entropy_with_logits(logits, scores, reduction="none")
         losses -= beliefs.positive_weight * (step.observed == POSITIVE) * F.logsigmoid(logits)
-        mean = total(losses[current.kept].sum()) / (current.size * beliefs.classes)
+        mean = all_reduce_sum(losses[current.kept].sum()) / (current.size * beliefs.classes)
         deviation = (current.positives - beliefs.expected) / beliefs.classes
         return 0.5 * (mean + beliefs.weight * deviation**2)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
 from sparselabel.losses.base import (
     Layout,
@@ -109,7 +109,7 @@ class SelectiveUnknown(TargetRule):
     def prepare(self, layout: Layout) -> None:
         """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
         classes = layout.observed.shape[1]
-        if self.needs.negatives and total(layout.counts(NEGATIVE)).sum() == 0:
+        if self.needs.negatives and all_reduce_sum(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("ignore mode")
         if self.prior is not None and len(self.prior) != classes:
             raise ConfigError(
@@ -131,7 +131,7 @@ class SelectiveUnknown(TargetRule):
     def _likely(self, step: Step, candidates: Tensor, rows: Tensor) -> Tensor:
         """(B, L) bool The candidates that may well be positive."""
         logits = at_least_float32(step.outputs[0].logits.detach())
-        count, there = total(torch.stack((rows.sum(), candidates.sum())))
+        count, there = all_reduce_sum(torch.stack((rows.sum(), candidates.sum())))
         likely = largest(logits, candidates, min(self.likeliest * int(count), int(there)))
         if self.prior is not None:
             frequent = torch.tensor(self.prior, device=logits.device) > self.prior_threshold

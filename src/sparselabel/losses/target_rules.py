@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
 from sparselabel.losses.base import Layout, Needs, Step, TargetRule, Targets
 from sparselabel.losses.setting_checks import checked_share
@@ -58,7 +58,7 @@ class Ignored(TargetRule):
 
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
-        if total(layout.counts(NEGATIVE)).sum() == 0:
+        if all_reduce_sum(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("iu")
 
     def forward(self, step: Step) -> Targets:

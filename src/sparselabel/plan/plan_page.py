@@ -9,7 +9,7 @@ from pathlib import Path
 from sparselabel.compare.planned_runs import Outcome
 from sparselabel.config import TrainConfig
 from sparselabel.data.annotation_budget import Kind
-from sparselabel.files import whole
+from sparselabel.files import atomic_write
 from sparselabel.plan.budget import Budget
 from sparselabel.plan.recommendation import comparable, difference, recommend
 from sparselabel.plan.results import NAMES, KindResult, Measure
@@ -107,7 +107,7 @@ def write_page(rows: Sequence[KindResult], budget: Budget, about: About, out: Pa
             version=about.version,
         )
     )
-    with whole(out) as partial:
+    with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

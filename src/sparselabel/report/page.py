@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from sparselabel.data import thumbnails as images
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.files import require_file_to_write, whole
+from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
 from sparselabel.report import tables as calibrated
@@ -54,7 +54,7 @@ def write_report(
         environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out) as partial:
+    with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE, Labels
-from sparselabel.distributed import start
+from sparselabel.distributed import start_fabric
 from sparselabel.errors import ConfigError
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
 from sparselabel.expected_positives.counted import complete_labels, counted_positives
@@ -112,7 +112,7 @@ def training_features(
     data: Prepared, config: TrainConfig, machine: Machine, quiet: bool = False
 ) -> npt.NDArray[np.float32]:
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
-    fabric = start(machine, config.precision)
+    fabric = start_fabric(machine, config.precision)
     log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
     inputs = Inputs(data, config, LazyBackbone(config), fabric, machine.workers, log)
     features: npt.NDArray[np.float32] = inputs.features("train").numpy()

@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, counted
-from sparselabel.files import whole
+from sparselabel.files import atomic_write
 from sparselabel.progress import Bar, progress_bar
 from sparselabel.run import Run
 from sparselabel.training.run_cost import Cost
@@ -64,7 +64,7 @@ class Log:
             if len(good) < epochs:
                 lost = counted(epochs - len(good), "epoch")
                 self.say(f"{self.run.metrics_file} is damaged: {lost} will be missing in curves")
-            with whole(self.run.metrics_file) as partial:
+            with atomic_write(self.run.metrics_file) as partial:
                 partial.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -135,6 +135,6 @@ class ScoreHistogram:
     def take(self) -> list[int]:
         """The counts of the epoch over all processes, from score 0 to 1; starts anew."""
         self._count()
-        counts: list[int] = total(torch.from_numpy(self.counts)).tolist()
+        counts: list[int] = all_reduce_sum(torch.from_numpy(self.counts)).tolist()
         self.counts = np.zeros(BINS, dtype=np.int64)
         return counts

@@ -14,9 +14,9 @@ from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.loaders import epoch_batches, rows_of
-from sparselabel.distributed import default_precision, start, total
+from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, counted
-from sparselabel.files import require_folder_to_write, whole, write_json
+from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.score_files import keep_scores
 from sparselabel.losses.base import Layout, Progress, SparseLoss
@@ -177,7 +177,7 @@ def check_run(
 
 def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
     """Join the other processes; refuses data and batches that they cannot share."""
-    fabric = start(machine, config.precision)
+    fabric = start_fabric(machine, config.precision)
     if len(data.train) < fabric.world_size:
         raise ConfigError(
             f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training image')}: "
@@ -225,7 +225,7 @@ def finish(session: Session, state: TrainingState) -> dict[str, Any]:
         result["recovery"] = _recovery(session, best, module, phase)
     if fabric.is_global_zero:
         weights = session.network.classifier.state_dict()
-        with whole(run.model_file) as partial:
+        with atomic_write(run.model_file) as partial:
             save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
         session.log.cost.keep()
         write_json(run.result_file, result)
@@ -258,7 +258,7 @@ def _recovery(
         rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
         whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
         whole[rows] = here
-        estimates = validate(total(whole).numpy(), truth)["value"]
+        estimates = validate(all_reduce_sum(whole).numpy(), truth)["value"]
     return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}
 
 

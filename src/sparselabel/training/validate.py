@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
-from sparselabel.distributed import total
+from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import DataWarning, ResourceError, RunError
 from sparselabel.inference.scorer import Scorer
 from sparselabel.metrics.label_metrics import map_name_of
@@ -32,7 +32,7 @@ def scores_of(
         shards=fabric.world_size,
         report=report,
     )
-    scores = total(scores)
+    scores = all_reduce_sum(scores)
     if not bool(scores.isfinite().all()):
         raise diverged(inputs.config, phase, f"scores of split {split!r} are not finite")
     return scores

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import ConfigError
-from sparselabel.files import require_file_to_write, whole
+from sparselabel.files import atomic_write, require_file_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,9 +74,9 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
     """Write the figure as PNG, and its numbers beside it as CSV, whose path is returned."""
     out.parent.mkdir(parents=True, exist_ok=True)
     numbers = out.with_suffix(".csv")
-    with whole(out) as partial:
+    with atomic_write(out) as partial:
         figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
-    with whole(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)
         writer.writerows([_shown(value) for value in row] for row in table.rows)
