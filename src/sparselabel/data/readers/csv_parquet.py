@@ -1,4 +1,4 @@
-"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with the place it came from."""
+"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with its line number."""
 
 import csv
 import io
@@ -19,13 +19,13 @@ class Cells:
     """A table being read. ``rows`` gives (line, cells) once: a cell for each column, no blank rows."""
 
     file: Path
-    place: str  # what places in this file are called: "line", in Parquet "row"
+    row_name: str  # what error messages call a row: "line", in Parquet "row"
     header: tuple[str, ...]
     rows: Rows
 
     def wrong(self, line: int, problem: str, *remedies: str) -> DataError:
         """The error to raise for something on a line."""
-        where = f"{self.place} {line:,}"
+        where = f"{self.row_name} {line:,}"
         return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
     def column(self, name: str, parameter: str) -> int:
@@ -79,7 +79,7 @@ def _checked(cells: Cells) -> Cells:
         raise DataError(
             f"{cells.file}: columns must have different names; these occur more often: {listing(twice)}"
         )
-    return Cells(cells.file, cells.place, header, _filled(cells))
+    return Cells(cells.file, cells.row_name, header, _filled(cells))
 
 
 def _filled(cells: Cells) -> Rows:

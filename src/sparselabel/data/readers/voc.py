@@ -113,7 +113,7 @@ def _inside(mask: npt.NDArray[np.bool_], box: Box) -> float:
     return float((across & down).mean())
 
 
-PARTS = {"train": "train", "test": "val"}
+OFFICIAL = {"train": "train", "test": "val"}
 """Our splits and VOC's: the papers test on its official validation set."""
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -130,16 +130,16 @@ def read(source: Path) -> RawDataset:
     """
     root = _locate(source)
     main = root / "ImageSets" / "Main"
-    found = {name: _classes(main, part) for name, part in PARTS.items()}
-    classes = found["train"]
-    if found["test"] not in (classes, ()):
-        odd = sorted({*found["test"]} ^ {*classes})
+    classes_of = {name: _classes(main, official) for name, official in OFFICIAL.items()}
+    classes = classes_of["train"]
+    if classes_of["test"] not in (classes, ()):
+        odd = sorted({*classes_of["test"]} ^ {*classes})
         raise DataError(f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}")
     files = Listing(root)
     splits: dict[str, RawSplit] = {}
-    for name in (name for name in PARTS if found[name]):
-        table = _read_labels(main, classes, PARTS[name])
-        paths = _images(files, table, main, PARTS[name])
+    for name in (name for name in OFFICIAL if classes_of[name]):
+        table = _read_labels(main, classes, OFFICIAL[name])
+        paths = _images(files, table, main, OFFICIAL[name])
         spatial_labels, masks = _read_spatial_labels(root, files, table)
         splits[name] = RawSplit(table, paths, spatial_labels, masks=masks)
     warn_of_another_size("voc", splits)
@@ -156,26 +156,26 @@ def _locate(source: Path) -> Path:
     )
 
 
-def _classes(main: Path, part: str) -> tuple[str, ...]:
-    ending = f"_{part}.txt"
+def _classes(main: Path, official: str) -> tuple[str, ...]:
+    ending = f"_{official}.txt"
     return tuple(sorted(file.name.removesuffix(ending) for file in main.glob(f"*{ending}")))
 
 
-def _read_labels(main: Path, classes: Sequence[str], part: str) -> LabelTable:
+def _read_labels(main: Path, classes: Sequence[str], official: str) -> LabelTable:
     """The labels of all images with at least one positive, sorted by name."""
-    columns = [_read_class(main / f"{name}_{part}.txt") for name in classes]
+    columns = [_read_class(main / f"{name}_{official}.txt") for name in classes]
     names = sorted(columns[0])
     for name, column in zip(classes, columns, strict=True):
         if column.keys() != columns[0].keys():
             odd = sorted(column.keys() ^ columns[0].keys())
             raise DataError(
-                f"{main / f'{name}_{part}.txt'} and {classes[0]}_{part}.txt must list the same images; "
-                f"only one of them has {listing(odd)}"
+                f"{main / f'{name}_{official}.txt'} and {classes[0]}_{official}.txt must list the same "
+                f"images; only one of them has {listing(odd)}"
             )
     values = np.array([[column[name] for name in names] for column in columns], dtype=np.int8).T
     table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
     table = table.take(np.flatnonzero(table.per_image(POSITIVE)))
-    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{part}.txt files")
+    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{official}.txt files")
     return table
 
 
@@ -195,12 +195,12 @@ def _read_class(file: Path) -> dict[str, int]:
     return labels
 
 
-def _images(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
+def _images(files: Listing, table: LabelTable, main: Path, official: str) -> Texts:
     paths = [f"JPEGImages/{name}.jpg" for name in table.ids]
     missing = [path for path in paths if path not in files]
     if missing:
         raise DataError(
-            f"{main}: the <class>_{part}.txt files name {len(missing):,} images that are not in "
+            f"{main}: the <class>_{official}.txt files name {len(missing):,} images that are not in "
             f"{files.root}: {listing(missing)}"
         )
     return np.asarray(paths, dtype=np.str_)
