@@ -241,9 +241,6 @@ def scenes(
     write(draw, out, force, how)
 
 
-__all__ = ["app", "cub", "imagenet", "nuswide"]
-
-
 @app.command
 def nuswide(
     source: Path,
@@ -342,9 +339,6 @@ def imagenet(
     from sparselabel.data.readers import READERS
 
     write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
-
-
-__all__ = ["app", "cvat", "fiftyone", "label_studio"]
 
 
 @app.command(name="label-studio")

@@ -96,8 +96,13 @@ def _digest(labels: Path | None) -> str:
 
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     """A run goes on with the labels it was begun with."""
-    kept = folder / LABELS
-    if labels is not None and kept.is_file() and labels.is_file() and kept.read_text() != _digest(labels):
+    digest_file = folder / LABELS
+    if (
+        labels is not None
+        and digest_file.is_file()
+        and labels.is_file()
+        and digest_file.read_text() != _digest(labels)
+    ):
         raise RunError(
             f"{labels} has changed since the run was begun",
             f"begin it anew ({param('force', True)})",
@@ -140,16 +145,16 @@ def found_in(prepared: "Prepared", read: int) -> str:
     from sparselabel.data.labels import NEGATIVE, POSITIVE
 
     splits = prepared.splits.values()
-    kept = sum(len(split) for split in splits)
+    decoded = sum(len(split) for split in splits)
     present = sum(int(split.truth.counts(POSITIVE).sum()) for split in splits)
     absent = sum(int(split.truth.counts(NEGATIVE).sum()) for split in splits)
     one_each = all((split.truth.per_image(POSITIVE) == 1).all() for split in splits) and not absent
-    labels = "one label each" if one_each else f"{present / kept:.1f} labels each of what is there"
-    labels += f" and {absent / kept:.1f} of what is not" if absent else ""
-    parts = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
-    lost = f"; {counted(read - kept, 'file')} could not be read" if kept < read else ""
+    labels = "one label each" if one_each else f"{present / decoded:.1f} labels each of what is there"
+    labels += f" and {absent / decoded:.1f} of what is not" if absent else ""
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
+    broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
     classes = len(prepared.classes)
-    return f"{counted(kept, 'image')} ({parts}), {classes:,} classes, {labels}{lost}"
+    return f"{counted(decoded, 'image')} ({sizes}), {classes:,} classes, {labels}{broken}"
 
 
 def begun_with(out: Path, handling: Handling) -> TrainConfig | None:

@@ -78,7 +78,7 @@ def read(
     skip_missing
         Leave out images whose file is not there, with a warning (Objects365 v2 names three such).
     labels
-        A published list of the positive labels that training may see (see ``label_list``).
+        A published list of the positive labels that training may see (see ``with_observed``).
     """
 
     def split(file: Path, files: Listing, below: str) -> RawSplit:
