@@ -136,7 +136,7 @@ def table(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
+    """A CSV, TSV or Parquet table: one row per label (image, label), or one column per class (1, 0, empty).
 
     Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 

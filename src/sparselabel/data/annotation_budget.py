@@ -8,7 +8,7 @@ What is bought for a yes besides the answer is the kind of annotation:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from sparselabel.config import Annotation, Cost, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks, runs_of
 from sparselabel.data.readers.raw_dataset import RawSplit
-from sparselabel.data.spatial_labels import Floats, SpatialLabels
+from sparselabel.data.spatial_labels import Floats, SpatialLabels, spans
 from sparselabel.errors import ConfigError, DataError, param
 
 Kind = Annotation
@@ -219,8 +219,7 @@ def _chosen(
     start, count = (np.cumsum(counts) - counts)[position], counts[position]
     if kind in ("SP", "SB"):
         return np.asarray(order[start + random.integers(count)], np.int64)
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return np.asarray(order[np.repeat(start, count) + within], np.int64)
+    return np.asarray(order[spans(start, count)], np.int64)
 
 
 SPREAD = 0.02  # of points around the middle of a box, in shares of the image (PatchML §4, Objects365)
@@ -254,7 +253,7 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
     if how.annotate in ("SP", "AP"):
         seen = points_on(split.spatial_labels, split.masks, chosen, np.random.default_rng((*seed, 1)))
     else:
-        seen = SpatialLabels(*_columns(split.spatial_labels, chosen), check=False)
+        seen = split.spatial_labels.only(chosen)
     points = int(seen.is_point.sum())
     positives, negatives = (int((bought.observed == value).sum()) for value in (POSITIVE, NEGATIVE))
     summary = {
@@ -331,25 +330,15 @@ def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[Spatial
             what="annotate",
             value=kind,
         )
-    return SpatialLabels(*_columns(spatial_labels, numbers), check=False), numbers
-
-
-def _columns(
-    spatial_labels: SpatialLabels, chosen: Indices
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats, Floats]:
-    return (
-        spatial_labels.rows[chosen],
-        spatial_labels.classes[chosen],
-        spatial_labels.centers[chosen],
-        spatial_labels.sizes[chosen],
-    )
+    return spatial_labels.only(numbers), numbers
 
 
 def points_on(
     spatial_labels: SpatialLabels, masks: Masks | None, chosen: Indices, random: np.random.Generator
 ) -> SpatialLabels:
     """A random point on each of some objects: on its mask, else near the middle of its box but inside it."""
-    rows, classes, centers, sizes = _columns(spatial_labels, chosen)
+    objects = spatial_labels.only(chosen)
+    centers, sizes = objects.centers, objects.sizes
     noise = random.normal(scale=SPREAD, size=centers.shape)
     points = np.clip(centers + noise, centers - sizes / 2, centers + sizes / 2).astype(np.float32)
     if masks is not None:
@@ -357,7 +346,7 @@ def points_on(
         for start in range(0, len(with_mask), BLOCK):
             some = with_mask[start : start + BLOCK]
             points[some] = _inside(masks.take(chosen[some]), random)
-    return SpatialLabels(rows, classes, np.clip(points, 0, 1), np.zeros_like(sizes), check=False)
+    return replace(objects, centers=np.clip(points, 0, 1), sizes=np.zeros_like(sizes), check=False)
 
 
 def _inside(masks: Masks, random: np.random.Generator) -> Floats:

@@ -35,8 +35,10 @@ def read(source: Path) -> RawDataset:
             paths_of[split] = _read_classes(source, f"{split}/", others, empty)
     elif "train" in tops and LIKE_SPLITS & {*tops}:
         raise DataError(
-            f"{source} has folders {listing(tops)}: neither classes nor splits. "
-            f"Splits are named train, val and test, with nothing beside them: rename or move the others"
+            f"{source} has folders {listing(tops)}: neither classes nor splits, which are named train, val "
+            "and test, with nothing beside them",
+            "rename or move the others",
+            what=source,
         )
     else:
         paths_of["train"] = _read_classes(source, "", others, empty)

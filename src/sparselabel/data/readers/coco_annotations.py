@@ -375,7 +375,10 @@ class Annotations:
             image, category = self._images.ids[selected[rows[first]]], [*class_of][indices[first]]
             raise DataError(
                 f"{self.file}: image {image} has category {category} in neg_category_ids, and an annotation "
-                "of it: remove one of the two"
+                "of it",
+                "remove one of the two",
+                what=self.file,
+                where=f"image {image}",
             )
 
 

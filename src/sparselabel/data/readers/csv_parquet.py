@@ -112,13 +112,12 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8", what=file
         ) from error
     except csv.Error as error:
-        why = str(error)
+        why, where = str(error), f"line {line + 1:,}"
+        remedies: tuple[str, ...] = ()
         if why.startswith(("unexpected end of data", "field larger than")):  # it took in all that follows
-            why = (
-                f'a quote is not closed in the row that begins there ({why}): close it (a cell with " in it '
-                'stands in quotes, and each " inside twice)'
-            )
-        raise DataError(f"{file}, line {line + 1:,}: {why}") from error
+            why = f"a quote is not closed in the row that begins there ({why})"
+            remedies = ('close it (a cell with " in it stands in quotes, and each " inside twice)',)
+        raise DataError(f"{file}, {where}: {why}", *remedies, what=file, where=where) from error
 
 
 def _first_wrong(file: Path) -> str:

@@ -70,7 +70,10 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
         fitting = paths.get(key, [])
         if len(fitting) > 1:
             raise DataError(
-                f"{file}, {where}: several files have this name: {listing(fitting)}; keep one of them"
+                f"{file}, {where}: several files have this name: {listing(fitting)}",
+                "keep one of them",
+                what=file,
+                where=where,
             )
         row = collected.image(where, key, [key, *fitting], labels is not None and value == POSITIVE)
         for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
@@ -93,8 +96,9 @@ def _load(file: Path) -> dict[str, Any]:
     content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
     if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
         raise DataError(
-            f"{file}: must be an object with 'classes' and 'labels' by image: export with dataset_type "
-            f"FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset"
+            f"{file}: must be an object with 'classes' and 'labels' by image",
+            "export with dataset_type FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset",
+            what=file,
         )
     return content
 

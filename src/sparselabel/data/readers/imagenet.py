@@ -187,14 +187,16 @@ def read(
     labels
         The labels of a validation folder without class folders; by default one of ``LABELS`` in the folder.
     synsets
-        For labels that are the devkit's numbers: the synset ids in the devkit's order, one a line.
+        For labels that are the devkit's numbers: the synset ids in the devkit's order, one per line.
     real
         The file real.json; by default the one in the folder, if any.
     """
     root = _locate(source)
     ids = [name for name, is_folder in _entries(root / "train") if is_folder and is_synset(name)]
     if not ids:
-        raise DataError(f"{root / 'train'} has no class folders like n01440764: unpack the classes' archives")
+        raise DataError(
+            f"{root / 'train'} has no class folders like n01440764", "unpack the archives of the classes"
+        )
     classes = _names(ids, first_there((source, root), WORDS))
     splits = {"train": _read_folders(root, "train", ids, classes)}
     folders = (source, root, source / "ILSVRC2012_devkit_t12" / "data")

@@ -80,7 +80,8 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
         if len(there) > 1:
             raise DataError(
                 f"{source} has formatted_{there[0]}_images.npy and formatted_{there[1]}_images.npy, which "
-                "are both names of the test set: keep one of them"
+                "are both names of the test set",
+                "keep one of them",
             )
         for stem in there:
             file = source / f"formatted_{stem}_images.npy"
@@ -107,7 +108,7 @@ def _load(file: Path) -> npt.NDArray[Any]:
     except FileNotFoundError:
         raise DataError(f"{file} is not there: names and labels come in pairs") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file} cannot be read as an array ({error}): download it again") from error
+        raise DataError(f"{file} cannot be read as an array ({error})", "download it again") from error
 
 
 def _concepts(source: Path) -> list[str]:
@@ -134,7 +135,8 @@ def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
     if lists["train"] is None or (everything or by_split) is None:
         raise DataError(
             f"{source}: neither formatted_train_images.npy, nor ImageList/TrainImagelist.txt with "
-            "Groundtruth/AllLabels or Groundtruth/TrainTestLabels: give the folder that has one of them"
+            "Groundtruth/AllLabels or Groundtruth/TrainTestLabels",
+            "give the folder that has one of them",
         )
     images_of = {name: (file, _names(file)) for name, file in lists.items() if file is not None}
     whole = first_there((source / "ImageList", source), ["Imagelist.txt"])
@@ -142,7 +144,7 @@ def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
         return _read_all(source, everything, whole, images_of, files)
     if by_split is None:
         raise DataError(
-            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there: add it"
+            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there", "add it"
         )
     splits: dict[str, RawSplit] = {}
     for name, (file, images) in images_of.items():
@@ -173,7 +175,7 @@ def _read_all(
 def _names(file: Path) -> Texts:
     lines = [line.replace("\\", "/") for line in lines_of(file)]
     if "" in lines:
-        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: an image a line is needed")
+        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: every line must name an image")
     return np.asarray(lines, dtype=np.str_)
 
 
@@ -182,7 +184,8 @@ def _labeled(folder: Path, ending: str) -> list[str]:
     names = sorted(file.name[7 : -len(ending)] for file in folder.glob(f"Labels_*{ending}"))
     if len(names) != CONCEPTS:
         raise DataError(
-            f"{folder} must have {CONCEPTS} files Labels_<concept>{ending}, not {len(names)}: unpack it again"
+            f"{folder} must have {CONCEPTS} files Labels_<concept>{ending}, not {len(names)}",
+            "unpack it again",
         )
     return names
 

@@ -1,6 +1,6 @@
 """Labels in a table of your own: CSV, TSV or Parquet, in one of two shapes.
 
-    long, one label a row                           wide, one image a row
+    long, one label per row                         wide, one image per row
     image,label[,value][,x,y[,w,h]][,split]         image,cat,dog,bird[,split]
     a.jpg,cat,1                                     a.jpg,1,0,
     a.jpg,dog,0                                     b.jpg,,1,1
@@ -91,7 +91,7 @@ class Images:
 
 
 def read_wide(cells: Cells, images: Images) -> Content:
-    """One image a row; every column that is not the image's or the split's is a class, in their order."""
+    """One image per row; every column that is not the image's or the split's is a class, in their order."""
     columns = [index for index in range(len(cells.header)) if index not in images.columns]
     if not columns:
         raise DataError(
@@ -118,7 +118,7 @@ def read_wide(cells: Cells, images: Images) -> Content:
 
 
 def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
-    """One label a row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
+    """One label per row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
     at_label = cells.header.index(label)
     at_value = cells.header.index(value) if value in cells.header else None
     at_coordinates = [cells.header.index(name) for name in _spatial_label_columns(cells)]

@@ -69,8 +69,8 @@ class ObjectMasks:
             self._wrong.append(f"{file.name} (object {highest}, but the XML file has {numbered})")
             return [None] * len(objects)
         masks = pixels[..., None] == np.array([item.number for item in objects], np.uint8)
-        for place, item in enumerate(objects):
-            inside = _inside(masks[..., place], item.box)
+        for channel, item in enumerate(objects):
+            inside = _inside(masks[..., channel], item.box)
             if inside < LEAST_INSIDE:
                 self._wrong.append(f"{file.name} ({inside:.0%} of object {item.number} in its box)")
                 return [None] * len(objects)
@@ -78,16 +78,18 @@ class ObjectMasks:
         return [mask if run_lengths.area(mask) else None for mask in encoded]
 
     def finish(self, folder: Path) -> None:
-        """Say which images' masks were left out; raise if they are too many to be slips."""
+        """Warn of images whose masks were left out; raise if they are too many to be slips."""
         if not self._wrong:
             return
-        said = (
+        problem = (
             f"{folder}: the object masks of {len(self._wrong):,} of {self._images:,} images are not "
             f"those of the objects in their XML files: {listing(self._wrong)}"
         )
         if len(self._wrong) > max(1.0, MOST_WRONG * self._images) or self._images == 1:
-            raise DataError(f"{said}; number i must be the i-th object: bring the two together, or remove it")
-        warnings.warn(f"{said}; their boxes were kept without masks", DataWarning, stacklevel=4)
+            raise DataError(
+                f"{problem}, where number i must be the i-th object", "bring the two together", "remove it"
+            )
+        warnings.warn(f"{problem}; their boxes have no masks", DataWarning, stacklevel=4)
 
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
@@ -152,7 +154,9 @@ def _locate(source: Path) -> Path:
             return folder
     raise DataError(
         f"{source}: no ImageSets/Main with <class>_train.txt files in it, in VOC2012 or in VOCdevkit/VOC2012 "
-        f"below it; give the unpacked VOCdevkit"
+        "below it",
+        "give the unpacked VOCdevkit",
+        what=source,
     )
 
 
@@ -225,7 +229,8 @@ def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple
                 raise DataError(
                     f"{root / path}: object {item.number} is a {item.label}, which "
                     f"ImageSets/Main/{item.label}_*.txt says is not on the image (-1, or 0 for difficult "
-                    "ones): mend one of the two"
+                    "ones)",
+                    "mend one of the two",
                 )
     images.finish(root)
     if lost:

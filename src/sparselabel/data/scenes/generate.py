@@ -165,8 +165,10 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
         in_the_way = [name for name in ("images", "masks") if (folder / name).exists()]
         if in_the_way:
             raise DataError(
-                f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, "
-                "and they are not overwritten; choose another folder"
+                f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, and "
+                "they are not overwritten",
+                "choose another folder",
+                what=folder,
             )
         return False
     try:
