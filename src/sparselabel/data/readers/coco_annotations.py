@@ -71,15 +71,15 @@ class Images:
             sizes.append(_sizes(file, ids, block))
             keys.append(_keys(ids))
             names.append(np.asarray([_file_name(image).encode(errors="replace") for image in block]))
-            found = _verified(block, ids, categories)
-            if found:
-                verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in found]
+            labels = _verified(block, ids, categories)
+            if labels:
+                verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in labels]
             count += len(block)
         if not count:
             raise DataError(f"{file}: 'images' is empty")
-        self._find_by_number = all(part.dtype.kind == "i" for part in keys)
+        self._find_by_number = all(block.dtype.kind == "i" for block in keys)
         given: Keys = np.concatenate(
-            keys if self._find_by_number else [part.astype(np.str_) for part in keys]
+            keys if self._find_by_number else [block.astype(np.str_) for block in keys]
         )
         # Digits sort the same as bytes, which are shorter.
         texts: Keys = given.astype(np.bytes_) if self._find_by_number else given
@@ -316,10 +316,10 @@ class Annotations:
 
     def _edges(self, block: list[Any], first: int, chosen: Rows, sizes: Any) -> tuple[Any, Any]:
         """Upper left and lower right corners of the boxes of some annotations, clipped to their images."""
-        numbers = _boxes([block[place].get("bbox") for place in chosen.tolist()])
+        numbers = _boxes([block[position].get("bbox") for position in chosen.tolist()])
         if numbers is None:
-            for place in chosen.tolist():
-                _refuse_box(self.file, first + place, block[place])
+            for position in chosen.tolist():
+                _refuse_box(self.file, first + position, block[position])
             raise DataError(f"{self.file}: a bbox has a number too large to be one of pixels")
         low, high = numbers[:, :2] / sizes, (numbers[:, :2] + numbers[:, 2:]) / sizes
         return np.maximum(low, 0.0), np.minimum(high, 1.0)

@@ -264,8 +264,8 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
                     )
                 code, name = row[0].strip(), row[1].strip()
                 if name_of.setdefault(code, name) != name:
-                    place = f"{file}, line {reader.line_num:,}"
-                    raise DataError(f"{place}: {code!r} is {name!r} here and {name_of[code]!r} before")
+                    where = f"{file}, line {reader.line_num:,}"
+                    raise DataError(f"{where}: {code!r} is {name!r} here and {name_of[code]!r} before")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
             f"{file} is not there",

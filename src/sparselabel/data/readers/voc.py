@@ -219,8 +219,8 @@ def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple
         if path not in files:
             continue
         objects, numbered = _objects(root / path, lost)
-        found = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
-        for item, mask in zip(objects, found, strict=True):
+        object_masks = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
+        for item, mask in zip(objects, object_masks, strict=True):
             index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
                 spatial_labels.add(row, index, item.box)
@@ -250,8 +250,8 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
     width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
     if width <= 0 or height <= 0:
         raise DataError(f"{file}: an image's size must be positive, not {width:g} × {height:g}")
-    objects, found = [], annotation.findall("object")
-    for number, item in enumerate(found, 1):
+    objects, elements = [], annotation.findall("object")
+    for number, item in enumerate(elements, 1):
         edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in EDGES))
         if edges.right < edges.left or edges.bottom < edges.top:
             raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
@@ -263,9 +263,9 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
             difficult = item.findtext("difficult", "0").strip() == "1"
             objects.append(Object(number, label, inside, difficult))
         else:
-            said = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
-            lost.append(f"{file.name}, object {number}, {label!r}, {said}")
-    return objects, len(found)
+            corners = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
+            lost.append(f"{file.name}, object {number}, {label!r}, {corners}")
+    return objects, len(elements)
 
 
 def _number(file: Path, item: Xml.Element, path: str) -> float:
