@@ -7,16 +7,16 @@ from PIL import Image
 
 from sparselabel.config import Preparation
 from sparselabel.data import image_hashes as duplicates
-from sparselabel.data.checks import Problem, file_problems, look_problems, sizes_of
+from sparselabel.data.checks import Problem, file_problems, image_problems, sizes_of
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.image_hashes import (
     BITS,
     LEVELS,
-    Looks,
+    Fingerprints,
+    compute_fingerprints,
     difference_hash,
-    look_at,
-    same_files,
-    same_looks,
+    exact_duplicates,
+    near_duplicates,
 )
 from sparselabel.data.prepare import prepare
 from sparselabel.data.transforms import load
@@ -48,7 +48,7 @@ def image(split: str, row: int) -> dict[str, str]:
 
 
 def test_the_same_files_are_found_without_opening_them(prepared: Prepared, tmp_path: Path) -> None:
-    assert [group.tolist() for group in same_files(prepared)] == [[0, 1, 7]]
+    assert [group.tolist() for group in exact_duplicates(prepared)] == [[0, 1, 7]]
     problems = named(file_problems(prepared))
     assert [*problems] == ["leak", "duplicates", "contradiction"]
     three = [image("train", 0), image("train", 1), image("test", 7)]
@@ -72,10 +72,10 @@ def test_copies_with_unknown_labels_do_not_contradict(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone(prepared: Prepared) -> None:
     prepared.train.root.rename(prepared.folder.parent / "elsewhere")
     assert file_problems(prepared)[0].name == "no-images"
-    looks = look_at(prepared)
-    assert len(looks.broken) == 8
-    assert named(look_problems(prepared, looks)).keys() == {"broken-images"}
-    assert sizes_of(looks) == {}
+    fingerprints = compute_fingerprints(prepared)
+    assert len(fingerprints.broken) == 8
+    assert named(image_problems(prepared, fingerprints)).keys() == {"broken-images"}
+    assert sizes_of(fingerprints) == {}
 
 
 def test_files_that_are_gone(prepared: Prepared) -> None:
@@ -87,26 +87,26 @@ def test_files_that_are_gone(prepared: Prepared) -> None:
 
 def test_images_that_look_the_same_are_found(prepared: Prepared) -> None:
     told: list[int] = []
-    looks = look_at(prepared, told.append)
+    fingerprints = compute_fingerprints(prepared, told.append)
     assert told == [1] * 8
-    assert looks.sizes.tolist() == [[120, 80]] * 6 + [[60, 40], [120, 80]]
-    assert [group.tolist() for group in same_looks(prepared, looks)] == [[2, 6]]
-    problems = named(look_problems(prepared, looks))
+    assert fingerprints.sizes.tolist() == [[120, 80]] * 6 + [[60, 40], [120, 80]]
+    assert [group.tolist() for group in near_duplicates(prepared, fingerprints)] == [[2, 6]]
+    problems = named(image_problems(prepared, fingerprints))
     assert [*problems] == ["near-leak", "near-contradiction"]
     assert problems["near-leak"].items == ([image("train", 2), image("test", 6)],)
-    assert sizes_of(looks) == {"min": [60, 40], "median": [120, 80], "max": [120, 80]}
+    assert sizes_of(fingerprints) == {"min": [60, 40], "median": [120, 80], "max": [120, 80]}
 
 
 def test_odd_images_are_named(prepared: Prepared) -> None:
     root = prepared.train.root
     paint(root / "003.jpg", 3, 200, 31)
     (root / "004.jpg").write_bytes(b"no image")
-    looks = look_at(prepared)
-    problems = named(look_problems(prepared, looks))
+    fingerprints = compute_fingerprints(prepared)
+    problems = named(image_problems(prepared, fingerprints))
     assert problems["tiny-images"].items == (image("train", 3),)
     assert problems["long-images"].items == (image("train", 3),)
     assert problems["broken-images"].what == "1 of 8 images that cannot be decoded (any more): train 004.jpg"
-    assert "cannot be read as an image" in looks.broken[4]
+    assert "cannot be read as an image" in fingerprints.broken[4]
 
 
 def test_the_difference_hash() -> None:
@@ -122,7 +122,7 @@ def test_the_difference_hash() -> None:
     assert [int(difference_hash(one)) >> 62 for one in (green, red)] == [0b10, 0b11]
 
 
-def made_looks(count: int, seed: int) -> Looks:
+def made_fingerprints(count: int, seed: int) -> Fingerprints:
     """Images of which many are near others: noise of all strengths on a few, and plain ones."""
     random = np.random.default_rng(seed)
     few = random.integers(0, 256, (count // 6, 8, 9, 3))
@@ -133,16 +133,16 @@ def made_looks(count: int, seed: int) -> Looks:
     tiny[3:5] = 30
     tiny = tiny.clip(0, 255).astype(np.uint8)
     hashes = np.array([difference_hash(one) for one in tiny])
-    return Looks(tiny.reshape(count, -1), hashes, np.full((count, 2), 50, np.int32), {7: "broken"})
+    return Fingerprints(tiny.reshape(count, -1), hashes, np.full((count, 2), 50, np.int32), {7: "broken"})
 
 
 @pytest.mark.parametrize("some", [3, 1 << 15])
 def test_near_ones_are_those_that_comparing_all_finds(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = made_looks(150, seed=some)
+    fingerprints = made_fingerprints(150, seed=some)
     near = {place: {place} for place in range(150)}
     for one, other in itertools.combinations(set(range(150)) - {7}, 2):
-        bits = int(looks.hashes[one] ^ looks.hashes[other]).bit_count()
-        levels = np.abs(looks.tiny[one].astype(int) - looks.tiny[other]).mean()
+        bits = int(fingerprints.hashes[one] ^ fingerprints.hashes[other]).bit_count()
+        levels = np.abs(fingerprints.tiny[one].astype(int) - fingerprints.tiny[other]).mean()
         if bits <= BITS and levels <= LEVELS:
             both = near[one] | near[other]
             for place in both:
@@ -153,7 +153,7 @@ def test_near_ones_are_those_that_comparing_all_finds(some: int, monkeypatch: py
     monkeypatch.setattr(duplicates, "PAIRS", some)
     monkeypatch.setattr(duplicates, "CLOSE", some)
     data = Prepared(Path(), "made", (), {"train": _Digests(150)})  # type: ignore[dict-item]
-    assert [tuple(group.tolist()) for group in same_looks(data, looks)] == expected
+    assert [tuple(group.tolist()) for group in near_duplicates(data, fingerprints)] == expected
 
 
 class _Digests:
@@ -164,9 +164,11 @@ class _Digests:
 
 
 def test_many_plain_images_are_one_group() -> None:
-    looks = Looks(np.zeros((500, 216), np.uint8), np.zeros(500, np.uint64), np.ones((500, 2), np.int32), {})
+    fingerprints = Fingerprints(
+        np.zeros((500, 216), np.uint8), np.zeros(500, np.uint64), np.ones((500, 2), np.int32), {}
+    )
     data = Prepared(Path(), "made", (), {"train": _Digests(500)})  # type: ignore[dict-item]
-    assert [len(group) for group in same_looks(data, looks)] == [500]
+    assert [len(group) for group in near_duplicates(data, fingerprints)] == [500]
 
 
 def test_a_image_turned_by_its_camera_is_looked_at_upright(tmp_path: Path) -> None:
@@ -177,4 +179,4 @@ def test_a_image_turned_by_its_camera_is_looked_at_upright(tmp_path: Path) -> No
     upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "001.jpg", exif=turned, quality=95)
     source = read_table(tmp_path, np.ones((2, 3), np.int8))
     prepared = prepare(source, tmp_path / "out", Preparation(validation=0))
-    assert [group.tolist() for group in same_looks(prepared, look_at(prepared))] == [[0, 1]]
+    assert [group.tolist() for group in near_duplicates(prepared, compute_fingerprints(prepared))] == [[0, 1]]

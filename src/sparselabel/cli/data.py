@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sparselabel.data.checks import Problem
     from sparselabel.data.dataset import Prepared
     from sparselabel.data.describe import Counts
-    from sparselabel.data.image_hashes import Looks
+    from sparselabel.data.image_hashes import Fingerprints
 
 EXPLAINED = """\
 positive: the class is there; negative: it is not. observed: training sees it (in val: validation, in
@@ -61,17 +61,21 @@ def data(
         from sparselabel.report.figures.style import checked_out
 
         numbers = draw_sheet(shown, seed, checked_out(sheet, flag="--sheet"))
-    looks = _looked_at(prepared) if images else None
+    fingerprints = _fingerprints(prepared) if images else None
     if json:
-        plain_console().print_json(json_format.dumps(_as_json(prepared, looks)))
+        plain_console().print_json(json_format.dumps(_as_json(prepared, fingerprints)))
         return
-    describe(prepared, split=split, every_class=every_class, looks=looks)
+    describe(prepared, split=split, every_class=every_class, fingerprints=fingerprints)
     if sheet is not None:
         plain_console().print(f"written: {sheet}, {numbers}")
 
 
 def describe(
-    prepared: "Prepared", *, split: str = "train", every_class: bool = False, looks: "Looks | None" = None
+    prepared: "Prepared",
+    *,
+    split: str = "train",
+    every_class: bool = False,
+    fingerprints: "Fingerprints | None" = None,
 ) -> None:
     """Print tables of the splits, of labels per image and of a split's classes, and the problems."""
     from sparselabel.cli.data_tables import (
@@ -88,9 +92,9 @@ def describe(
     console = plain_console()
     counted = count_all(prepared)
     console.print(split_table(prepared, counted))
-    for name, part in prepared.splits.items():
-        if part.real is not None:
-            console.print(f"{name}: {(part.real[:, 0] != UNKNOWN).sum():,} images have ReaL's labels too")
+    for name, each in prepared.splits.items():
+        if each.real is not None:
+            console.print(f"{name}: {(each.real[:, 0] != UNKNOWN).sum():,} images have ReaL's labels too")
     for line in spatial_label_lines(prepared, counted):
         console.print(line)
     console.print(EXPLAINED)
@@ -101,36 +105,38 @@ def describe(
     if "scored" in prepared.made:
         console.print(score_table(prepared))
         console.print()
-    for which, (width, height) in (sizes_of(looks) if looks else {}).items():
+    for which, (width, height) in (sizes_of(fingerprints) if fingerprints else {}).items():
         console.print(f"{which} width and height: {width:,} and {height:,} pixels")
-    problems = _problems(prepared, counted, looks)
+    problems = _problems(prepared, counted, fingerprints)
     number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problem"
-    console.print(f"{number} found{'' if looks else ' (--images opens every image to find more)'}")
+    console.print(f"{number} found{'' if fingerprints else ' (--images opens every image to find more)'}")
     for problem in problems:
         console.print(f"- {problem}")
 
 
-def _as_json(prepared: "Prepared", looks: "Looks | None") -> dict[str, Any]:
+def _as_json(prepared: "Prepared", fingerprints: "Fingerprints | None") -> dict[str, Any]:
     from sparselabel.data.checks import sizes_of
     from sparselabel.data.describe import count_all, description
 
     counted = count_all(prepared)
-    sizes = {"sizes": sizes_of(looks)} if looks else {}
-    problems = [problem.as_json() for problem in _problems(prepared, counted, looks)]
+    sizes = {"sizes": sizes_of(fingerprints)} if fingerprints else {}
+    problems = [problem.as_json() for problem in _problems(prepared, counted, fingerprints)]
     scored = {"scored": prepared.made["scored"]} if "scored" in prepared.made else {}
     return description(prepared, counted) | sizes | scored | {"problems": problems}
 
 
-def _problems(prepared: "Prepared", counted: "dict[str, Counts]", looks: "Looks | None") -> "list[Problem]":
-    from sparselabel.data.checks import file_problems, label_problems, look_problems
+def _problems(
+    prepared: "Prepared", counted: "dict[str, Counts]", fingerprints: "Fingerprints | None"
+) -> "list[Problem]":
+    from sparselabel.data.checks import file_problems, image_problems, label_problems
 
-    found = [*label_problems(prepared, counted), *file_problems(prepared)]
-    return [*found, *look_problems(prepared, looks)] if looks else found
+    problems = [*label_problems(prepared, counted), *file_problems(prepared)]
+    return [*problems, *image_problems(prepared, fingerprints)] if fingerprints else problems
 
 
-def _looked_at(prepared: "Prepared") -> "Looks":
-    from sparselabel.data.image_hashes import look_at
+def _fingerprints(prepared: "Prepared") -> "Fingerprints":
+    from sparselabel.data.image_hashes import compute_fingerprints
 
     count = sum(len(split) for split in prepared.splits.values())
     with progress(count, f"looking at {count:,} images") as advance:
-        return look_at(prepared, advance)
+        return compute_fingerprints(prepared, advance)

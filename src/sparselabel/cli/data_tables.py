@@ -44,9 +44,11 @@ def spatial_label_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[
                 f"{name}: {counted[name].without:,} of {len(split):,} images have no observed label at all"
             )
         if len(split.spatial_labels) or len(split.seen):
-            found = count_spatial_labels(split)
-            known = _several(found, "points", "boxes", "masks")
-            seen = _several({"points": found["seen_points"], "boxes": found["seen_boxes"]}, "points", "boxes")
+            counts = count_spatial_labels(split)
+            known = _several(counts, "points", "boxes", "masks")
+            seen = _several(
+                {"points": counts["seen_points"], "boxes": counts["seen_boxes"]}, "points", "boxes"
+            )
             lines.append(f"{name}: {known} known, {seen} observed")
     for name, bought in prepared.made.get("bought", {}).items():
         lines.append(
@@ -59,9 +61,9 @@ def spatial_label_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[
     return lines
 
 
-def _several(found: dict[str, int], *names: str) -> str:
-    """How many there are of some things: 3 points and 2 boxes."""
-    return " and ".join(f"{found[name]:,} {name}" for name in names if found[name]) or "no points or boxes"
+def _several(counts: dict[str, int], *names: str) -> str:
+    """Counts in words: 3 points and 2 boxes."""
+    return " and ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "no points or boxes"
 
 
 def histogram_table(counted: dict[str, Counts]) -> Table:
@@ -78,8 +80,8 @@ def histogram_table(counted: dict[str, Counts]) -> Table:
     names = [str(start) if width == 1 else f"{start}–{start + width - 1}" for start in starts]
     table = _table("share of images with so many positives", "split", *names)
     for name, numbers in lines.items():
-        found = np.bincount(numbers // width, minlength=len(names))
-        table.add_row(name, *(_share(int(number), len(numbers)) for number in found))
+        images = np.bincount(numbers // width, minlength=len(names))
+        table.add_row(name, *(_share(int(number), len(numbers)) for number in images))
     return table
 
 
@@ -110,12 +112,12 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
             table.add_row(f"… {len(prepared.classes) - len(order):,} more (--all)")
             table.add_section()
         positive, seen, absent = (int(counts.per_class[what][index]) for what in WHAT)
-        kept = (_share(seen, positive), _share(float(counts.uniform[index]), positive))
+        shares = (_share(seen, positive), _share(float(counts.uniform[index]), positive))
         table.add_row(
             prepared.classes[index],
             f"{positive:,}",
             f"{seen:,}",
-            *(kept if counts.hidden else ()),
+            *(shares if counts.hidden else ()),
             *((f"{absent:,}",) if negatives else ()),
             *((f"{len(counts.per_image['positive']) - seen - absent:,}",) if unknown else ()),
             *(f"{counted[name].per_class['positive'][index]:,}" for name in others),
@@ -158,9 +160,11 @@ def score_table(prepared: Prepared) -> Table:
 
 
 def _explained(hidden: bool, others: list[str]) -> str | None:
-    kept = "kept: observed, of the positives; if at random: were it a random choice of each image's positives"
+    observed = (
+        "kept: observed, of the positives; if at random: were it a random choice of each image's positives"
+    )
     positives = f"in {', '.join(others)}: positive there"
-    return "\n".join([*([kept] if hidden else []), *([positives] if others else [])]) or None
+    return "\n".join([*([observed] if hidden else []), *([positives] if others else [])]) or None
 
 
 def _listed(counts: Counts, every: bool) -> tuple[list[int], int]:
@@ -186,8 +190,8 @@ def _range(numbers: Counted) -> str:
     return f"{mean} (all {low:,})" if low == high else f"{mean} ({low:,}–{high:,})"
 
 
-def _share(part: float, whole: int) -> str:
-    if not whole or not part:
+def _share(number: float, whole: int) -> str:
+    if not whole or not number:
         return "–"
-    share = part / whole
+    share = number / whole
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"

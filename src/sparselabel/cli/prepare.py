@@ -136,7 +136,7 @@ def table(
     how: How = DEFAULT,
     given: Given = GIVEN,
 ) -> None:
-    """A CSV, TSV or Parquet table: one row a label (image, label), or a column a class (1, 0, empty).
+    """A CSV, TSV or Parquet table: one row per label (image, label), or one column per class (1, 0, empty).
 
     Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 
@@ -241,9 +241,6 @@ def scenes(
     write(draw, out, force, how)
 
 
-__all__ = ["app", "cub", "imagenet", "nuswide"]
-
-
 @app.command
 def nuswide(
     source: Path,
@@ -342,9 +339,6 @@ def imagenet(
     from sparselabel.data.readers import READERS
 
     write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
-
-
-__all__ = ["app", "cvat", "fiftyone", "label_studio"]
 
 
 @app.command(name="label-studio")

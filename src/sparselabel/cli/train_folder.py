@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from sparselabel.data.readers.raw_dataset import RawDataset
 
 ON_A_CPU = "mobilenetv2_100"
-"""Looks at about a hundred images a second on two cores; what we measured methods with."""
+"""About a hundred images per second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
-"""Networks to look for where the weights of the first choice cannot be had: some may be kept from before."""
+"""Networks to try where the weights of the first choice cannot be had: some may be in the cache."""
 ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
 
 PREPARE_TABLE = command("prepare", "table", help=True)
 
 LABELS = "labels.digest"
-"""Beside the prepared data: of which table they were made."""
+"""File beside the prepared data: the digest of the table it was made of."""
 
 Say = Callable[[str], None]
 
@@ -50,7 +50,7 @@ def data_of(out: Path) -> Path:
 
 
 def refuse_run(out: Path, handling: Handling) -> None:
-    """Raise if a run is in the way, before all images are looked at."""
+    """Raise if a run is in the way, before all images are checked."""
     if (out / "config.toml").exists() and not (handling.resume or handling.force):
         raise RunError(
             f"{out} holds a run already",
@@ -90,14 +90,19 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
 
 
 def _digest(labels: Path | None) -> str:
-    """What tells a table from another one; nothing for class folders."""
+    """The digest of a table; empty for class folders."""
     return hashlib.blake2b(labels.read_bytes(), digest_size=16).hexdigest() if labels is not None else ""
 
 
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     """A run goes on with the labels it was begun with."""
-    kept = folder / LABELS
-    if labels is not None and kept.is_file() and labels.is_file() and kept.read_text() != _digest(labels):
+    digest_file = folder / LABELS
+    if (
+        labels is not None
+        and digest_file.is_file()
+        and labels.is_file()
+        and digest_file.read_text() != _digest(labels)
+    ):
         raise RunError(
             f"{labels} has changed since the run was begun",
             f"begin it anew ({param('force', True)})",
@@ -136,20 +141,20 @@ def _read(data: Path, labels: Path | None) -> "RawDataset":
 
 
 def found_in(prepared: "Prepared", read: int) -> str:
-    """What was found, in one line; ``read`` images had labels."""
+    """The prepared data in one line; ``read`` is how many images had labels, broken ones included."""
     from sparselabel.data.labels import NEGATIVE, POSITIVE
 
     splits = prepared.splits.values()
-    kept = sum(len(split) for split in splits)
+    decoded = sum(len(split) for split in splits)
     present = sum(int(split.truth.counts(POSITIVE).sum()) for split in splits)
     absent = sum(int(split.truth.counts(NEGATIVE).sum()) for split in splits)
     one_each = all((split.truth.per_image(POSITIVE) == 1).all() for split in splits) and not absent
-    labels = "one label each" if one_each else f"{present / kept:.1f} labels each of what is there"
-    labels += f" and {absent / kept:.1f} of what is not" if absent else ""
-    parts = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
-    lost = f"; {counted(read - kept, 'file')} could not be read" if kept < read else ""
+    labels = "one label each" if one_each else f"{present / decoded:.1f} labels each of what is there"
+    labels += f" and {absent / decoded:.1f} of what is not" if absent else ""
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
+    broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
     classes = len(prepared.classes)
-    return f"{counted(kept, 'image')} ({parts}), {classes:,} classes, {labels}{lost}"
+    return f"{counted(decoded, 'image')} ({sizes}), {classes:,} classes, {labels}{broken}"
 
 
 def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
@@ -159,18 +164,22 @@ def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
 
 
 def with_backbone(
-    config: TrainConfig, told: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
+    config: TrainConfig,
+    given_flags: Collection[str],
+    machine: Machine,
+    say: Say,
+    begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a network whose weights can be had, unless one is told, or a run has ``begun``.
+    """The configuration with a network whose weights can be had, unless one is given, or a run has ``begun``.
 
-    What cannot be had is found now, and not after all images were looked at.
+    Weights are tried now, and not after all images were checked.
     """
-    if "--backbone" in told or "--weights" in told:
+    if "--backbone" in given_flags or "--weights" in given_flags:
         _try_weights(config)
         return config
     if begun is not None:
         return replace(config, backbone=begun.backbone)
-    first = config.backbone if _has_graphics(machine) else ON_A_CPU
+    first = config.backbone if _has_gpu(machine) else ON_A_CPU
     for name in (first, *(other for other in OTHERS if other != first)):
         chosen = replace(config, backbone=name)
         try:
@@ -187,26 +196,26 @@ def with_backbone(
 
 def with_schedule(
     config: TrainConfig,
-    told: Collection[str],
+    given_flags: Collection[str],
     machine: Machine,
     images: int,
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule, unless one is told, by the machine and the number of images."""
-    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in told):
+    """The configuration with a schedule for the machine and the number of images, unless one is given."""
+    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in given_flags):
         return config
     if begun is not None:
         return replace(config, frozen=begun.frozen, head=begun.head, finetune=begun.finetune)
-    graphics = _has_graphics(machine)
-    if graphics and images >= ENOUGH:
+    gpu = _has_gpu(machine)
+    if gpu and images >= ENOUGH:
         say(f"there is a GPU: {config.backbone}, the head alone, then everything")
         head = replace(config.head, epochs=5)
         return replace(config, head=head, finetune=replace(config.finetune, epochs=25, batch_size=8))
-    reason = f"only {counted(images, 'image')}" if graphics else "no GPU"
+    reason = f"only {counted(images, 'image')}" if gpu else "no GPU"
     say(
         f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
-        f"(--finetune.epochs 10 trains everything{'' if graphics else ': better, but hours'})"
+        f"(--finetune.epochs 10 trains everything{'' if gpu else ': better, but hours'})"
     )
     return replace(config, frozen=True, head=replace(config.head, batch_size=64))
 
@@ -230,7 +239,7 @@ def refuse_many_processes() -> None:
         )
 
 
-def _has_graphics(machine: Machine) -> bool:
+def _has_gpu(machine: Machine) -> bool:
     import torch
 
     if machine.accelerator == "cpu":

@@ -56,7 +56,7 @@ class Sparsify:
         frequent: the class that most training images have.
     annotate
         What a budget buys where the answer is yes.
-        I: nothing more. SP, SB: a point on, or a box around, one thing of the class. AP, AB: on or around
+        I: nothing more. SP, SB: a point on, or a box around, one object of the class. AP, AB: on or around
         each of them.
     budget
         Share of what it costs to ask for every class on every training image: 0.02 is 2 %. All points or

@@ -1,14 +1,14 @@
 """Annotations that a budget buys: random questions, and points or boxes where the answer is yes (PatchML §4).
 
-PatchML. A question is an image and a class: is it there? All of them, asked at image level, are a
-budget of 100 %. What is bought for a yes besides the answer is the kind of annotation:
+A question is an image and a class: is it there? All of them, asked at image level, are a budget of 100 %.
+What is bought for a yes besides the answer is the kind of annotation:
 
-    I   nothing          SP  a point on one thing of the class     AP  a point on each
-                         SB  a box around one thing of the class   AB  a box around each
+    I   nothing          SP  a point on one object of the class     AP  a point on each
+                         SB  a box around one object of the class   AB  a box around each
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from sparselabel.config import Annotation, Cost, Sparsify
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks, runs_of
 from sparselabel.data.readers.raw_dataset import RawSplit
-from sparselabel.data.spatial_labels import Floats, SpatialLabels
+from sparselabel.data.spatial_labels import Floats, SpatialLabels, spans
 from sparselabel.errors import ConfigError, DataError, param
 
 Kind = Annotation
@@ -60,7 +60,7 @@ PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, 
 
 @dataclass(frozen=True, eq=False)
 class Bought:
-    """What a budget bought: the observed labels, the marks by their numbers, and the seconds spent."""
+    """What a budget bought: observed labels, the indices of the spatial labels, and the seconds spent."""
 
     observed: Labels
     spatial_labels: Indices
@@ -77,8 +77,8 @@ def buy(
 ) -> Bought:
     """Ask random questions, none twice, until the seconds are spent; PatchML's "random per annotation".
 
-    ``truth`` (N, L) must be complete. ``marks`` are boxes, one for every thing. A yes to a class without a
-    box is an answer alone.
+    ``truth`` (N, L) must be complete. ``spatial_labels`` has one per object. A yes to a class without any
+    is an answer alone.
     """
     prices = prices or Prices()
     _refuse(truth, kind, seconds)
@@ -92,7 +92,7 @@ def buy(
 
 def cost_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Kind, prices: Prices) -> float:
     """Seconds that it takes to ask every question, with all points or boxes of its kind."""
-    _, counts, _ = _things(
+    _, counts, _ = _objects(
         spatial_labels.only(truth[spatial_labels.rows, spatial_labels.classes] == POSITIVE), truth.shape
     )
     yes = float(_costs(kind, prices, counts).sum())
@@ -148,16 +148,16 @@ def _answered(
     seconds: float,
 ) -> Bought:
     """What the first of these questions bring, as many as the seconds allow."""
-    firsts, counts, order = _things(spatial_labels, truth.shape)
+    firsts, counts, order = _objects(spatial_labels, truth.shape)
     yes = truth.ravel()[questions] == POSITIVE
-    found = np.where(yes, _counts_of(questions, firsts, counts), 0)
-    costs = _costs(kind, prices, found)
-    asked = int(np.searchsorted(np.cumsum(costs), seconds * (1 + ROUNDING), side="right"))
-    questions, found = questions[:asked], found[:asked]
+    objects = np.where(yes, _counts_of(questions, firsts, counts), 0)
+    costs = _costs(kind, prices, objects)
+    affordable = int(np.searchsorted(np.cumsum(costs), seconds * (1 + ROUNDING), side="right"))
+    questions, objects = questions[:affordable], objects[:affordable]
     observed = np.full_like(truth, UNKNOWN)
     observed.ravel()[questions] = truth.ravel()[questions]
-    chosen = _chosen(kind, questions[found > 0], firsts, counts, order, random)
-    return Bought(observed, np.sort(chosen), float(costs[:asked].sum()))
+    chosen = _chosen(kind, questions[objects > 0], firsts, counts, order, random)
+    return Bought(observed, np.sort(chosen), float(costs[:affordable].sum()))
 
 
 def _refuse(truth: Labels, kind: Kind, seconds: float) -> None:
@@ -179,18 +179,18 @@ def _least(kind: Kind, prices: Prices) -> float:
     return prices.answer if mean is None else mean
 
 
-def _costs(kind: Kind, prices: Prices, found: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """What each question costs, where so many things were found (0 for a no)."""
+def _costs(kind: Kind, prices: Prices, objects: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """What each question costs, given how many objects it has (0 for a no)."""
     mean = {"SP": prices.mean_point, "SB": prices.mean_box}.get(kind)
     if mean is not None:
-        return np.full(len(found), mean, np.float64)
+        return np.full(len(objects), mean, np.float64)
     each = {"I": 0.0, "SP": prices.point, "AP": prices.point, "SB": prices.box, "AB": prices.box}[kind]
-    drawn = np.minimum(found, 1) if kind in ("SP", "SB") else found
-    return np.asarray(prices.answer + each * drawn, np.float64)
+    annotated = np.minimum(objects, 1) if kind in ("SP", "SB") else objects
+    return np.asarray(prices.answer + each * annotated, np.float64)
 
 
-def _things(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
-    """Questions that have things, how many, and the things' numbers in the order of questions."""
+def _objects(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
+    """Questions with objects, how many each has, and the objects' indices in the order of questions."""
     question = np.asarray(spatial_labels.rows) * shape[1] + np.asarray(spatial_labels.classes)
     order = np.argsort(question, kind="stable")
     firsts, counts = np.unique(question, return_counts=True)
@@ -200,8 +200,8 @@ def _things(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> tuple[Indi
 def _counts_of(questions: Indices, firsts: Indices, counts: Indices) -> Indices:
     if not len(firsts):
         return np.zeros(len(questions), np.int64)
-    place = np.minimum(np.searchsorted(firsts, questions), len(firsts) - 1)
-    return np.where(firsts[place] == questions, counts[place], 0)
+    position = np.minimum(np.searchsorted(firsts, questions), len(firsts) - 1)
+    return np.where(firsts[position] == questions, counts[position], 0)
 
 
 def _chosen(
@@ -212,15 +212,14 @@ def _chosen(
     order: Indices,
     random: np.random.Generator,
 ) -> Indices:
-    """The numbers of the marks that are bought with a yes."""
+    """The indices of the spatial labels that are bought with a yes."""
     if kind == "I" or not len(questions):
         return np.empty(0, np.int64)
-    place = np.searchsorted(firsts, questions)
-    start, count = (np.cumsum(counts) - counts)[place], counts[place]
+    position = np.searchsorted(firsts, questions)
+    start, count = (np.cumsum(counts) - counts)[position], counts[position]
     if kind in ("SP", "SB"):
         return np.asarray(order[start + random.integers(count)], np.int64)
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return np.asarray(order[np.repeat(start, count) + within], np.int64)
+    return np.asarray(order[spans(start, count)], np.int64)
 
 
 SPREAD = 0.02  # of points around the middle of a box, in shares of the image (PatchML §4, Objects365)
@@ -229,7 +228,7 @@ BLOCK = 4096  # masks decoded together
 
 @dataclass(frozen=True, eq=False)
 class Annotated:
-    """What training may see of a split, and what it was: ``bought`` for the data's description."""
+    """What training may see of a split; ``bought`` summarizes it for dataset.json."""
 
     observed: Labels
     seen: SpatialLabels
@@ -254,10 +253,10 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
     if how.annotate in ("SP", "AP"):
         seen = points_on(split.spatial_labels, split.masks, chosen, np.random.default_rng((*seed, 1)))
     else:
-        seen = SpatialLabels(*_columns(split.spatial_labels, chosen), check=False)
+        seen = split.spatial_labels.only(chosen)
     points = int(seen.is_point.sum())
     positives, negatives = (int((bought.observed == value).sum()) for value in (POSITIVE, NEGATIVE))
-    said = {
+    summary = {
         "kind": how.annotate,
         "answers": positives + negatives,
         "positive": positives,
@@ -269,7 +268,7 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
         "seconds_of_all_answers": truth.size * prices.answer,
         "cost": how.cost,
     }
-    return Annotated(bought.observed, seen, said)
+    return Annotated(bought.observed, seen, summary)
 
 
 def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
@@ -316,7 +315,7 @@ def share_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Annotation,
 
 
 def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[SpatialLabels, Indices]:
-    """The marks that can be bought, and their numbers among all."""
+    """The spatial labels that can be bought, and their indices among all."""
     if kind == "I":
         return SpatialLabels.none(), np.empty(0, np.int64)
     numbers = np.arange(len(spatial_labels))
@@ -331,33 +330,23 @@ def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[Spatial
             what="annotate",
             value=kind,
         )
-    return SpatialLabels(*_columns(spatial_labels, numbers), check=False), numbers
-
-
-def _columns(
-    spatial_labels: SpatialLabels, chosen: Indices
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats, Floats]:
-    return (
-        spatial_labels.rows[chosen],
-        spatial_labels.classes[chosen],
-        spatial_labels.centers[chosen],
-        spatial_labels.sizes[chosen],
-    )
+    return spatial_labels.only(numbers), numbers
 
 
 def points_on(
     spatial_labels: SpatialLabels, masks: Masks | None, chosen: Indices, random: np.random.Generator
 ) -> SpatialLabels:
-    """A random point on each of some things: on its mask, else near the middle of its box but inside it."""
-    rows, classes, centers, sizes = _columns(spatial_labels, chosen)
+    """A random point on each of some objects: on its mask, else near the middle of its box but inside it."""
+    objects = spatial_labels.only(chosen)
+    centers, sizes = objects.centers, objects.sizes
     noise = random.normal(scale=SPREAD, size=centers.shape)
-    places = np.clip(centers + noise, centers - sizes / 2, centers + sizes / 2).astype(np.float32)
+    points = np.clip(centers + noise, centers - sizes / 2, centers + sizes / 2).astype(np.float32)
     if masks is not None:
-        drawn = np.flatnonzero(masks.there[chosen])
-        for start in range(0, len(drawn), BLOCK):
-            some = drawn[start : start + BLOCK]
-            places[some] = _inside(masks.take(chosen[some]), random)
-    return SpatialLabels(rows, classes, np.clip(places, 0, 1), np.zeros_like(sizes), check=False)
+        with_mask = np.flatnonzero(masks.there[chosen])
+        for start in range(0, len(with_mask), BLOCK):
+            some = with_mask[start : start + BLOCK]
+            points[some] = _inside(masks.take(chosen[some]), random)
+    return replace(objects, centers=np.clip(points, 0, 1), sizes=np.zeros_like(sizes), check=False)
 
 
 def _inside(masks: Masks, random: np.random.Generator) -> Floats:

@@ -125,19 +125,19 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
                 what=file,
             )
         for cells in reader:
-            place = f"{file}, line {reader.line_num:,}"
+            where = f"{file}, line {reader.line_num:,}"
             if not any(cells):
                 continue
             if len(cells) != len(COLUMNS) or not cells[0] or not cells[1]:
                 raise DataError(
-                    f"{place}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}",
+                    f"{where}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}",
                     *ways_out,
                     what=file,
                 )
             image, label, word, time, reviewer = cells
             if word != TAKEN_BACK and word not in WORDS:
                 raise DataError(
-                    f"{place}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
+                    f"{where}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
                     f"back), not {word!r}",
                     *ways_out,
                     what=file,
@@ -152,14 +152,14 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
 
 def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
     """What counts in the end: for each image and class the last answer that was not taken back."""
-    said: dict[tuple[str, str], list[int]] = {}
+    values_of: dict[tuple[str, str], list[int]] = {}
     for answer in answers:
-        before = said.setdefault((answer.image, answer.label), [])
+        before = values_of.setdefault((answer.image, answer.label), [])
         if answer.value is not None:
             before.append(answer.value)
         elif before:
             before.pop()
-    return {key: values[-1] for key, values in said.items() if values}
+    return {key: values[-1] for key, values in values_of.items() if values}
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +244,9 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
     observed = replace(train.observed, values=laid.values, check=False)
-    there = laid.values[train.seen.rows, train.seen.classes] == POSITIVE  # what is not there has no mark
+    there = (
+        laid.values[train.seen.rows, train.seen.classes] == POSITIVE
+    )  # absent classes have no spatial labels
     spatial_labels = train.seen if there.all() else train.seen.only(there)
     seen = replace(
         train,

@@ -1,4 +1,4 @@
-"""What may be wrong with prepared data: each problem with a name, what was found and what to do about it."""
+"""Checks of prepared data: each problem has a name, a description and a remedy."""
 
 import re
 import unicodedata
@@ -11,19 +11,19 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.describe import Counts
-from sparselabel.data.image_hashes import Looks, Places, same_files, same_looks
+from sparselabel.data.image_hashes import Fingerprints, ImageNumbers, exact_duplicates, near_duplicates
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import command, listing
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
-NAMED = 5  # things that a line names; JSON has all
+NAMED = 5  # items that a line names; JSON has all
 SURPRISE = 5.0  # standard deviations from what a random choice keeps: never by chance, with 1,000 classes too
 NOTABLE = 0.05  # and by so much of the class's positives
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that may be wrong: a name, what was found, what to do, and all that it was found in."""
+    """Something that may be wrong: its name, description and remedy, and the images or classes it is in."""
 
     name: str
     what: str
@@ -39,7 +39,7 @@ class Problem:
 
 
 def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Problem]:
-    """What the labels alone tell."""
+    """Problems of the labels."""
     return [
         *_wrong_labels(prepared, counted),
         *_stray_spatial_labels(prepared),
@@ -90,7 +90,7 @@ def _stray_spatial_labels(prepared: Prepared) -> Iterator[Problem]:
             "stray-marks",
             f"{(~known).sum():,} points or boxes of {name} are of classes that their images are not said "
             f"to show: {listing(items, NAMED)}",
-            "set the label or remove the mark, and prepare the data again",
+            "set the label or remove the point or box, and prepare the data again",
             items,
         )
 
@@ -226,18 +226,18 @@ def _letters(name: str) -> str:
 
 
 TINY = 32  # pixels: below, little is left to see
-LONG = 5  # times as long as wide: squashed to a square, nothing looks like itself
+LONG = 5  # times as long as wide: squashed to a square, nothing fingerprints like itself
 
 Image = tuple[str, int]
 """An image by split and row."""
 
 
 def file_problems(prepared: Prepared) -> list[Problem]:
-    """What the files' names and digests tell, without opening one."""
-    found = [*_copies(prepared, same_files(prepared), "")]
+    """Problems of the image files that their names and digests show, without opening one."""
+    problems = [*_copies(prepared, exact_duplicates(prepared), "")]
     root = prepared.train.root
     if not root.is_dir():
-        found.insert(
+        problems.insert(
             0,
             Problem(
                 "no-images",
@@ -245,51 +245,51 @@ def file_problems(prepared: Prepared) -> list[Problem]:
                 "move it back, or prepare the data again",
             ),
         )
-        return found
-    gone = [
+        return problems
+    missing = [
         (name, row)
         for name, split in prepared.splits.items()
         for row in range(len(split))
         if not split.path(row).is_file()
     ]
-    wayout = "put them back, or prepare the data again"
-    return [*_of_images(prepared, gone, "missing-images", "whose file is not there", wayout), *found]
+    remedy = "put them back, or prepare the data again"
+    return [*_of_images(prepared, missing, "missing-images", "whose file is not there", remedy), *problems]
 
 
-def look_problems(prepared: Prepared, looks: Looks) -> list[Problem]:
-    """What decoding every image tells."""
-    at = _places(prepared)
-    short, long = looks.sizes.min(1), looks.sizes.max(1)
+def image_problems(prepared: Prepared, fingerprints: Fingerprints) -> list[Problem]:
+    """Problems of the images that only decoding them shows."""
+    at = _locations(prepared)
+    short, long = fingerprints.sizes.min(1), fingerprints.sizes.max(1)
     whole = short > 0
     return [
         *_of_images(
             prepared,
-            [at(place) for place in looks.broken],
+            [at(number) for number in fingerprints.broken],
             "broken-images",
             "that cannot be decoded (any more)",
             "put them back, or prepare the data again without them (`skip_broken`)",
         ),
         *_of_images(
             prepared,
-            [at(place) for place in np.flatnonzero(whole & (short < TINY)).tolist()],
+            [at(number) for number in np.flatnonzero(whole & (short < TINY)).tolist()],
             "tiny-images",
             f"with a side of less than {TINY} pixels",
             "are they thumbnails or icons? replace them, or leave them out",
         ),
         *_of_images(
             prepared,
-            [at(place) for place in np.flatnonzero(whole & (long > LONG * short)).tolist()],
+            [at(number) for number in np.flatnonzero(whole & (long > LONG * short)).tolist()],
             "long-images",
             f"more than {LONG} times as long as wide",
             "training squashes them to a square: cut them, or leave them out",
         ),
-        *_copies(prepared, same_looks(prepared, looks), "near-"),
+        *_copies(prepared, near_duplicates(prepared, fingerprints), "near-"),
     ]
 
 
-def sizes_of(looks: Looks) -> dict[str, list[int]]:
+def sizes_of(fingerprints: Fingerprints) -> dict[str, list[int]]:
     """The smallest, middle and largest of the widths and of the heights."""
-    known = looks.sizes[looks.sizes[:, 0] > 0]
+    known = fingerprints.sizes[fingerprints.sizes[:, 0] > 0]
     if not len(known):
         return {}
     return {
@@ -299,9 +299,9 @@ def sizes_of(looks: Looks) -> dict[str, list[int]]:
     }
 
 
-def _copies(prepared: Prepared, groups: list[Places], near: str) -> Iterator[Problem]:
-    at = _places(prepared)
-    copies = [[at(place) for place in group.tolist()] for group in groups]
+def _copies(prepared: Prepared, groups: list[ImageNumbers], near: str) -> Iterator[Problem]:
+    at = _locations(prepared)
+    copies = [[at(position) for position in group.tolist()] for group in groups]
     alike = "nearly the same image" if near else "the same image"
     names = list(prepared.splits)
     for number, first in enumerate(names):
@@ -337,7 +337,7 @@ def _copies(prepared: Prepared, groups: list[Places], near: str) -> Iterator[Pro
 
 
 def _contradict(prepared: Prepared, group: list[Image]) -> bool:
-    """Whether a class is said to be there on one copy and not on another."""
+    """Whether a class is positive on one copy and negative on another."""
     labels = np.stack([prepared.splits[split].truth.values[row] for split, row in group])
     return bool(((labels == POSITIVE).any(0) & (labels == NEGATIVE).any(0)).any())
 
@@ -366,13 +366,13 @@ def _named(prepared: Prepared, image: Image) -> dict[str, str]:
     return {"split": split, "image": str(prepared.splits[split].paths[row])}
 
 
-def _places(prepared: Prepared) -> Callable[[int], Image]:
+def _locations(prepared: Prepared) -> Callable[[int], Image]:
     """From an image's number over all splits to its split and row."""
     names = list(prepared.splits)
     ends = np.cumsum([len(split) for split in prepared.splits.values()])
 
-    def at(place: int) -> Image:
-        split = int(np.searchsorted(ends, place, side="right"))
-        return names[split], place - (int(ends[split - 1]) if split else 0)
+    def at(number: int) -> Image:
+        split = int(np.searchsorted(ends, number, side="right"))
+        return names[split], number - (int(ends[split - 1]) if split else 0)
 
     return at

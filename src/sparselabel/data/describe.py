@@ -74,24 +74,24 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
         truth = _checked(split.truth, folder / split.name / "truth.npy", start, step)
         observed = _checked(split.observed, folder / split.name / "observed.npy", start, step)
         complete &= not (truth == UNKNOWN).any()
-        found = {
+        masks = {
             "positive": truth == POSITIVE,
             "observed_positive": observed == POSITIVE,
             "observed_negative": observed == NEGATIVE,
         }
         for what in WHAT:
-            per_image[what][start : start + step] = found[what].sum(1)
-            per_class[what] += found[what].sum(0)
-        there = found["positive"]
-        chance = (there & found["observed_positive"]).sum(1) / np.maximum(there.sum(1), 1)
-        uniform += chance @ there
-        variance += (chance * (1 - chance)) @ there
+            per_image[what][start : start + step] = masks[what].sum(1)
+            per_class[what] += masks[what].sum(0)
+        positive = masks["positive"]
+        chance = (positive & masks["observed_positive"]).sum(1) / np.maximum(positive.sum(1), 1)
+        uniform += chance @ positive
+        variance += (chance * (1 - chance)) @ positive
         differ = (observed != UNKNOWN) & (truth != UNKNOWN) & (observed != truth)  # scores may say more
         wrong += int(np.count_nonzero(differ))
         if len(first_wrong) < MOST:
-            places = np.argwhere(differ)[: MOST - len(first_wrong)]
-            first_wrong += [(start + row, column) for row, column in places.tolist()]
-        bits = np.packbits(there, axis=0)
+            wrong_entries = np.argwhere(differ)[: MOST - len(first_wrong)]
+            first_wrong += [(start + row, column) for row, column in wrong_entries.tolist()]
+        bits = np.packbits(positive, axis=0)
         for digest, column in zip(columns, bits.T, strict=True):
             digest.update(column.tobytes())
     return Counts(

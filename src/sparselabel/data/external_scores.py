@@ -32,7 +32,7 @@ class ScoreReport:
     set_positive: npt.NDArray[np.int64]
     set_negative: npt.NDArray[np.int64]
     positive: npt.NDArray[np.int64]  # observed positives with a score that says anything
-    positive_missed: npt.NDArray[np.int64]  # of them: the score says that it is not there
+    positive_missed: npt.NDArray[np.int64]  # of them: the score makes it negative
     negative: npt.NDArray[np.int64]
     negative_missed: npt.NDArray[np.int64]
     unscored: int  # images without any score
@@ -51,44 +51,44 @@ def apply_scores(
 
     Images are found by id or by path. An observed label is never changed.
     """
-    said = np.full(table.values.shape, UNKNOWN, dtype=np.int8)
+    predicted = np.full(table.values.shape, UNKNOWN, dtype=np.int8)
     row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
-    met: set[int] = set()
-    for place, name, columns, scores in _scored(file, table.classes):
+    scored_rows: set[int] = set()
+    for where, name, columns, scores in _scored(file, table.classes):
         row = row_of.get(name)
         if row is None:
             continue
-        met.add(row)
+        scored_rows.add(row)
         at, given = np.asarray(columns), ~np.isnan(scores)
-        twice = given & (said[row, at] != UNKNOWN)
+        twice = given & (predicted[row, at] != UNKNOWN)
         if twice.any():
             column = table.classes[at[int(np.argmax(twice))]]
             raise DataError(
-                f"{file}, {place}: a second score of {column!r} for {name!r}",
+                f"{file}, {where}: a second score of {column!r} for {name!r}",
                 "remove one of the two",
                 what=file,
-                where=place,
+                where=where,
             )
         labels = np.full(len(at), _BETWEEN, dtype=np.int8)
         if positive is not None:
             labels[scores >= positive] = POSITIVE
         if negative is not None:
             labels[scores <= negative] = NEGATIVE
-        said[row, at[given]] = labels[given]
-    if not met:
+        predicted[row, at[given]] = labels[given]
+    if not scored_rows:
         raise DataError(
             f"{file} has no score for any of the {len(table):,} training images",
             f"name them as they are named in the data, as in {table.ids[0]!s} or {paths[0]!s}",
             what=file,
         )
-    said[said == _BETWEEN] = UNKNOWN
-    report = _report(table.values, said, len(table) - len(met))
-    return np.where(table.values == UNKNOWN, said, table.values), report
+    predicted[predicted == _BETWEEN] = UNKNOWN
+    report = _report(table.values, predicted, len(table) - len(scored_rows))
+    return np.where(table.values == UNKNOWN, predicted, table.values), report
 
 
-def _report(observed: Labels, said: Labels, unscored: int) -> ScoreReport:
+def _report(observed: Labels, predicted: Labels, unscored: int) -> ScoreReport:
     def counted(label: int, score: int | None) -> npt.NDArray[np.int64]:
-        agrees = said != UNKNOWN if score is None else said == score
+        agrees = predicted != UNKNOWN if score is None else predicted == score
         return np.asarray(np.sum((observed == label) & agrees, axis=0, dtype=np.int64))
 
     return ScoreReport(
@@ -125,7 +125,7 @@ def _long(cells: Cells, image: int, classes: tuple[str, ...]) -> Iterator[Scored
         if index is not None:
             met = True
             number = np.asarray([_number(cells, line, "score", row[score])])
-            yield f"{cells.place} {line:,}", row[image].strip(), [index], number
+            yield f"{cells.row_name} {line:,}", row[image].strip(), [index], number
     if not met:
         raise _no_class(cells.file, classes)
 
@@ -139,7 +139,7 @@ def _wide(cells: Cells, image: int, classes: tuple[str, ...]) -> Iterator[Scored
     indices = [index for _, index in columns]
     for line, row in cells.rows:
         numbers = [_number(cells, line, cells.header[at], row[at]) for at, _ in columns]
-        yield f"{cells.place} {line:,}", row[image].strip(), indices, np.asarray(numbers)
+        yield f"{cells.row_name} {line:,}", row[image].strip(), indices, np.asarray(numbers)
 
 
 def _number(cells: Cells, line: int, column: str, cell: str) -> float:
@@ -177,6 +177,6 @@ def _from_arrays(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
     columns = [(at, classes.index(str(name))) for at, name in enumerate(names) if str(name) in classes]
     if not columns:
         raise _no_class(file, classes)
-    at, indices = [place for place, _ in columns], [index for _, index in columns]
+    at, indices = [column for column, _ in columns], [index for _, index in columns]
     for row, name in enumerate(images.tolist()):
         yield f"row {row:,}", str(name), indices, scores[row, at].astype(np.float64)

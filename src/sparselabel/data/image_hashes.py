@@ -1,4 +1,4 @@
-"""Images that are the same, or nearly: by the digests of their files, and by what they look like.
+"""Duplicate images: exact ones by the digests of their files, near ones by perceptual hashes.
 
 Two images are nearly the same if their difference hashes differ in at most 7 of 64 bits and their tiny
 copies by at most 10 of 255 levels in the mean. The hash alone is wrong on plain images (313 pairs of the
@@ -28,8 +28,8 @@ ENOUGH = 64  # pixels that suffice for the tiny copy; a large JPEG is decoded at
 
 
 @dataclass(frozen=True, eq=False)
-class Looks:
-    """What N images look like, in the order of the splits and their rows.
+class Fingerprints:
+    """Small summaries of N images, in the order of the splits and their rows, to compare them by.
 
     ``tiny`` (N, 8 · 9 · 3) uint8 copies, ``hashes`` (N,) difference hashes, ``sizes`` (N, 2) width and height
     in pixels, as stored in the file. All are 0 for a broken image; ``broken`` says why.
@@ -41,33 +41,36 @@ class Looks:
     broken: dict[int, str]
 
 
-def look_at(prepared: Prepared, report: Callable[[int], None] | None = None) -> Looks:
+def compute_fingerprints(prepared: Prepared, report: Callable[[int], None] | None = None) -> Fingerprints:
     """Decode every image once; a broken one is noted, not raised."""
     count = sum(len(split) for split in prepared.splits.values())
-    looks = Looks(
+    fingerprints = Fingerprints(
         np.zeros((count, HEIGHT * WIDTH * 3), np.uint8),
         np.zeros(count, np.uint64),
         np.zeros((count, 2), np.int32),
         {},
     )
-    place = 0
+    number = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the interpreter lock
         for split in prepared.splits.values():
             for start in range(0, len(split), 1024):  # blocks keep the queue of results short
                 paths = [split.root / path for path in split.paths[start : start + 1024].tolist()]
-                for found in pool.map(_look, paths):
-                    if isinstance(found, str):
-                        looks.broken[place] = found
+                for result in pool.map(_fingerprint, paths):
+                    if isinstance(result, str):
+                        fingerprints.broken[number] = result
                     else:
-                        tiny, looks.sizes[place] = found
-                        looks.tiny[place], looks.hashes[place] = tiny.reshape(-1), difference_hash(tiny)
-                    place += 1
+                        tiny, fingerprints.sizes[number] = result
+                        fingerprints.tiny[number], fingerprints.hashes[number] = (
+                            tiny.reshape(-1),
+                            difference_hash(tiny),
+                        )
+                    number += 1
                     if report is not None:
                         report(1)
-    return looks
+    return fingerprints
 
 
-def _look(path: Path) -> tuple[npt.NDArray[np.uint8], tuple[int, int]] | str:
+def _fingerprint(path: Path) -> tuple[npt.NDArray[np.uint8], tuple[int, int]] | str:
     try:
         image = load(path, ENOUGH)
         size = size_of(path)
@@ -88,62 +91,66 @@ LEVELS = 10.0
 PAIRS = 1 << 20  # hashes compared together
 CLOSE = 1 << 15  # tiny copies compared together
 
-Places = npt.NDArray[np.intp]
+ImageNumbers = npt.NDArray[np.intp]
 """Images by number, counted over all splits in their order."""
 
 
-def same_files(prepared: Prepared) -> list[Places]:
+def exact_duplicates(prepared: Prepared) -> list[ImageNumbers]:
     """Groups of images whose files have the same bytes."""
     return _groups(np.concatenate([np.asarray(split.digests) for split in prepared.splits.values()]))
 
 
-def same_looks(prepared: Prepared, looks: Looks) -> list[Places]:
-    """Groups of images that look nearly the same but are different files."""
-    root = np.arange(len(looks.tiny))
+def near_duplicates(prepared: Prepared, fingerprints: Fingerprints) -> list[ImageNumbers]:
+    """Groups of images that are nearly the same but different files."""
+    root = np.arange(len(fingerprints.tiny))
     whole = np.ones(len(root), dtype=bool)
-    whole[[*looks.broken]] = False
-    for first, second in _candidates(looks.hashes, np.flatnonzero(whole)):
+    whole[[*fingerprints.broken]] = False
+    for first, second in _candidates(fingerprints.hashes, np.flatnonzero(whole)):
         apart = root[first] != root[second]
         first, second = first[apart], second[apart]  # noqa: PLW2901
-        levels = np.abs(looks.tiny[first].astype(np.int16) - looks.tiny[second]).mean(1)
+        levels = np.abs(fingerprints.tiny[first].astype(np.int16) - fingerprints.tiny[second]).mean(1)
         root = _united(root, first[levels <= LEVELS], second[levels <= LEVELS])
     digests = np.concatenate([np.asarray(split.digests) for split in prepared.splits.values()])
     return [group for group in _groups(root) if len(np.unique(digests[group])) > 1]
 
 
-def _groups(keys: npt.NDArray[np.generic]) -> list[Places]:
+def _groups(keys: npt.NDArray[np.generic]) -> list[ImageNumbers]:
     """Where a key occurs more than once, in the order of first occurrence."""
     order = np.argsort(keys, kind="stable")
     changes = np.flatnonzero(keys[order][1:] != keys[order][:-1]) + 1
     starts, ends = np.concatenate([[0], changes]), np.concatenate([changes, [len(keys)]])
     several = ends - starts > 1
-    found = [order[start:end] for start, end in zip(starts[several], ends[several], strict=True)]
-    return sorted(found, key=lambda group: int(group[0]))
+    groups = [order[start:end] for start, end in zip(starts[several], ends[several], strict=True)]
+    return sorted(groups, key=lambda group: int(group[0]))
 
 
-def _candidates(hashes: npt.NDArray[np.uint64], places: Places) -> Iterator[tuple[Places, Places]]:
+def _candidates(
+    hashes: npt.NDArray[np.uint64], numbers: ImageNumbers
+) -> Iterator[tuple[ImageNumbers, ImageNumbers]]:
     """Pairs whose hashes are near, some at a time; only those that share a byte need to be compared."""
     shown = hashes.view(np.uint8).reshape(-1, 8)
     for byte in range(8):
-        order = places[np.argsort(shown[places, byte], kind="stable")]
+        order = numbers[np.argsort(shown[numbers, byte], kind="stable")]
         bounds = np.searchsorted(shown[order, byte], np.arange(257))
         for low, high in pairwise(bounds.tolist()):
             yield from _near_among(hashes, order[low:high])
 
 
-def _near_among(hashes: npt.NDArray[np.uint64], places: Places) -> Iterator[tuple[Places, Places]]:
-    mine = hashes[places]
-    step = max(1, PAIRS // max(len(places), 1))
-    for start in range(0, len(places), step):
+def _near_among(
+    hashes: npt.NDArray[np.uint64], numbers: ImageNumbers
+) -> Iterator[tuple[ImageNumbers, ImageNumbers]]:
+    mine = hashes[numbers]
+    step = max(1, PAIRS // max(len(numbers), 1))
+    for start in range(0, len(numbers), step):
         differ = np.bitwise_count(mine[start : start + step, None] ^ mine[None, start:])
         first, second = np.nonzero(differ <= BITS)
         ahead = second > first
-        first, second = places[first[ahead] + start], places[second[ahead] + start]
+        first, second = numbers[first[ahead] + start], numbers[second[ahead] + start]
         for some in range(0, len(first), CLOSE):
             yield first[some : some + CLOSE], second[some : some + CLOSE]
 
 
-def _united(root: Places, first: Places, second: Places) -> Places:
+def _united(root: ImageNumbers, first: ImageNumbers, second: ImageNumbers) -> ImageNumbers:
     """The groups, each known by its first member, after the members of some pairs were put together."""
     while True:
         one, other = root[first], root[second]

@@ -77,10 +77,10 @@ def as_labels(values: Any) -> Labels:
     array = np.asarray(values)
     if array.dtype != np.int8:
         with np.errstate(invalid="ignore"):  # NaN has no int8; it is refused below
-            kept = array.astype(np.int8) if array.dtype.kind in "biuf" else None
-        if kept is None or not np.array_equal(kept, array):
+            converted = array.astype(np.int8) if array.dtype.kind in "biuf" else None
+        if converted is None or not np.array_equal(converted, array):
             raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)}")
-        array = kept
+        array = converted
     if array.size and (array.min() < UNKNOWN or array.max() > POSITIVE):
         raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)}")
     return array

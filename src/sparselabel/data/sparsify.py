@@ -26,8 +26,8 @@ def sparsify(
 ) -> Labels:
     """The observed labels that ``how`` leaves of complete ones.
 
-    ``marks`` are needed where larger classes are preferred. ``frequency`` (L,) is that of the classes in
-    training, where these images are others.
+    ``spatial_labels`` are needed where larger classes are preferred. ``frequency`` (L,) is how many training
+    images have each class, where these images are not the training images.
     """
     if how.sparsify == "none":
         return truth
@@ -75,8 +75,8 @@ def _keep_one(
 def keep_per_image(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
     """Keep so many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
 
-    The stream of random numbers is that of Cole 2021's program: for each row in turn the positive classes are
-    shuffled, then the negative ones, even when none of those is kept.
+    The random stream is that of Cole 2021's code: for each row in turn the positive classes are shuffled,
+    then the negative ones, even when none of those is kept.
     """
     random = np.random.RandomState(seed)
     observed = np.full_like(truth, UNKNOWN)
@@ -116,13 +116,13 @@ def largest_boxes(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> npt.
             what="prefer",
             value="larger",
         )
-    found = np.zeros(shape, dtype=np.float32)
+    shares = np.zeros(shape, dtype=np.float32)
     np.maximum.at(
-        found,
+        shares,
         (np.asarray(spatial_labels.rows), np.asarray(spatial_labels.classes)),
         np.prod(spatial_labels.sizes, axis=1),
     )
-    return found
+    return shares
 
 
 def keep_share(truth: Labels, positives: float, negatives: float, seed: int) -> Labels:
@@ -146,23 +146,22 @@ def keep_per_class(truth: Labels, positives: int, negatives: int, seed: int) -> 
 def split_rows(
     count: int, share: float, seed: int = PAPER_SEED
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows of the training and the validation part, both sorted, as Cole 2021 splits them.
+    """Sorted rows of the training and of the validation split, as Cole 2021 splits them.
 
-    Unlike Cole 2021's program, a share that rounds to no image at all gives an empty validation part.
+    Unlike Cole 2021's code, a share that rounds to no image at all gives an empty validation split.
     """
     held_out = round(share * count)
     order = np.random.RandomState(seed).permutation(count)
-    kept = count - held_out
-    return np.sort(order[:kept]), np.sort(order[kept:])
+    trained = count - held_out
+    return np.sort(order[:trained]), np.sort(order[trained:])
 
 
 def subset_rows(
     counts: Sequence[int], shares: Sequence[float], seed: int = SUBSET_SEED
 ) -> list[npt.NDArray[np.intp]]:
-    """Sorted rows that are kept of several parts, of each its share, as Cole 2021 chooses them for its figure
-    1.
+    """Sorted rows of random subsets of several splits, of each its share, as in figure 1 of Cole 2021.
 
-    One stream of random numbers serves all parts in turn; a part that is kept whole takes its numbers too.
+    One random stream serves all splits in turn; a split that stays whole draws its numbers too.
     """
     random = np.random.RandomState(seed)
     return [

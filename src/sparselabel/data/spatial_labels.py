@@ -81,8 +81,8 @@ class SpatialLabels:
             np.empty((0, 2), np.float32),
         )
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> "SpatialLabels":
-        """Those where a mask (M,) is true, with the same rows as before."""
+    def only(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.integer]) -> "SpatialLabels":
+        """Those chosen by a mask (M,) or by sorted indices, with the same rows as before."""
         rows, classes = self.rows[chosen], self.classes[chosen]
         return SpatialLabels(rows, classes, self.centers[chosen], self.sizes[chosen], check=False)
 

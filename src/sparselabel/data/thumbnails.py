@@ -1,4 +1,4 @@
-"""Images and maps as small images inside the page."""
+"""Thumbnails of images for HTML pages, and heat maps drawn over them."""
 
 import base64
 import io

@@ -57,7 +57,7 @@ def _labels(split: PreparedSplit, which: Which) -> LabelTable:
 
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSplit], which: Which) -> None:
-    """An image a row, a class a column: 1 there, 0 not there, nothing where it is unknown."""
+    """One row per image, one column per class: 1, 0, or empty where it is unknown."""
     taken = [name for name in classes if name in OWN_COLUMNS]
     if taken:
         raise DataError(

@@ -65,7 +65,7 @@ def test_boxes_without_area_are_counted_and_the_first_is_named(tmp_path: Path) -
         {"id": 6, "image_id": 11, "category_id": 90, "bbox": [500, 10, 20, 20]},
         {"id": 7, "image_id": 9, "category_id": 90, "bbox": [10, 10, 0, 0], "num_keypoints": 1},  # a point
     ]
-    said = r"labels.json: 2 boxes without area .* annotation 5, 'dog', bbox \[10, 10, 0, 20\]; such things"
+    said = r"labels.json: 2 boxes without area .* annotation 5, 'dog', bbox \[10, 10, 0, 20\]; their classes"
     with pytest.warns(DataWarning, match=said):
         train = coco.read(write(tmp_path, data)).splits["train"]
     assert train.labels.ids.tolist() == ["10", "11", "9"]

@@ -209,7 +209,7 @@ WRONG_TABLES = {
     "image,label,x,y,w,h\na.jpg,dog,.5,.5,.1,0\n": r"'dog': .*w, h \(above 0\).* not .5, .5, .1, 0",
     "image,label,x,y\na.jpg,,0.5,0.5\n": r"line 2: a point or box needs one label, not ''",
     "image,label,value,x,y\na.jpg,dog,0,0.5,0.5\n": r"line 2: a point or box at 0.5, 0.5 of 'dog', which is "
-    r"marked absent here: give it the value 1, or leave the place empty",
+    r"absent here: give it the value 1, or leave the coordinates empty",
     'image,label\na.jpg,"dog\nb.jpg,cat\n': r"labels.csv, line 2: a quote is not closed in the row .*close",
     'image,label\na.jpg,"dog'
     + "\nb.jpg,cat" * 20_000: r"line 2: a quote is not closed .*\(field larger than",

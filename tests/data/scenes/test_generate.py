@@ -93,7 +93,7 @@ def test_masks_boxes_labels_and_points_agree(index: int, size: int, split: str) 
 
 
 def test_things_in_front_hide_those_behind() -> None:
-    # Things have more pixels alone than they show: some are partly covered, so boxes overlap.
+    # Objects have more pixels alone than they show: some are partly covered, so boxes overlap.
     covered = 0
     for scene in many()[:100]:
         low, high = scene.centers - scene.sizes / 2, scene.centers + scene.sizes / 2

@@ -1,4 +1,4 @@
-"""What exports of annotation tools have in common: labels and marks that come one by one, in any order."""
+"""What exports of annotation tools have in common: labels and spatial labels one by one, in any order."""
 
 import warnings
 from collections.abc import Iterable
@@ -16,21 +16,20 @@ from sparselabel.data.readers.raw_dataset import (
     RawSplit,
     SpatialLabelColumns,
 )
-from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, param
 
 
 def tails(path: str) -> list[str]:
     """A path and what is left of it when its first folders are left out, the longest first."""
-    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return ["/".join(parts[start:]) for start in range(len(parts))]
+    names = [name for name in path.replace("\\", "/").split("/") if name not in ("", ".", "..")]
+    return ["/".join(names[start:]) for start in range(len(names))]
 
 
 class Collected:
-    """Images in order of first appearance, with labels and marks; ``place`` in messages says where it is.
+    """Images in order of first appearance, with labels and spatial labels; ``where`` is a line or task.
 
-    What people say against each other leaves a label UNKNOWN. Images of which nothing is known are left out
-    in the end: a method would learn from them that nothing is there.
+    A label that annotators disagree about is UNKNOWN. Images without any known label are left out in the
+    end: a method that assumes negatives would learn that they show nothing.
     """
 
     def __init__(self, file: Path, root: Path) -> None:
@@ -48,32 +47,32 @@ class Collected:
         self._spatial_labels = SpatialLabelColumns()
         self._missing: list[str] = []
 
-    def wrong(self, place: str, problem: str, *remedies: str) -> DataError:
+    def wrong(self, where: str, problem: str, *remedies: str) -> DataError:
         """The error to raise for something in the file."""
-        return DataError(f"{self.file}, {place}: {problem}", *remedies, what=self.file, where=place)
+        return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
     def image(
-        self, place: str, named: str, candidates: Iterable[str], looked_at: bool, split: str = "train"
+        self, where: str, named: str, candidates: Iterable[str], looked_at: bool, split: str = "train"
     ) -> int:
         """The row of an image, whose file is the first candidate that is there."""
         path = next((name for name in candidates if name in self._files), None)
         if path is None:
-            self._missing.append(f"{named} ({place})")
+            self._missing.append(f"{named} ({where})")
             path = f"missing: {named}"
         row = self._row_of.setdefault(path, len(self._row_of))
         if row == len(self._named):
-            self._named.append((named, place))
+            self._named.append((named, where))
             self._splits.append(split)
             self._looked_at.append(looked_at)
         elif self._named[row][0] != named:
             other, before = self._named[row]
             raise self.wrong(
-                place,
+                where,
                 f"{named!r} and {other!r} ({before}) are both found as {path} in {self.root}",
                 f"give the folder in which they have different names as {param('images')}",
             )
         elif self._splits[row] != split:
-            raise self.wrong(place, f"{named!r} is in {split!r} here and in {self._splits[row]!r} before")
+            raise self.wrong(where, f"{named!r} is in {split!r} here and in {self._splits[row]!r} before")
         self._looked_at[row] |= looked_at
         return row
 
@@ -83,31 +82,31 @@ class Collected:
             self._index_of.setdefault(name, len(self._index_of))
 
     def add(self, row: int, name: str, value: int = POSITIVE, boxes: Iterable[Box] = ()) -> None:
-        """Say that a class is on an image or not, and where."""
+        """Add a label of an image, and its points and boxes."""
         index = self._index_of.setdefault(name, len(self._index_of))
         if self._values.setdefault((row, index), value) != value:
             self._contradicted[row, index] = f"{name} on {self._named[row][0]}"
         for box in boxes:
             self._spatial_labels.add(row, index, box)
 
-    def point(self, place: str, name: str, x: float, y: float) -> Box:
+    def point(self, where: str, name: str, x: float, y: float) -> Box:
         """A point of a class, as a box of no size; raises if it lies outside the image."""
         if 0 <= x <= 1 and 0 <= y <= 1:
             return Box(x, y, x, y)
         raise self.wrong(
-            place,
+            where,
             f"a point of {name!r} must lie inside the image (0 to 1 of its width and height), not at "
             f"{x:.4g}, {y:.4g}",
             "move or remove it",
         )
 
-    def box(self, place: str, name: str, box: Box) -> Box:
+    def box(self, where: str, name: str, box: Box) -> Box:
         """The part of a class's box inside the image; raises if that has no area."""
         inside = box.clipped()
         if inside is None:
             edges = ", ".join(f"{edge:.4g}" for edge in box)
             raise self.wrong(
-                place,
+                where,
                 f"a box of {name!r} must have an area inside the image (0 to 1 of its width and height), "
                 f"but its left, top, right and bottom are {edges}",
                 "redraw or remove it",
@@ -115,11 +114,11 @@ class Collected:
         return inside
 
     def pass_over(self, kind: str) -> None:
-        """Count something that is not read; it is named in a warning."""
+        """Count an annotation that is not read; a warning names its kind."""
         self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
 
     def source(self, name: str, complete: bool) -> RawDataset:
-        """All of it. ``complete``: what is not said of an image that someone looked at is NEGATIVE."""
+        """The data. ``complete``: labels that are not given are NEGATIVE on images that were annotated."""
         self._refuse_missing()
         shape = (len(self._named), len(self._index_of))
         values = np.full(shape, UNKNOWN, dtype=np.int8)
@@ -142,11 +141,9 @@ class Collected:
         if not known.any():
             raise DataError(f"{self.file}: no image has a label")
         table = LabelTable(paths, tuple(self._index_of), values)
-        all_marks = self._spatial_labels.build()
-        sure = values[all_marks.rows, all_marks.classes] == POSITIVE  # not where it was contradicted
-        spatial_labels = SpatialLabels(
-            all_marks.rows[sure], all_marks.classes[sure], all_marks.centers[sure], all_marks.sizes[sure]
-        )
+        built = self._spatial_labels.build()
+        positive = values[built.rows, built.classes] == POSITIVE  # not contradicted
+        spatial_labels = built.only(positive)
         splits: dict[str, RawSplit] = {}
         for split in SPLITS:
             rows = np.flatnonzero(known & (np.asarray(self._splits) == split))

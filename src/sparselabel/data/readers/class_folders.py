@@ -28,18 +28,20 @@ def read(source: Path) -> RawDataset:
     others: list[str] = []  # files that are no image, or lie in no class folder
     empty: list[str] = []  # class folders without images
     tops, loose = _visible(source)
-    found: dict[str, dict[str, list[str]]] = {}  # split -> class -> paths
+    paths_of: dict[str, dict[str, list[str]]] = {}  # split -> class -> paths
     if "train" in tops and {*tops} <= {*SPLITS}:
         others += loose
         for split in (name for name in SPLITS if name in tops):
-            found[split] = _read_classes(source, f"{split}/", others, empty)
+            paths_of[split] = _read_classes(source, f"{split}/", others, empty)
     elif "train" in tops and LIKE_SPLITS & {*tops}:
         raise DataError(
-            f"{source} has folders {listing(tops)}: neither classes nor splits. "
-            f"Splits are named train, val and test, with nothing beside them: rename or move the others"
+            f"{source} has folders {listing(tops)}: neither classes nor splits, which are named train, val "
+            "and test, with nothing beside them",
+            "rename or move the others",
+            what=source,
         )
     else:
-        found["train"] = _read_classes(source, "", others, empty)
+        paths_of["train"] = _read_classes(source, "", others, empty)
     if others:
         warnings.warn(
             f"{source}: {len(others):,} files were left out, which are no images or in no class folder: "
@@ -49,11 +51,11 @@ def read(source: Path) -> RawDataset:
         )
     if empty:
         warnings.warn(f"{source}: class folders without images: {listing(empty)}", DataWarning, stacklevel=2)
-    classes = sorted({name for folders in found.values() for name in folders})
+    classes = sorted({name for folders in paths_of.values() for name in folders})
     if not classes:
         raise DataError(f"{source}: no images ({' '.join(SUFFIXES)}) in class folders")
     return RawDataset(
-        source.resolve().name, source, {split: _table(classes, found[split]) for split in found}
+        source.resolve().name, source, {split: _table(classes, paths_of[split]) for split in paths_of}
     )
 
 
@@ -68,9 +70,9 @@ def _read_classes(source: Path, below: str, others: list[str], empty: list[str])
     """The images of every class folder in ``source / below``; adds to ``others`` and ``empty``."""
     folders, loose = _visible(source / below)
     others += [below + name for name in loose]
-    found = {name: _images(source, below + name, others) for name in folders}
-    empty += [below + name for name, paths in found.items() if not paths]
-    return {name: paths for name, paths in found.items() if paths}
+    paths_of = {name: _images(source, below + name, others) for name in folders}
+    empty += [below + name for name, paths in paths_of.items() if not paths]
+    return {name: paths for name, paths in paths_of.items() if paths}
 
 
 def _images(source: Path, below: str, others: list[str]) -> list[str]:

@@ -34,7 +34,7 @@ from sparselabel.data.readers.raw_dataset import (
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, param
 
-PARTS = {"train": "train", "test": "val"}
+OFFICIAL = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
 
 LISTS = ("images", "annotations", "categories")
@@ -64,8 +64,8 @@ def read(
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
     the order of the image ids as strings. A box without extent is a point, its first labeled key point, if
-    it has one; other boxes without area inside the image are no marks, which is said. Masks are those of
-    the marks; crowd regions are neither.
+    it has one; other boxes without area inside the image are left out with a warning. Crowd regions have
+    neither boxes nor masks.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def read(
     skip_missing
         Leave out images whose file is not there, with a warning (Objects365 v2 names three such).
     labels
-        A published list of the positive labels that training may see (see ``label_list``).
+        A published list of the positive labels that training may see (see ``with_observed``).
     """
 
     def split(file: Path, files: Listing, below: str) -> RawSplit:
@@ -92,10 +92,10 @@ def read(
     year = _year(source, root)
     files = Listing(root)
     splits: dict[str, RawSplit] = {}
-    for name, part in PARTS.items():
-        file = _annotations(source, part + year)
+    for name, official in OFFICIAL.items():
+        file = _annotations(source, official + year)
         if file.exists():
-            splits[name] = split(file, files, f"{part}{year}/")
+            splits[name] = split(file, files, f"{official}{year}/")
     if len({split.labels.classes for split in splits.values()}) > 1:
         odd = set.symmetric_difference(*({*split.labels.classes} for split in splits.values()))
         raise DataError(
@@ -109,8 +109,8 @@ def read(
     return RawDataset(source.resolve().name, root, splits)
 
 
-def _annotations(source: Path, part: str) -> Path:
-    return source / "annotations" / f"instances_{part}.json"
+def _annotations(source: Path, official: str) -> Path:
+    return source / "annotations" / f"instances_{official}.json"
 
 
 def _year(source: Path, root: Path) -> str:
@@ -140,40 +140,40 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
             f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO", what=file
         )
     expected = f"an object with the lists {', '.join(LISTS)}"
-    found: dict[str, Any] = {}
+    lists: dict[str, Any] = {}
     others: list[str] = []
     codes = CategoryCodes(file)
     with JsonBlocks(file, expected) as blocks:
         for key in blocks:
             if key not in LISTS or not blocks.is_list:
                 others.append(key)
-            elif key in found:
+            elif key in lists:
                 raise DataError(f"{file}: there are two lists {key!r}", "leave one of them out")
             elif key == "images":
-                found[key] = Images(blocks, codes)
+                lists[key] = Images(blocks, codes)
             elif key == "categories":
-                found[key] = [category for block in blocks.elements() for category in block]
+                lists[key] = [category for block in blocks.elements() for category in block]
             else:  # read now if the images are known, else passed over now and read when they are
-                ready = "images" in found
-                found[key] = Annotations(blocks, found["images"], codes, masks) if ready else blocks.position
-        if len(found) < len(LISTS):
-            raise DataError(f"{file}: must be {expected}; found {listing([*found, *others]) or 'nothing'}")
-        images, annotations = found["images"], found["annotations"]
+                ready = "images" in lists
+                lists[key] = Annotations(blocks, lists["images"], codes, masks) if ready else blocks.position
+        if len(lists) < len(LISTS):
+            raise DataError(f"{file}: must be {expected}; found {listing([*lists, *others]) or 'nothing'}")
+        images, annotations = lists["images"], lists["annotations"]
         if not isinstance(annotations, Annotations):
             blocks.go_to(annotations)
             annotations = Annotations(blocks, images, codes, masks)
-    categories = read_categories(file, found["categories"])
-    kept = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
+    categories = read_categories(file, lists["categories"])
+    rows = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}
-    values, spatial_labels, found_masks = annotations.build(class_of, kept)
+    values, spatial_labels, instance_masks = annotations.build(class_of, rows)
     if annotations.first_left_out is not None:
         name, key, box = annotations.first_left_out
         warn_of_lost_boxes(file, annotations.left_out, f"{name}, {categories[key][1]!r}, bbox {box}")
     names = tuple(name for _, name in categories.values())
     # Ids and names were checked to be unique, and the values are what they are.
-    table = LabelTable(images.ids[kept], names, values, check=False)
+    table = LabelTable(images.ids[rows], names, values, check=False)
     refuse_empty(table, f"{file}: no image has an annotation")
-    return Instances(table, images.names[kept], spatial_labels, found_masks)
+    return Instances(table, images.names[rows], spatial_labels, instance_masks)
 
 
 def _with_images(
@@ -189,14 +189,14 @@ def _with_images(
         ]
         left_out = int((~there).sum())
         more = f" and {left_out - len(missing):,} more" if left_out > len(missing) else ""
-        said = (
+        problem = (
             f"{file}: {left_out:,} of {len(labels):,} images are not in {files.root}: "
             f"{', '.join(missing)}{more}"
         )
         if not skip_missing or not there.any():
             leave_out = f"leave them out with {param('skip_missing', True)}"
-            raise DataError(said, IMAGES_FOLDER, leave_out, what="images", value=files.root)
-        warnings.warn(f"{said}; they were left out", DataWarning, stacklevel=4)
+            raise DataError(problem, IMAGES_FOLDER, leave_out, what="images", value=files.root)
+        warnings.warn(f"{problem}; they were left out", DataWarning, stacklevel=4)
     split = RawSplit(labels, paths, instances.spatial_labels, masks=instances.masks)
     if not there.all():
         split = split.take(np.flatnonzero(there))
@@ -213,10 +213,10 @@ def _images(
     for start in range(0, len(instances.names), 65_536):
         paths: list[str] = []
         for row, name in enumerate(instances.names[start : start + 65_536].tolist(), start):
-            parts = name.decode().split("/")
-            if not parts[-1]:
+            folders = name.decode().split("/")
+            if not folders[-1]:
                 raise DataError(f"{file}: image {instances.labels.ids[row]} has no 'file_name'")
-            ends = (below + "/".join(parts[-most:]) for most in (len(parts), 2, 1))
+            ends = (below + "/".join(folders[-most:]) for most in (len(folders), 2, 1))
             paths.append(next((end for end in ends if end in files), ""))
         blocks.append(np.asarray(paths, dtype=np.str_))
     joined = np.concatenate(blocks)
@@ -227,13 +227,13 @@ def _images(
 PUBLISHED_LISTS = (Size(82_081, 181_422), Size(82_081, 96_251), Size(82_081, 82_081))
 
 
-def warn_of_another_list(file: Path, found: Size) -> None:
+def warn_of_another_list(file: Path, size: Size) -> None:
     """Warn of a list of labels that is nearly a published one; another list is no reason."""
     for expected in PUBLISHED_LISTS:
-        near = all(abs(here / there - 1) <= NEARLY for here, there in zip(found, expected, strict=True))
-        if near and found != expected:
+        near = all(abs(here / there - 1) <= NEARLY for here, there in zip(size, expected, strict=True))
+        if near and size != expected:
             warnings.warn(
-                f"{file} names {found.positives:,} labels of {found.images:,} images; the published list "
+                f"{file} names {size.positives:,} labels of {size.images:,} images; the published list "
                 f"that is most like it has {expected.positives:,} of {expected.images:,}: is it complete? "
                 "Numbers may not compare with the papers'",
                 DataWarning,
@@ -296,6 +296,6 @@ def _listed_classes(file: Path, line: int, text: str, count: int) -> list[int]:
     words = text.partition(",")[2].split()
     wrong = [word for word in words if not (word.isdecimal() and int(word) < count)]
     if wrong or not words:
-        found = f"not {wrong[0]!r:.100}" if wrong else "and there is none"
-        raise DataError(f"{file}, line {line:,}: a class must be a number from 0 to {count - 1}, {found}")
+        why = f"not {wrong[0]!r:.100}" if wrong else "and there is none"
+        raise DataError(f"{file}, line {line:,}: a class must be a number from 0 to {count - 1}, {why}")
     return [int(word) for word in words]

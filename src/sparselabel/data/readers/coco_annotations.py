@@ -1,4 +1,4 @@
-"""The list "annotations" of a COCO-style file as columns, and what it makes of labels and marks.
+"""The lists "images" and "annotations" of a COCO-style file as columns, made into labels and spatial labels.
 
 An annotation takes 25 bytes until all are read, and its mask some tens to hundreds. Where nobody wants masks,
 outlines ("segmentation", four fifths of a file) are not even parsed.
@@ -35,21 +35,21 @@ class CategoryCodes:
         self.file = file
         self._first: dict[str, tuple[int, str]] = {}  # id -> its code, and what to say of its first use
 
-    def code(self, ids: Sequence[Any], said: Callable[[int], str]) -> Codes:
-        """(B,) The codes of some ids; ``said(place)`` is how a message puts one of them."""
-        unique, places, inverse = np.unique(_keys(ids), return_index=True, return_inverse=True)
+    def code(self, ids: Sequence[Any], describe: Callable[[int], str]) -> Codes:
+        """(B,) The codes of some ids; ``describe(position)`` names one of them in a message."""
+        unique, positions, inverse = np.unique(_keys(ids), return_index=True, return_inverse=True)
         codes = np.empty(len(unique), dtype=np.int32)
-        for index, (key, place) in enumerate(zip(unique.tolist(), places.tolist(), strict=True)):
+        for index, (key, position) in enumerate(zip(unique.tolist(), positions.tolist(), strict=True)):
             if str(key) not in self._first:
-                self._first[str(key)] = (len(self._first), said(place))
+                self._first[str(key)] = (len(self._first), describe(position))
             codes[index] = self._first[str(key)][0]
         return codes[inverse]
 
     def classes(self, class_of: dict[str, int]) -> npt.NDArray[np.int32]:
         """Code -> class, or an error for a category that is not listed."""
-        for key, (_, said) in self._first.items():
+        for key, (_, first_use) in self._first.items():
             if key not in class_of:
-                raise DataError(f"{self.file}: {said} is not among the categories")
+                raise DataError(f"{self.file}: {first_use} is not among the categories")
         return np.asarray([class_of[key] for key in self._first], dtype=np.int32)
 
 
@@ -71,15 +71,15 @@ class Images:
             sizes.append(_sizes(file, ids, block))
             keys.append(_keys(ids))
             names.append(np.asarray([_file_name(image).encode(errors="replace") for image in block]))
-            found = _verified(block, ids, categories)
-            if found:
-                verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in found]
+            labels = _verified(block, ids, categories)
+            if labels:
+                verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in labels]
             count += len(block)
         if not count:
             raise DataError(f"{file}: 'images' is empty")
-        self._find_by_number = all(part.dtype.kind == "i" for part in keys)
+        self._find_by_number = all(block.dtype.kind == "i" for block in keys)
         given: Keys = np.concatenate(
-            keys if self._find_by_number else [part.astype(np.str_) for part in keys]
+            keys if self._find_by_number else [block.astype(np.str_) for block in keys]
         )
         # Digits sort the same as bytes, which are shorter.
         texts: Keys = given.astype(np.bytes_) if self._find_by_number else given
@@ -106,8 +106,8 @@ class Images:
         known, rows = self._sorted, self._rows
         if not (self._find_by_number and keys.dtype.kind == "i"):
             keys, known, rows = keys.astype(np.str_), self.ids, np.arange(len(self.ids))
-        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        return np.where(known[place] == keys, rows[place], -1)
+        position = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where(known[position] == keys, rows[position], -1)
 
 
 def read_categories(file: Path, categories: list[Any]) -> dict[str, tuple[int, str]]:
@@ -127,17 +127,17 @@ def column(file: Path, kind: str, block: list[Any], first: int, key: str) -> lis
     try:
         return [record[key] for record in block]
     except (KeyError, TypeError, IndexError):
-        for place, record in enumerate(block):
+        for position, record in enumerate(block):
             if not isinstance(record, dict) or key not in record:
-                name = name_of(kind, first + place, record)
+                name = name_of(kind, first + position, record)
                 raise DataError(f"{file}: {name} has no {key!r}: {record!r:.200}") from None
         raise
 
 
-def name_of(kind: str, place: int, record: Any) -> str:
-    """How messages call a record: by its id, or by its place in the list if it has none."""
+def name_of(kind: str, position: int, record: Any) -> str:
+    """How messages call a record: by its id, or by its position in the list if it has none."""
     known = isinstance(record, dict) and "id" in record
-    return f"{kind} {record['id']}" if known else f"{kind} at position {place:,} (counted from 0)"
+    return f"{kind} {record['id']}" if known else f"{kind} at position {position:,} (counted from 0)"
 
 
 def _keys(ids: Sequence[Any]) -> Keys:
@@ -174,55 +174,57 @@ def _file_name(image: dict[str, Any]) -> str:
 
 
 def _verified(block: list[Any], ids: list[Any], categories: CategoryCodes) -> list[tuple[Rows, Codes, int]]:
-    """(places in the block, category codes, label) for each list of ``VERIFIED`` that its images have."""
-    found = []
+    """(positions in the block, category codes, label) for each list of ``VERIFIED`` that its images have."""
+    verified = []
     for key, value in VERIFIED.items():
         lists = [image.get(key) for image in block]
         if any(given is not None for given in lists):
-            pairs = [(place, category) for place, given in enumerate(lists) for category in given or []]
-            places = np.asarray([place for place, _ in pairs], dtype=np.int64)
+            pairs = [(image, category) for image, given in enumerate(lists) for category in given or []]
+            positions = np.asarray([position for position, _ in pairs], dtype=np.int64)
 
-            def said(at: int, pairs: list[tuple[int, Any]] = pairs, key: str = key) -> str:
+            def describe(at: int, pairs: list[tuple[int, Any]] = pairs, key: str = key) -> str:
                 return f"image {ids[pairs[at][0]]}: {pairs[at][1]!r} of {key}"
 
-            found.append((places, categories.code([category for _, category in pairs], said), value))
-    return found
+            verified.append(
+                (positions, categories.code([category for _, category in pairs], describe), value)
+            )
+    return verified
 
 
 CORNERS = 3  # of a polygon, at least
 
 
-def mask_of(file: Path, place: int, annotation: Any, width: int, height: int) -> dict[str, Any] | None:
+def mask_of(file: Path, position: int, annotation: Any, width: int, height: int) -> dict[str, Any] | None:
     """The mask of an annotation in pycocotools' form; None if it has none, or one without a pixel."""
     given = annotation.get("segmentation")
     if not given:
         return None
     try:
-        found = _runs(given, height, width) if isinstance(given, dict) else _filled(given, height, width)
+        rle = _runs(given, height, width) if isinstance(given, dict) else _filled(given, height, width)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise DataError(
-            f"{file}: {name_of('annotation', place, annotation)}: segmentation must be polygons "
+            f"{file}: {name_of('annotation', position, annotation)}: segmentation must be polygons "
             f"[[x, y, x, y, ...], ...] or run lengths of the image's {height} × {width} pixels ({error}): "
             f"{given!r:.100}"
         ) from error
-    return found if found is not None and run_lengths.area(found) else None
+    return rle if rle is not None and run_lengths.area(rle) else None
 
 
 def _filled(polygons: Any, height: int, width: int) -> dict[str, Any] | None:
     """The pixels inside any of the polygons; those of less than three corners have none."""
     if not isinstance(polygons, list) or not all(isinstance(polygon, list) for polygon in polygons):
         raise TypeError("not a list of lists")
-    kept = [polygon for polygon in polygons if len(polygon) >= 2 * CORNERS]
-    for polygon in kept:
+    outlines = [polygon for polygon in polygons if len(polygon) >= 2 * CORNERS]
+    for polygon in outlines:
         numbers = np.asarray(polygon)
         if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or len(polygon) % 2:
             raise ValueError("a polygon is an even number of numbers")
         if not np.isfinite(numbers).all():
             raise ValueError("a polygon's numbers must be finite")
-    if not kept:
+    if not outlines:
         return None
-    found: dict[str, Any] = run_lengths.merge(run_lengths.frPyObjects(kept, height, width))
-    return found
+    rle: dict[str, Any] = run_lengths.merge(run_lengths.frPyObjects(outlines, height, width))
+    return rle
 
 
 def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
@@ -230,9 +232,9 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
         raise ValueError(f"its size is {given['size']}")
     counts = given["counts"]
     if isinstance(counts, str):
-        found: dict[str, Any] = {"size": [height, width], "counts": counts.encode("ascii")}
+        rle: dict[str, Any] = {"size": [height, width], "counts": counts.encode("ascii")}
         columns = MaskColumns()
-        columns.add(found)
+        columns.add(rle)
         try:
             pixels = pixels_of(columns.build() or Masks.none(0))
         except DataError:
@@ -245,8 +247,8 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
             raise ValueError("run lengths are counts of pixels")
         if int(lengths.sum()) != height * width:
             raise ValueError(f"its runs are of {int(lengths.sum()):,} pixels")
-        found = run_lengths.frPyObjects({"size": [height, width], "counts": lengths.tolist()}, height, width)
-    return found
+        rle = run_lengths.frPyObjects({"size": [height, width], "counts": lengths.tolist()}, height, width)
+    return rle
 
 
 class Annotations:
@@ -275,109 +277,113 @@ class Annotations:
         ids = column(self.file, "annotation", block, first, "image_id")
         rows = self._images.find(ids)
         if (rows < 0).any():
-            place = int(np.argmax(rows < 0))
-            name = name_of("annotation", first + place, block[place])
-            raise DataError(f"{self.file}: {name}: image_id {ids[place]!r} is not among the images")
+            position = int(np.argmax(rows < 0))
+            name = name_of("annotation", first + position, block[position])
+            raise DataError(f"{self.file}: {name}: image_id {ids[position]!r} is not among the images")
         self._rows.append(rows.astype(np.int32))
         categories = column(self.file, "annotation", block, first, "category_id")
 
-        def said(place: int) -> str:
-            return f"{name_of('annotation', first + place, block[place])}: category_id {categories[place]!r}"
+        def describe(position: int) -> str:
+            name = name_of("annotation", first + position, block[position])
+            return f"{name}: category_id {categories[position]!r}"
 
-        self._codes.append(self._categories.code(categories, said))
+        self._codes.append(self._categories.code(categories, describe))
         single = np.asarray([not annotation.get("iscrowd", 0) for annotation in block], dtype=np.bool_)
         chosen = np.flatnonzero(single)
         low, high = self._edges(block, first, chosen, self._images.sizes[rows[chosen]])
         inside = np.all(low < high, axis=1)
-        for place in np.flatnonzero(np.all(low == high, axis=1)).tolist():  # a point, as write_labels has it
-            number = int(chosen[place])
+        for position in np.flatnonzero(np.all(low == high, axis=1)).tolist():  # a point
+            number = int(chosen[position])
             if block[number].get("num_keypoints"):
-                inside[place] = True
+                inside[position] = True
                 if "keypoints" in block[number]:
                     size = self._images.sizes[rows[number]]
-                    low[place] = high[place] = _point(self.file, first + number, block[number], size)
+                    low[position] = high[position] = _point(self.file, first + number, block[number], size)
         single[chosen] = inside
         lost = chosen[~inside]
         if len(lost) and self.first_left_out is None:
-            place = int(lost[0])
-            name = name_of("annotation", first + place, block[place])
-            self.first_left_out = name, str(categories[place]), block[place]["bbox"]
+            position = int(lost[0])
+            name = name_of("annotation", first + position, block[position])
+            self.first_left_out = name, str(categories[position]), block[position]["bbox"]
         self.left_out += len(lost)
         self._boxed.append(single)
         self._centers.append(((low + high) / 2)[inside].astype(np.float32))
         self._sizes.append((high - low)[inside].astype(np.float32))
         if self._masks is not None:
-            for place in np.flatnonzero(single).tolist():
-                width, height = (round(side) for side in self._images.sizes[rows[place]].tolist())
-                self._masks.add(mask_of(self.file, first + place, block[place], width, height))
+            for position in np.flatnonzero(single).tolist():
+                width, height = (round(side) for side in self._images.sizes[rows[position]].tolist())
+                self._masks.add(mask_of(self.file, first + position, block[position], width, height))
 
     def _edges(self, block: list[Any], first: int, chosen: Rows, sizes: Any) -> tuple[Any, Any]:
         """Upper left and lower right corners of the boxes of some annotations, clipped to their images."""
-        numbers = _boxes([block[place].get("bbox") for place in chosen.tolist()])
+        numbers = _boxes([block[position].get("bbox") for position in chosen.tolist()])
         if numbers is None:
-            for place in chosen.tolist():
-                _refuse_box(self.file, first + place, block[place])
+            for position in chosen.tolist():
+                _refuse_box(self.file, first + position, block[position])
             raise DataError(f"{self.file}: a bbox has a number too large to be one of pixels")
         low, high = numbers[:, :2] / sizes, (numbers[:, :2] + numbers[:, 2:]) / sizes
         return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
     def with_any(self) -> npt.NDArray[np.bool_]:
         """(N,) Whether an image has an annotation of whatever kind, or a category was looked for on it."""
-        found = np.zeros(len(self._images.ids), dtype=np.bool_)
+        annotated = np.zeros(len(self._images.ids), dtype=np.bool_)
         for rows in self._rows:
-            found[rows] = True
+            annotated[rows] = True
         for looked_at, _, _ in self._images.verified or []:
-            found[looked_at] = True
-        return found
+            annotated[looked_at] = True
+        return annotated
 
-    def build(self, class_of: dict[str, int], kept: Rows) -> tuple[Labels, SpatialLabels, Masks | None]:
-        """Labels, marks and masks of the images in rows ``kept``; what was read is given up on the way."""
+    def build(self, class_of: dict[str, int], selected: Rows) -> tuple[Labels, SpatialLabels, Masks | None]:
+        """Labels, spatial labels and masks of the images ``selected``; what was read is freed on the way."""
         classes = self._categories.classes(class_of)
         new_row = np.full(len(self._images.ids), -1, dtype=np.int64)
-        new_row[kept] = np.arange(len(kept))
+        new_row[selected] = np.arange(len(selected))
         verified = self._images.verified
         rest = NEGATIVE if verified is None else UNKNOWN
-        values = np.full((len(kept), len(class_of)), rest, dtype=np.int8)
+        values = np.full((len(selected), len(class_of)), rest, dtype=np.int8)
         for rows, codes, value in verified or []:
             values[new_row[rows], classes[codes]] = value
         count = sum(int(boxed.sum()) for boxed in self._boxed)
-        mark_rows, mark_classes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
+        label_rows, label_classes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
         start = 0
-        for part, boxed in enumerate(self._boxed):
-            rows, indices = new_row[self._rows[part]], classes[self._codes[part]]
+        for block, boxed in enumerate(self._boxed):
+            rows, indices = new_row[self._rows[block]], classes[self._codes[block]]
             if verified is not None:
-                self._refuse_contradiction(values, rows, indices, class_of, kept)
+                self._refuse_contradiction(values, rows, indices, class_of, selected)
             values[rows, indices] = POSITIVE
             end = start + int(boxed.sum())
-            mark_rows[start:end], mark_classes[start:end] = rows[boxed], indices[boxed]
+            label_rows[start:end], label_classes[start:end] = rows[boxed], indices[boxed]
             start = end
         self._rows, self._codes, self._boxed = [], [], []
         centers, self._centers = _joined(self._centers), []
         sizes, self._sizes = _joined(self._sizes), []
         masks = self._masks.build() if self._masks is not None else None
-        if (mark_rows[1:] < mark_rows[:-1]).any():
-            order = np.argsort(mark_rows, kind="stable")
-            mark_rows, mark_classes = mark_rows[order], mark_classes[order]
+        if (label_rows[1:] < label_rows[:-1]).any():
+            order = np.argsort(label_rows, kind="stable")
+            label_rows, label_classes = label_rows[order], label_classes[order]
             centers = centers[order]
             sizes = sizes[order]
             masks = masks.take(order) if masks is not None else None
-        return values, SpatialLabels(mark_rows, mark_classes, centers, sizes, check=False), masks
+        return values, SpatialLabels(label_rows, label_classes, centers, sizes, check=False), masks
 
     def _refuse_contradiction(
-        self, values: Labels, rows: Rows, indices: Codes, class_of: dict[str, int], kept: Rows
+        self, values: Labels, rows: Rows, indices: Codes, class_of: dict[str, int], selected: Rows
     ) -> None:
         wrong = values[rows, indices] == NEGATIVE
         if wrong.any():
-            place = int(np.argmax(wrong))
-            image, category = self._images.ids[kept[rows[place]]], [*class_of][indices[place]]
+            first = int(np.argmax(wrong))
+            image, category = self._images.ids[selected[rows[first]]], [*class_of][indices[first]]
             raise DataError(
                 f"{self.file}: image {image} has category {category} in neg_category_ids, and an annotation "
-                "of it: remove one of the two"
+                "of it",
+                "remove one of the two",
+                what=self.file,
+                where=f"image {image}",
             )
 
 
-def _joined(parts: list[Floats]) -> Floats:
-    return np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.float32)
+def _joined(columns: list[Floats]) -> Floats:
+    return np.concatenate(columns) if columns else np.empty((0, 2), dtype=np.float32)
 
 
 def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> Any:
@@ -389,11 +395,11 @@ def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> An
             f"{file}: {name} has num_keypoints and no box, but its keypoints are {given!r}: they must be "
             "x, y and visibility of each, one of them labeled (1 or 2)"
         )
-    place = next(place for place in range(0, len(given), 3) if given[place + 2])
-    point = np.asarray(given[place : place + 2], dtype=np.float64) / size
+    start = next(start for start in range(0, len(given), 3) if given[start + 2])
+    point = np.asarray(given[start : start + 2], dtype=np.float64) / size
     if not ((point >= 0) & (point <= 1)).all():
         raise DataError(
-            f"{file}: {name}: the key point {given[place]}, {given[place + 1]} lies outside its image of "
+            f"{file}: {name}: the key point {given[start]}, {given[start + 1]} lies outside its image of "
             f"{size[0]:g} x {size[1]:g} pixels"
         )
     return point
@@ -412,8 +418,8 @@ def _boxes(boxes: list[Any]) -> npt.NDArray[np.float64] | None:
     return numbers if right else None
 
 
-def _refuse_box(file: Path, place: int, annotation: Any) -> None:
-    name = name_of("annotation", place, annotation)
+def _refuse_box(file: Path, position: int, annotation: Any) -> None:
+    name = name_of("annotation", position, annotation)
     if "bbox" not in annotation:
         raise DataError(f"{file}: {name} has no 'bbox': {annotation!r:.200}")
     if _boxes([annotation["bbox"]]) is None:

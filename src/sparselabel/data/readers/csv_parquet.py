@@ -1,4 +1,4 @@
-"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with the place it came from."""
+"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with its line number."""
 
 import csv
 import io
@@ -19,13 +19,13 @@ class Cells:
     """A table being read. ``rows`` gives (line, cells) once: a cell for each column, no blank rows."""
 
     file: Path
-    place: str  # what places in this file are called: "line", in Parquet "row"
+    row_name: str  # what error messages call a row: "line", in Parquet "row"
     header: tuple[str, ...]
     rows: Rows
 
     def wrong(self, line: int, problem: str, *remedies: str) -> DataError:
         """The error to raise for something on a line."""
-        where = f"{self.place} {line:,}"
+        where = f"{self.row_name} {line:,}"
         return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
     def column(self, name: str, parameter: str) -> int:
@@ -79,7 +79,7 @@ def _checked(cells: Cells) -> Cells:
         raise DataError(
             f"{cells.file}: columns must have different names; these occur more often: {listing(twice)}"
         )
-    return Cells(cells.file, cells.place, header, _filled(cells))
+    return Cells(cells.file, cells.row_name, header, _filled(cells))
 
 
 def _filled(cells: Cells) -> Rows:
@@ -112,13 +112,12 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8", what=file
         ) from error
     except csv.Error as error:
-        why = str(error)
+        why, where = str(error), f"line {line + 1:,}"
+        remedies: tuple[str, ...] = ()
         if why.startswith(("unexpected end of data", "field larger than")):  # it took in all that follows
-            why = (
-                f'a quote is not closed in the row that begins there ({why}): close it (a cell with " in it '
-                'stands in quotes, and each " inside twice)'
-            )
-        raise DataError(f"{file}, line {line + 1:,}: {why}") from error
+            why = f"a quote is not closed in the row that begins there ({why})"
+            remedies = ('close it (a cell with " in it stands in quotes, and each " inside twice)',)
+        raise DataError(f"{file}, {where}: {why}", *remedies, what=file, where=where) from error
 
 
 def _first_wrong(file: Path) -> str:

@@ -142,14 +142,14 @@ def _locate(source: Path) -> Path:
 
 def _attribute_names(root: Path) -> Path:
     """The archive has the names beside the folder; other releases have moved them into it."""
-    places = (root, root / "attributes", root.resolve().parent)
-    found = first_there(places, ["attributes.txt"])
-    if found is None:
+    folders = (root, root / "attributes", root.resolve().parent)
+    file = first_there(folders, ["attributes.txt"])
+    if file is None:
         raise DataError(
             f"{root}: attributes.txt, with the attributes' names, is not there, in attributes/ or beside the "
             "folder: the archive CUB_200_2011.tgz has it at its top"
         )
-    return found
+    return file
 
 
 def _numbered(file: Path, what: str) -> tuple[Numbers, list[str]]:
@@ -175,38 +175,38 @@ def _numbered(file: Path, what: str) -> tuple[Numbers, list[str]]:
 
 def _in_training(file: Path, keys: Numbers) -> npt.NDArray[np.bool_]:
     """(N,) Whether an image is for training."""
-    found = np.full(len(keys), UNKNOWN, dtype=np.int8)
+    flags = np.full(len(keys), UNKNOWN, dtype=np.int8)
     for lines, numbers in leading_numbers(file, 2):
-        rows = _places(file, lines, numbers[:, 0], keys, "image", "images.txt")
+        rows = _positions(file, lines, numbers[:, 0], keys, "image", "images.txt")
         _refuse_other_values(file, lines, numbers[:, 1], "1 (for training) or 0")
-        found[rows] = numbers[:, 1]
-    if (found == UNKNOWN).any():
+        flags[rows] = numbers[:, 1]
+    if (flags == UNKNOWN).any():
         raise DataError(
-            f"{file}: image {keys[np.argmin(found)]} of images.txt is not there: every image needs a line"
+            f"{file}: image {keys[np.argmin(flags)]} of images.txt is not there: every image needs a line"
         )
-    return np.asarray(found == 1)
+    return np.asarray(flags == 1)
 
 
 def _read_labels(file: Path, images: Numbers, attributes: Numbers) -> Labels:
     """(N, L) The labels; every image has a line for every attribute, and some have extra columns."""
     values = np.full((len(images), len(attributes)), UNKNOWN, dtype=np.int8)
     flat = values.reshape(-1)
-    said_by = np.zeros(flat.size, dtype=np.int64)  # the line of each label
+    line_of = np.zeros(flat.size, dtype=np.int64)  # the line of each label
     for lines, numbers in leading_numbers(file, 3):
-        rows = _places(file, lines, numbers[:, 0], images, "image", "images.txt")
-        columns = _places(file, lines, numbers[:, 1], attributes, "attribute", "attributes.txt")
+        rows = _positions(file, lines, numbers[:, 0], images, "image", "images.txt")
+        columns = _positions(file, lines, numbers[:, 1], attributes, "attribute", "attributes.txt")
         _refuse_other_values(file, lines, numbers[:, 2], "1 (present) or 0")
-        place = rows * len(attributes) + columns
-        before = said_by[place]
-        said_by[place[::-1]] = lines[::-1]  # of several lines, the first is kept
-        again = (before > 0) | (said_by[place] != lines)
+        positions = rows * len(attributes) + columns
+        before = line_of[positions]
+        line_of[positions[::-1]] = lines[::-1]  # of several lines, the first is kept
+        again = (before > 0) | (line_of[positions] != lines)
         if again.any():
             first = int(np.argmax(again))
             image, attribute, _ = numbers[first]
             raise DataError(
                 f"{file}, line {lines[first]:,}: image {image} has attribute {attribute} a second time"
             )
-        flat[place] = numbers[:, 2]
+        flat[positions] = numbers[:, 2]
     missing = int((flat == UNKNOWN).sum())
     if missing:
         row, column = np.argwhere(values == UNKNOWN)[0]
@@ -217,19 +217,21 @@ def _read_labels(file: Path, images: Numbers, attributes: Numbers) -> Labels:
     return values
 
 
-def _places(file: Path, lines: Numbers, found: Numbers, known: Numbers, what: str, where: str) -> Numbers:
+def _positions(
+    file: Path, lines: Numbers, numbers: Numbers, known: Numbers, what: str, where: str
+) -> Numbers:
     """The positions of numbers among the known ones."""
     order = np.argsort(known)
-    place = order[np.minimum(np.searchsorted(known, found, sorter=order), len(known) - 1)]
-    wrong = known[place] != found
+    positions = order[np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)]
+    wrong = known[positions] != numbers
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise DataError(f"{file}, line {lines[first]:,}: {what} {found[first]} is not in {where}")
-    return np.asarray(place)
+        raise DataError(f"{file}, line {lines[first]:,}: {what} {numbers[first]} is not in {where}")
+    return np.asarray(positions)
 
 
-def _refuse_other_values(file: Path, lines: Numbers, found: Numbers, allowed: str) -> None:
-    wrong = found > 1
+def _refuse_other_values(file: Path, lines: Numbers, values: Numbers, allowed: str) -> None:
+    wrong = values > 1
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise DataError(f"{file}, line {lines[first]:,}: must say {allowed}, not {found[first]}")
+        raise DataError(f"{file}, line {lines[first]:,}: must say {allowed}, not {values[first]}")

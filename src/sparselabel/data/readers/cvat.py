@@ -171,9 +171,9 @@ class _Reader:
         subset = given.get("subset", "").strip()
         if subset.lower() not in SUBSETS:
             raise self._wrong(f"subset {subset!r} is none of Train, Validation and Test", "rename it in CVAT")
-        place = f"line {self._parser.CurrentLineNumber:,}"
+        where = f"line {self._parser.CurrentLineNumber:,}"
         candidates = [f"{subset}/{name}", *tails(name)] if subset else tails(name)
-        self._row = self.collected.image(place, name, candidates, True, SUBSETS[subset.lower()])
+        self._row = self.collected.image(where, name, candidates, True, SUBSETS[subset.lower()])
 
     def _given(self, name: str, given: dict[str, str], key: str) -> str:
         if not given.get(key):
@@ -215,13 +215,13 @@ class _Reader:
             sides = [key[1:] for key in given if key.startswith("x") and key[1:2] in ("t", "b")]
             corners = [(number(f"x{side}"), number(f"y{side}")) for side in sides]
         width, height = self._size
-        label, place = given.get("label", ""), f"line {self._parser.CurrentLineNumber:,}"
+        label, where = given.get("label", ""), f"line {self._parser.CurrentLineNumber:,}"
         unit = [(x / width, y / height) for x, y in corners]
         if name == "points":
-            return [self.collected.point(place, label, x, y) for x, y in unit]
+            return [self.collected.point(where, label, x, y) for x, y in unit]
         columns, rows = zip(*unit, strict=True)
         box = Box(min(columns), min(rows), max(columns), max(rows))
-        inside = self.collected.box(place, label, box) if name == "box" else box.clipped()
+        inside = self.collected.box(where, label, box) if name == "box" else box.clipped()
         return [] if inside is None else [inside]
 
     def _corners(self, name: str, text: str) -> list[tuple[float, float]]:

@@ -48,14 +48,14 @@ def read(
 
 def _paths(root: Path) -> dict[str, list[str]]:
     """Image files by their relative path without suffix."""
-    found: dict[str, list[str]] = {}
+    paths_of: dict[str, list[str]] = {}
     for folder, _, names in os.walk(root):
         inner = Path(folder).relative_to(root).as_posix()
         for name in sorted(names):
             if name.lower().endswith(SUFFIXES):
                 path = name if inner == "." else f"{inner}/{name}"
-                found.setdefault(path.rpartition(".")[0], []).append(path)
-    return found
+                paths_of.setdefault(path.rpartition(".")[0], []).append(path)
+    return paths_of
 
 
 def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: int) -> None:
@@ -66,19 +66,22 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
     collected.classes(classes or [])
     scored = 0
     for key, labels in content["labels"].items():
-        place = f"image {key!r}"
+        where = f"image {key!r}"
         fitting = paths.get(key, [])
         if len(fitting) > 1:
             raise DataError(
-                f"{file}, {place}: several files have this name: {listing(fitting)}; keep one of them"
+                f"{file}, {where}: several files have this name: {listing(fitting)}",
+                "keep one of them",
+                what=file,
+                where=where,
             )
-        row = collected.image(place, key, [key, *fitting], labels is not None and value == POSITIVE)
+        row = collected.image(where, key, [key, *fitting], labels is not None and value == POSITIVE)
         for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
             record = label if isinstance(label, dict) else {"label": label}
             scored += record.get("confidence") is not None
-            name = _name(file, place, classes, record.get("label"))
-            boxes = [_box(file, place, record["bounding_box"])] if "bounding_box" in record else []
-            inside = [collected.box(place, name, box) for box in boxes if value == POSITIVE]
+            name = _name(file, where, classes, record.get("label"))
+            boxes = [_box(file, where, record["bounding_box"])] if "bounding_box" in record else []
+            inside = [collected.box(where, name, box) for box in boxes if value == POSITIVE]
             collected.add(row, name, value, inside)
     if scored:
         warnings.warn(
@@ -93,22 +96,23 @@ def _load(file: Path) -> dict[str, Any]:
     content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
     if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
         raise DataError(
-            f"{file}: must be an object with 'classes' and 'labels' by image: export with dataset_type "
-            f"FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset"
+            f"{file}: must be an object with 'classes' and 'labels' by image",
+            "export with dataset_type FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset",
+            what=file,
         )
     return content
 
 
-def _name(file: Path, place: str, classes: list[str] | None, label: Any) -> str:
+def _name(file: Path, where: str, classes: list[str] | None, label: Any) -> str:
     if isinstance(label, str) and label and (classes is None or label in classes):
         return label
     if classes is not None and type(label) is int and 0 <= label < len(classes):
         return classes[label]
-    known = f"a number below {len(classes)}, the place of its class" if classes is not None else "a name"
-    raise DataError(f"{file}, {place}: a label must be {known}, not {label!r:.200}")
+    known = f"a number below {len(classes)}, the index of its class" if classes is not None else "a name"
+    raise DataError(f"{file}, {where}: a label must be {known}, not {label!r:.200}")
 
 
-def _box(file: Path, place: str, box: Any) -> Box:
+def _box(file: Path, where: str, box: Any) -> Box:
     """[left, top, width, height] in shares of the image's width and height."""
     try:
         x, y, w, h = (float(number) for number in box)
@@ -116,6 +120,6 @@ def _box(file: Path, place: str, box: Any) -> Box:
         x = y = w = h = math.nan
     if not math.isfinite(x + y + w + h) or w < 0 or h < 0:
         raise DataError(
-            f"{file}, {place}: bounding_box must be [left, top, width, height] in shares, not {box!r:.200}"
+            f"{file}, {where}: bounding_box must be [left, top, width, height] in shares, not {box!r:.200}"
         )
     return Box(x, y, x + w, y + h)

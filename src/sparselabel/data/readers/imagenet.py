@@ -70,20 +70,20 @@ def read_single(file: Path, synsets: Path | None, images: Sequence[str], ids: Se
 def _from_solution(file: Path, lines: list[str], images: Sequence[str], ids: Sequence[str]) -> Indices:
     """ILSVRC2012_val_00048981,n03995372 85 1 499 272 ...: the synset, its box, and perhaps others of it."""
     index_of = {key: index for index, key in enumerate(ids)}
-    found: dict[str, int] = {}
+    class_of: dict[str, int] = {}
     for line, text in enumerate(lines[1:], 2):
-        name, _, said = text.partition(",")
-        key = said.split(" ")[0]
+        name, _, prediction = text.partition(",")
+        key = prediction.split(" ")[0]
         if key not in index_of:
             raise DataError(
                 f"{file}, line {line:,}: must be an image and the synset id of a class folder, "
                 f"not {text!r:.100}"
             )
-        found[name] = index_of[key]
-    missing = [name for name in images if Path(name).stem not in found]
+        class_of[name] = index_of[key]
+    missing = [name for name in images if Path(name).stem not in class_of]
     if missing:
         raise DataError(f"{file} has no label of {len(missing):,} images in val: {listing(missing)}")
-    return np.asarray([found[Path(name).stem] for name in images], dtype=np.intp)
+    return np.asarray([class_of[Path(name).stem] for name in images], dtype=np.intp)
 
 
 def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
@@ -138,8 +138,8 @@ def read_real(file: Path, split: RawSplit) -> RawSplit:
     judged = real[:, 0] != UNKNOWN
     if not judged.any():
         raise DataError(f"{file} has no label for any of the {len(ids):,} images in val: is it real.json?")
-    kept = (real == POSITIVE) & (split.labels.values == POSITIVE)
-    share = kept[judged].any(axis=1).mean()
+    agreed = (real == POSITIVE) & (split.labels.values == POSITIVE)
+    share = agreed[judged].any(axis=1).mean()
     if share < AGREE:
         raise DataError(
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
@@ -187,22 +187,24 @@ def read(
     labels
         The labels of a validation folder without class folders; by default one of ``LABELS`` in the folder.
     synsets
-        For labels that are the devkit's numbers: the synset ids in the devkit's order, one a line.
+        For labels that are the devkit's numbers: the synset ids in the devkit's order, one per line.
     real
         The file real.json; by default the one in the folder, if any.
     """
     root = _locate(source)
     ids = [name for name, is_folder in _entries(root / "train") if is_folder and is_synset(name)]
     if not ids:
-        raise DataError(f"{root / 'train'} has no class folders like n01440764: unpack the classes' archives")
+        raise DataError(
+            f"{root / 'train'} has no class folders like n01440764", "unpack the archives of the classes"
+        )
     classes = _names(ids, first_there((source, root), WORDS))
     splits = {"train": _read_folders(root, "train", ids, classes)}
-    places = (source, root, source / "ILSVRC2012_devkit_t12" / "data")
+    folders = (source, root, source / "ILSVRC2012_devkit_t12" / "data")
     if (root / "val").is_dir():
-        single = labels or first_there(places, LABELS)
+        single = labels or first_there(folders, LABELS)
         test = _read_validation(root, ids, classes, single, synsets)
-        found = real or first_there(places, ["real.json"])
-        splits["test"] = test if found is None else read_real(found, test)
+        real_file = real or first_there(folders, ["real.json"])
+        splits["test"] = test if real_file is None else read_real(real_file, test)
     elif labels or real:
         raise DataError(
             f"{root} has no folder val, which {labels or real} is for", "add it", "leave the file out"
@@ -235,25 +237,25 @@ def _names(ids: list[str], words: Path | None) -> tuple[str, ...]:
     """Synset ids, with the first of their words where a file has them: "n01440764 tench"."""
     if words is None:
         return tuple(ids)
-    said: dict[str, str] = {}
+    word_of: dict[str, str] = {}
     for line, text in enumerate(lines_of(words), 1):
         key, _, rest = text.partition(" ")
         if not (is_synset(key) and rest):
             raise DataError(f"{words}, line {line:,}: must be a synset id and words, not {text!r:.100}")
-        said[key] = rest.split(",")[0].strip()
-    return tuple(f"{key} {said[key]}" if key in said else key for key in ids)
+        word_of[key] = rest.split(",")[0].strip()
+    return tuple(f"{key} {word_of[key]}" if key in word_of else key for key in ids)
 
 
-def _read_folders(root: Path, part: str, ids: list[str], classes: tuple[str, ...]) -> RawSplit:
+def _read_folders(root: Path, split: str, ids: list[str], classes: tuple[str, ...]) -> RawSplit:
     """Images in class folders."""
     paths: list[str] = []
     column: list[int] = []
     for index, key in enumerate(ids):
-        names = _images(root / part / key) if (root / part / key).is_dir() else []
-        paths += [f"{part}/{key}/{name}" for name in names]
+        names = _images(root / split / key) if (root / split / key).is_dir() else []
+        paths += [f"{split}/{key}/{name}" for name in names]
         column += [index] * len(names)
     if not paths:
-        raise DataError(f"{root / part} has no images ({' '.join(SUFFIXES)}) in its class folders")
+        raise DataError(f"{root / split} has no images ({' '.join(SUFFIXES)}) in its class folders")
     names_and_paths = np.asarray(paths, dtype=np.str_)
     return _table(names_and_paths, names_and_paths, classes, np.asarray(column, dtype=np.intp))
 
@@ -274,8 +276,8 @@ def _read_validation(
         order = np.argsort(names)
         return _table(names[order], split.paths[order], classes, split.labels.values.argmax(1)[order])
     if folders or not flat:
-        found = f"{len(flat):,} images beside {len(folders):,} folders" if flat else "no images"
-        raise DataError(f"{folder} has {found}: it must hold images alone, or class folders alone")
+        content = f"{len(flat):,} images beside {len(folders):,} folders" if flat else "no images"
+        raise DataError(f"{folder} has {content}: it must hold images alone, or class folders alone")
     if labels is None:
         raise DataError(
             f"{folder} has {len(flat):,} images and no class folders, and their labels are not there",

@@ -54,12 +54,12 @@ def read(
     collected = Collected(source, require_folder(images or source.parent))
     controls: set[str] = set()
     for number, task in enumerate(_tasks(source)):
-        place = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
-        named = _image(collected, place, task["data"], image)
-        results = [*_results(collected, place, task)]
-        row = collected.image(place, named, _candidates(named), bool(results))
+        where = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
+        named = _image(collected, where, task["data"], image)
+        results = [*_results(collected, where, task)]
+        row = collected.image(where, named, _candidates(named), bool(results))
         for result in (item for results_of_one in results for item in results_of_one):
-            _add(collected, place, row, result, negative)
+            _add(collected, where, row, result, negative)
             controls |= {str(result["from_name"])} if "from_name" in result else set()
     if negative is not None and negative not in controls:
         raise DataError(
@@ -89,11 +89,11 @@ def _tasks(source: Path) -> list[dict[str, Any]]:
     return tasks
 
 
-def _image(collected: Collected, place: str, data: dict[str, Any], image: str) -> str:
+def _image(collected: Collected, where: str, data: dict[str, Any], image: str) -> str:
     named = data.get(image)
     if not isinstance(named, str) or not named:
         raise collected.wrong(
-            place,
+            where,
             f"its data has no image {image!r} ({nearest(image, data)})",
             f"say which it is with {param('image')}",
         )
@@ -105,47 +105,47 @@ def _candidates(named: str) -> list[str]:
     address = urlsplit(named)
     local = parse_qs(address.query).get("d", [""])[0]
     path = local or (unquote(address.path) if address.scheme or "%" in named else named)
-    found = tails(path)
-    without = _PREFIX.sub("", found[-1]) if found else ""
-    return [*found, without] if found and without != found[-1] else found
+    paths = tails(path)
+    without_prefix = _PREFIX.sub("", paths[-1]) if paths else ""
+    return [*paths, without_prefix] if paths and without_prefix != paths[-1] else paths
 
 
-def _results(collected: Collected, place: str, task: dict[str, Any]) -> Iterator[list[Any]]:
+def _results(collected: Collected, where: str, task: dict[str, Any]) -> Iterator[list[Any]]:
     """The results of every annotation that counts; an empty list is one that found nothing."""
     annotations = task.get("annotations", task.get("completions", []))  # the older name
     if not isinstance(annotations, list):
-        raise collected.wrong(place, f"'annotations' must be a list, not {annotations!r:.100}")
+        raise collected.wrong(where, f"'annotations' must be a list, not {annotations!r:.100}")
     for annotation in annotations:
         if not isinstance(annotation, dict) or not isinstance(annotation.get("result"), list):
-            raise collected.wrong(place, f"an annotation must have a list 'result': {annotation!r:.200}")
+            raise collected.wrong(where, f"an annotation must have a list 'result': {annotation!r:.200}")
         reviews = [review for review in annotation.get("reviews") or [] if isinstance(review, dict)]
         rejected = bool(reviews) and reviews[-1].get("accepted") is False
         if not annotation.get("was_cancelled") and not rejected:
             yield annotation["result"]
 
 
-def _add(collected: Collected, place: str, row: int, result: Any, negative: str | None) -> None:
+def _add(collected: Collected, where: str, row: int, result: Any, negative: str | None) -> None:
     kind = result.get("type") if isinstance(result, dict) else None
     value = result.get("value") if isinstance(result, dict) else None
     if not isinstance(kind, str) or not isinstance(value, dict):
         if kind == "relation":  # between two shapes; it has no value
             return collected.pass_over(kind)
-        raise collected.wrong(place, f"a result must have a 'type' and a 'value': {result!r:.200}")
+        raise collected.wrong(where, f"a result must have a 'type' and a 'value': {result!r:.200}")
     shape = kind in SHAPES
     if not shape and (kind != "choices" or "x" in value or "points" in value):
         return collected.pass_over(kind if kind != "choices" else "choices of a shape")
     names = value.get(kind)
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise collected.wrong(place, f"the value of {kind!r} must be a list of names, not {names!r:.200}")
+        raise collected.wrong(where, f"the value of {kind!r} must be a list of names, not {names!r:.200}")
     is_not = negative is not None and result.get("from_name") == negative
-    box = _box(collected, place, kind, value, result) if shape and not is_not else None
+    box = _box(collected, where, kind, value, result) if shape and not is_not else None
     for name in names:
         collected.add(row, name, NEGATIVE if is_not else POSITIVE, [] if box is None else [box])
     return None
 
 
 def _box(
-    collected: Collected, place: str, kind: str, value: dict[str, Any], result: dict[str, Any]
+    collected: Collected, where: str, kind: str, value: dict[str, Any], result: dict[str, Any]
 ) -> Box | None:
     """The box around a shape, or a point; all is in percent of the image's width and height."""
     if kind == "brushlabels":
@@ -164,14 +164,14 @@ def _box(
         box = Box(min(columns) / 100, min(rows) / 100, max(columns) / 100, max(rows) / 100)
     except (KeyError, TypeError, ValueError) as error:
         raise collected.wrong(
-            place, f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
+            where, f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
         ) from None
     if not all(math.isfinite(edge) for edge in box):
-        raise collected.wrong(place, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
+        raise collected.wrong(where, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
     name = ", ".join(value[kind])
     if kind == "keypointlabels":
-        return collected.point(place, name, box.left, box.top)
-    return collected.box(place, name, box) if kind == "rectanglelabels" else box.clipped()
+        return collected.point(where, name, box.left, box.top)
+    return collected.box(where, name, box) if kind == "rectanglelabels" else box.clipped()
 
 
 def _turned(value: dict[str, Any], result: dict[str, Any]) -> list[tuple[float, float]]:

@@ -33,7 +33,7 @@ from sparselabel.data.readers.raw_dataset import (
 from sparselabel.errors import DataError, DataWarning
 
 CONCEPTS = 81
-PARTS = {"train": "Train", "test": "Test"}
+OFFICIAL = {"train": "Train", "test": "Test"}
 ARRAYS = {"train": ("train",), "test": ("val", "test")}
 """Our splits and what the arrays are called: their "val" is the test set, which others have renamed."""
 
@@ -75,23 +75,24 @@ def read(source: Path, *, images: Path | None = None) -> RawDataset:
 
 def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
     splits: dict[str, RawSplit] = {}
-    for name, parts in ARRAYS.items():
-        there = [part for part in parts if (source / f"formatted_{part}_images.npy").is_file()]
+    for name, stems in ARRAYS.items():
+        there = [stem for stem in stems if (source / f"formatted_{stem}_images.npy").is_file()]
         if len(there) > 1:
             raise DataError(
                 f"{source} has formatted_{there[0]}_images.npy and formatted_{there[1]}_images.npy, which "
-                "are both names of the test set: keep one of them"
+                "are both names of the test set",
+                "keep one of them",
             )
-        for part in there:
-            file = source / f"formatted_{part}_images.npy"
+        for stem in there:
+            file = source / f"formatted_{stem}_images.npy"
             images = _load(file)
-            labels = _load(source / f"formatted_{part}_labels.npy")
+            labels = _load(source / f"formatted_{stem}_labels.npy")
             if images.ndim != 1 or images.dtype.kind != "U":
                 raise DataError(
                     f"{file} must hold a row of file names, not {images.dtype} of shape {images.shape}"
                 )
             classes = _concepts(source) or [f"concept {number:02}" for number in range(1, CONCEPTS + 1)]
-            with naming(source / f"formatted_{part}_labels.npy"):
+            with naming(source / f"formatted_{stem}_labels.npy"):
                 values = as_labels(labels)
                 if (values < NEGATIVE).any():
                     raise DataError(
@@ -107,7 +108,7 @@ def _load(file: Path) -> npt.NDArray[Any]:
     except FileNotFoundError:
         raise DataError(f"{file} is not there: names and labels come in pairs") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file} cannot be read as an array ({error}): download it again") from error
+        raise DataError(f"{file} cannot be read as an array ({error})", "download it again") from error
 
 
 def _concepts(source: Path) -> list[str]:
@@ -123,31 +124,32 @@ def _concepts(source: Path) -> list[str]:
 
 def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
     lists = {
-        name: first_there((source / "ImageList", source), [f"{part}Imagelist.txt"])
-        for name, part in PARTS.items()
+        name: first_there((source / "ImageList", source), [f"{official}Imagelist.txt"])
+        for name, official in OFFICIAL.items()
     }
-    places = [folder for folder in (source / "Groundtruth", source) if folder.is_dir()]
-    everything = next((place / "AllLabels" for place in places if (place / "AllLabels").is_dir()), None)
-    parted = next(
-        (place / "TrainTestLabels" for place in places if (place / "TrainTestLabels").is_dir()), None
+    folders = [folder for folder in (source / "Groundtruth", source) if folder.is_dir()]
+    everything = next((folder / "AllLabels" for folder in folders if (folder / "AllLabels").is_dir()), None)
+    by_split = next(
+        (folder / "TrainTestLabels" for folder in folders if (folder / "TrainTestLabels").is_dir()), None
     )
-    if lists["train"] is None or (everything or parted) is None:
+    if lists["train"] is None or (everything or by_split) is None:
         raise DataError(
             f"{source}: neither formatted_train_images.npy, nor ImageList/TrainImagelist.txt with "
-            "Groundtruth/AllLabels or Groundtruth/TrainTestLabels: give the folder that has one of them"
+            "Groundtruth/AllLabels or Groundtruth/TrainTestLabels",
+            "give the folder that has one of them",
         )
-    found = {name: (file, _names(file)) for name, file in lists.items() if file is not None}
+    images_of = {name: (file, _names(file)) for name, file in lists.items() if file is not None}
     whole = first_there((source / "ImageList", source), ["Imagelist.txt"])
     if everything is not None and whole is not None:
-        return _read_all(source, everything, whole, found, files)
-    if parted is None:
+        return _read_all(source, everything, whole, images_of, files)
+    if by_split is None:
         raise DataError(
-            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there: add it"
+            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there", "add it"
         )
     splits: dict[str, RawSplit] = {}
-    for name, (file, images) in found.items():
-        classes = _concepts(source) or _labeled(parted, f"_{PARTS[name]}.txt")
-        values = _columns(parted, classes, f"_{PARTS[name]}.txt", len(images), file)
+    for name, (file, images) in images_of.items():
+        classes = _concepts(source) or _labeled(by_split, f"_{OFFICIAL[name]}.txt")
+        values = _columns(by_split, classes, f"_{OFFICIAL[name]}.txt", len(images), file)
         splits[name] = _split(file, images, classes, values, files)
     return splits
 
@@ -162,18 +164,18 @@ def _read_all(
     order = np.argsort(everything)
     splits: dict[str, RawSplit] = {}
     for name, (file, images) in lists.items():
-        place = order[np.minimum(np.searchsorted(everything, images, sorter=order), len(order) - 1)]
-        wrong = np.flatnonzero(everything[place] != images)
+        positions = order[np.minimum(np.searchsorted(everything, images, sorter=order), len(order) - 1)]
+        wrong = np.flatnonzero(everything[positions] != images)
         if len(wrong):
             raise DataError(f"{file}, line {wrong[0] + 1:,}: {images[wrong[0]]} is not in {whole}")
-        splits[name] = _split(file, images, classes, values[place], files)
+        splits[name] = _split(file, images, classes, values[positions], files)
     return splits
 
 
 def _names(file: Path) -> Texts:
     lines = [line.replace("\\", "/") for line in lines_of(file)]
     if "" in lines:
-        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: an image a line is needed")
+        raise DataError(f"{file}, line {lines.index('') + 1:,} is empty: every line must name an image")
     return np.asarray(lines, dtype=np.str_)
 
 
@@ -182,7 +184,8 @@ def _labeled(folder: Path, ending: str) -> list[str]:
     names = sorted(file.name[7 : -len(ending)] for file in folder.glob(f"Labels_*{ending}"))
     if len(names) != CONCEPTS:
         raise DataError(
-            f"{folder} must have {CONCEPTS} files Labels_<concept>{ending}, not {len(names)}: unpack it again"
+            f"{folder} must have {CONCEPTS} files Labels_<concept>{ending}, not {len(names)}",
+            "unpack it again",
         )
     return names
 

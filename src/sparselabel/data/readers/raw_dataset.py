@@ -1,4 +1,4 @@
-"""What every reader gives: images, their labels and marks, by split."""
+"""What every reader gives: images with their labels and spatial labels, by split. And what readers share."""
 
 import json
 import os
@@ -20,11 +20,11 @@ from sparselabel.errors import DataError, DataWarning, listing, param
 
 @dataclass(frozen=True, eq=False)
 class RawSplit:
-    """One split: ``paths`` (N,) of its images, below the source's root, in the order of ``labels``.
+    """One split: ``paths`` (N,) of its images relative to the root of the data, in the order of ``labels``.
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
     (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
-    ``masks`` are those of the marks, in their order, where things have masks.
+    ``masks`` are those of the spatial labels, in their order.
     """
 
     labels: LabelTable
@@ -87,7 +87,7 @@ def _file_names(folder: Path) -> frozenset[str]:
 
 
 LEAST_SIDE = 1e-30
-"""Of a box, in shares of the image: what is less becomes 0 in the marks' 32 bits."""
+"""Of a box, in unit coordinates: shorter sides would be 0 in float32."""
 
 
 class Box(NamedTuple):
@@ -106,7 +106,7 @@ class Box(NamedTuple):
 
 
 class SpatialLabelColumns:
-    """Marks while they are being read, in columns of plain numbers: millions of them stay small."""
+    """Spatial labels while they are being read, in columns of plain numbers: millions of them stay small."""
 
     def __init__(self) -> None:
         self._rows = array("q")
@@ -130,10 +130,10 @@ class SpatialLabelColumns:
 
 
 def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
-    """Say that official data has boxes that are none: with no area, or outside their images."""
+    """Warn of boxes in published data that have no area or lie outside their images."""
     warnings.warn(
         f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the image, the first: "
-        f"{first}; such things count as there, without a place",
+        f"{first}; their classes count as present, without a box",
         DataWarning,
         stacklevel=4,
     )
@@ -157,8 +157,8 @@ def load_json(file: Path, otherwise: str) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno:,}, column {error.colno:,}"
-        raise DataError(f"{file}, {place} is not JSON: {error.msg}") from error
+        where = f"line {error.lineno:,}, column {error.colno:,}"
+        raise DataError(f"{file}, {where} is not JSON: {error.msg}") from error
 
 
 def refuse_empty(table: LabelTable, message: str) -> None:
@@ -207,8 +207,8 @@ def lines_of(file: Path) -> list[str]:
 
 def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
     """The first of these files that is in one of these folders."""
-    places = (folder / name for name in names for folder in folders)
-    return next((place for place in places if place.is_file()), None)
+    candidates = (folder / name for name in names for folder in folders)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 NEARLY = 0.05
@@ -216,7 +216,7 @@ NEARLY = 0.05
 
 
 class Size(NamedTuple):
-    """Images of a split, and their positive labels."""
+    """How many images and positive labels a split has."""
 
     images: int
     positives: int
@@ -241,10 +241,10 @@ def warn_of_another_size(reader: str, splits: Mapping[str, RawSplit]) -> None:
         labels = splits[name].labels
         if abs(len(labels) / expected.images - 1) > NEARLY:
             continue
-        found = Size(len(labels), int(labels.counts().sum()))
-        if found != expected:
+        size = Size(len(labels), int(labels.counts().sum()))
+        if size != expected:
             warnings.warn(
-                f"{name} has {found.images:,} images and {found.positives:,} positive labels; in the "
+                f"{name} has {size.images:,} images and {size.positives:,} positive labels; in the "
                 f"papers {reader} has {expected.images:,} and {expected.positives:,}. Observed labels and "
                 "splits are drawn by row, so yours will be others, and numbers may not compare",
                 DataWarning,

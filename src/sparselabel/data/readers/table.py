@@ -1,6 +1,6 @@
 """Labels in a table of your own: CSV, TSV or Parquet, in one of two shapes.
 
-    long, one label a row                           wide, one image a row
+    long, one label per row                         wide, one image per row
     image,label[,value][,x,y[,w,h]][,split]         image,cat,dog,bird[,split]
     a.jpg,cat,1                                     a.jpg,1,0,
     a.jpg,dog,0                                     b.jpg,,1,1
@@ -44,7 +44,7 @@ CODES = {"1": POSITIVE, "0": NEGATIVE, "": UNKNOWN, "nan": UNKNOWN, "?": UNKNOWN
 
 
 class Content(NamedTuple):
-    """What a table says of its images: N × L values and marks."""
+    """The labels (N, L) and spatial labels of a table's images."""
 
     classes: tuple[str, ...]
     values: Labels
@@ -79,7 +79,7 @@ class Images:
             raise self.cells.wrong(
                 line,
                 f"image {name!r} is in split {SPLITS[code]!r} here and in {SPLITS[self.splits[row]]!r} "
-                f"on {self.cells.place} {self.lines[row]:,}",
+                f"on {self.cells.row_name} {self.lines[row]:,}",
             )
         return row
 
@@ -91,7 +91,7 @@ class Images:
 
 
 def read_wide(cells: Cells, images: Images) -> Content:
-    """One image a row; every column that is not the image's or the split's is a class, in their order."""
+    """One image per row; every column that is not the image's or the split's is a class, in their order."""
     columns = [index for index in range(len(cells.header)) if index not in images.columns]
     if not columns:
         raise DataError(
@@ -105,7 +105,7 @@ def read_wide(cells: Cells, images: Images) -> Content:
         before = len(images.lines)
         image = images.row(line, row)
         if image < before:
-            first = f"{cells.place} {images.lines[image]:,}"
+            first = f"{cells.row_name} {images.lines[image]:,}"
             raise cells.wrong(line, f"image {row[images.image]!r} is on {first} already")
         picked = pick(row)[:-1]
         try:
@@ -118,11 +118,11 @@ def read_wide(cells: Cells, images: Images) -> Content:
 
 
 def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
-    """One label a row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
+    """One label per row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
     at_label = cells.header.index(label)
     at_value = cells.header.index(value) if value in cells.header else None
-    at_mark = [cells.header.index(name) for name in _spatial_label_columns(cells)]
-    _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_mark})
+    at_coordinates = [cells.header.index(name) for name in _spatial_label_columns(cells)]
+    _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_coordinates})
     codes = dict(CODES)
     index_of: dict[str, int] = {}
     rows, indices, values, lines = array("q"), array("i"), array("b"), array("q")
@@ -144,18 +144,18 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
             indices.append(index_of.setdefault(name, len(index_of)))
             values.append(code)
             lines.append(line)
-        if at_mark and any(place := [row[index].strip() for index in at_mark]):
+        if at_coordinates and any(coordinates := [row[index].strip() for index in at_coordinates]):
             if len(names) != 1:
                 raise cells.wrong(line, f"a point or box needs one label, not {row[at_label]!r}")
             if code != POSITIVE:
-                said = "absent" if code == NEGATIVE else "unknown"
+                state = "absent" if code == NEGATIVE else "unknown"
                 raise cells.wrong(
                     line,
-                    f"a point or box at {', '.join(place)} of {names[0]!r}, which is marked {said} here",
+                    f"a point or box at {', '.join(coordinates)} of {names[0]!r}, which is {state} here",
                     f"give it the {value} 1",
-                    "leave the place empty",
+                    "leave the coordinates empty",
                 )
-            spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], place))
+            spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], coordinates))
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
@@ -190,12 +190,12 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
 
 def _spatial_label_columns(cells: Cells) -> tuple[str, ...]:
     """The columns of points and boxes that the table has: x and y, and perhaps w and h."""
-    found = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
-    if found not in ((), ("x", "y"), ("x", "y", "w", "h")):
+    columns = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
+    if columns not in ((), ("x", "y"), ("x", "y", "w", "h")):
         raise DataError(
-            f"{cells.file}: points need columns x and y, boxes x, y, w and h; found only {', '.join(found)}"
+            f"{cells.file}: points need columns x and y, boxes x, y, w and h; found only {', '.join(columns)}"
         )
-    return found
+    return columns
 
 
 def _warn_of_unused(cells: Cells, used: set[int | None]) -> None:
@@ -240,7 +240,7 @@ def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers
         first, second = order[differ[0]], order[differ[0] + 1]
         raise cells.wrong(
             int(lines[second]),
-            f"value {values[second]}, but {values[first]} on {cells.place} {lines[first]:,} "
+            f"value {values[second]}, but {values[first]} on {cells.row_name} {lines[first]:,} "
             f"for the same image and label",
             "remove one of the two",
         )
@@ -264,8 +264,8 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
                     )
                 code, name = row[0].strip(), row[1].strip()
                 if name_of.setdefault(code, name) != name:
-                    place = f"{file}, line {reader.line_num:,}"
-                    raise DataError(f"{place}: {code!r} is {name!r} here and {name_of[code]!r} before")
+                    where = f"{file}, line {reader.line_num:,}"
+                    raise DataError(f"{where}: {code!r} is {name!r} here and {name_of[code]!r} before")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
             f"{file} is not there",
@@ -401,14 +401,14 @@ def _paths(
     paths = np.asarray(names, dtype=np.str_)
     if not there.all():
         missing = paths[~there]
-        said = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"
+        problem = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],
-                f"image {str(missing[0])!r} is not in {root}; {said}",
+                f"image {str(missing[0])!r} is not in {root}; {problem}",
                 IMAGES_FOLDER,
                 f"name what their names lack with {param('suffix')}",
                 f"leave them out with {param('skip_missing', True)}",
             )
-        warnings.warn(f"{images.cells.file}: {said}; they were left out", DataWarning, stacklevel=3)
+        warnings.warn(f"{images.cells.file}: {problem}; they were left out", DataWarning, stacklevel=3)
     return paths, there

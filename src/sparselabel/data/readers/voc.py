@@ -69,8 +69,8 @@ class ObjectMasks:
             self._wrong.append(f"{file.name} (object {highest}, but the XML file has {numbered})")
             return [None] * len(objects)
         masks = pixels[..., None] == np.array([item.number for item in objects], np.uint8)
-        for place, item in enumerate(objects):
-            inside = _inside(masks[..., place], item.box)
+        for channel, item in enumerate(objects):
+            inside = _inside(masks[..., channel], item.box)
             if inside < LEAST_INSIDE:
                 self._wrong.append(f"{file.name} ({inside:.0%} of object {item.number} in its box)")
                 return [None] * len(objects)
@@ -78,16 +78,18 @@ class ObjectMasks:
         return [mask if run_lengths.area(mask) else None for mask in encoded]
 
     def finish(self, folder: Path) -> None:
-        """Say which images' masks were left out; raise if they are too many to be slips."""
+        """Warn of images whose masks were left out; raise if they are too many to be slips."""
         if not self._wrong:
             return
-        said = (
+        problem = (
             f"{folder}: the object masks of {len(self._wrong):,} of {self._images:,} images are not "
             f"those of the objects in their XML files: {listing(self._wrong)}"
         )
         if len(self._wrong) > max(1.0, MOST_WRONG * self._images) or self._images == 1:
-            raise DataError(f"{said}; number i must be the i-th object: bring the two together, or remove it")
-        warnings.warn(f"{said}; their boxes were kept without masks", DataWarning, stacklevel=4)
+            raise DataError(
+                f"{problem}, where number i must be the i-th object", "bring the two together", "remove it"
+            )
+        warnings.warn(f"{problem}; their boxes have no masks", DataWarning, stacklevel=4)
 
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
@@ -113,7 +115,7 @@ def _inside(mask: npt.NDArray[np.bool_], box: Box) -> float:
     return float((across & down).mean())
 
 
-PARTS = {"train": "train", "test": "val"}
+OFFICIAL = {"train": "train", "test": "val"}
 """Our splits and VOC's: the papers test on its official validation set."""
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -130,16 +132,16 @@ def read(source: Path) -> RawDataset:
     """
     root = _locate(source)
     main = root / "ImageSets" / "Main"
-    found = {name: _classes(main, part) for name, part in PARTS.items()}
-    classes = found["train"]
-    if found["test"] not in (classes, ()):
-        odd = sorted({*found["test"]} ^ {*classes})
+    classes_of = {name: _classes(main, official) for name, official in OFFICIAL.items()}
+    classes = classes_of["train"]
+    if classes_of["test"] not in (classes, ()):
+        odd = sorted({*classes_of["test"]} ^ {*classes})
         raise DataError(f"{main}: every class needs a _train and a _val file; these lack one: {listing(odd)}")
     files = Listing(root)
     splits: dict[str, RawSplit] = {}
-    for name in (name for name in PARTS if found[name]):
-        table = _read_labels(main, classes, PARTS[name])
-        paths = _images(files, table, main, PARTS[name])
+    for name in (name for name in OFFICIAL if classes_of[name]):
+        table = _read_labels(main, classes, OFFICIAL[name])
+        paths = _images(files, table, main, OFFICIAL[name])
         spatial_labels, masks = _read_spatial_labels(root, files, table)
         splits[name] = RawSplit(table, paths, spatial_labels, masks=masks)
     warn_of_another_size("voc", splits)
@@ -152,30 +154,32 @@ def _locate(source: Path) -> Path:
             return folder
     raise DataError(
         f"{source}: no ImageSets/Main with <class>_train.txt files in it, in VOC2012 or in VOCdevkit/VOC2012 "
-        f"below it; give the unpacked VOCdevkit"
+        "below it",
+        "give the unpacked VOCdevkit",
+        what=source,
     )
 
 
-def _classes(main: Path, part: str) -> tuple[str, ...]:
-    ending = f"_{part}.txt"
+def _classes(main: Path, official: str) -> tuple[str, ...]:
+    ending = f"_{official}.txt"
     return tuple(sorted(file.name.removesuffix(ending) for file in main.glob(f"*{ending}")))
 
 
-def _read_labels(main: Path, classes: Sequence[str], part: str) -> LabelTable:
+def _read_labels(main: Path, classes: Sequence[str], official: str) -> LabelTable:
     """The labels of all images with at least one positive, sorted by name."""
-    columns = [_read_class(main / f"{name}_{part}.txt") for name in classes]
+    columns = [_read_class(main / f"{name}_{official}.txt") for name in classes]
     names = sorted(columns[0])
     for name, column in zip(classes, columns, strict=True):
         if column.keys() != columns[0].keys():
             odd = sorted(column.keys() ^ columns[0].keys())
             raise DataError(
-                f"{main / f'{name}_{part}.txt'} and {classes[0]}_{part}.txt must list the same images; "
-                f"only one of them has {listing(odd)}"
+                f"{main / f'{name}_{official}.txt'} and {classes[0]}_{official}.txt must list the same "
+                f"images; only one of them has {listing(odd)}"
             )
     values = np.array([[column[name] for name in names] for column in columns], dtype=np.int8).T
     table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
     table = table.take(np.flatnonzero(table.per_image(POSITIVE)))
-    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{part}.txt files")
+    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{official}.txt files")
     return table
 
 
@@ -195,12 +199,12 @@ def _read_class(file: Path) -> dict[str, int]:
     return labels
 
 
-def _images(files: Listing, table: LabelTable, main: Path, part: str) -> Texts:
+def _images(files: Listing, table: LabelTable, main: Path, official: str) -> Texts:
     paths = [f"JPEGImages/{name}.jpg" for name in table.ids]
     missing = [path for path in paths if path not in files]
     if missing:
         raise DataError(
-            f"{main}: the <class>_{part}.txt files name {len(missing):,} images that are not in "
+            f"{main}: the <class>_{official}.txt files name {len(missing):,} images that are not in "
             f"{files.root}: {listing(missing)}"
         )
     return np.asarray(paths, dtype=np.str_)
@@ -215,8 +219,8 @@ def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple
         if path not in files:
             continue
         objects, numbered = _objects(root / path, lost)
-        found = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
-        for item, mask in zip(objects, found, strict=True):
+        object_masks = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
+        for item, mask in zip(objects, object_masks, strict=True):
             index = index_of.get(item.label)
             if index is not None and table.values[row, index] == POSITIVE:
                 spatial_labels.add(row, index, item.box)
@@ -225,7 +229,8 @@ def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple
                 raise DataError(
                     f"{root / path}: object {item.number} is a {item.label}, which "
                     f"ImageSets/Main/{item.label}_*.txt says is not on the image (-1, or 0 for difficult "
-                    "ones): mend one of the two"
+                    "ones)",
+                    "mend one of the two",
                 )
     images.finish(root)
     if lost:
@@ -245,8 +250,8 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
     width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
     if width <= 0 or height <= 0:
         raise DataError(f"{file}: an image's size must be positive, not {width:g} × {height:g}")
-    objects, found = [], annotation.findall("object")
-    for number, item in enumerate(found, 1):
+    objects, elements = [], annotation.findall("object")
+    for number, item in enumerate(elements, 1):
         edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in EDGES))
         if edges.right < edges.left or edges.bottom < edges.top:
             raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
@@ -258,9 +263,9 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
             difficult = item.findtext("difficult", "0").strip() == "1"
             objects.append(Object(number, label, inside, difficult))
         else:
-            said = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
-            lost.append(f"{file.name}, object {number}, {label!r}, {said}")
-    return objects, len(found)
+            corners = ", ".join(f"{name} {edge:g}" for name, edge in zip(EDGES, edges, strict=True))
+            lost.append(f"{file.name}, object {number}, {label!r}, {corners}")
+    return objects, len(elements)
 
 
 def _number(file: Path, item: Xml.Element, path: str) -> float:

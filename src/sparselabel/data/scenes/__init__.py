@@ -1,1 +1,1 @@
-"""How the generated scenes are drawn: shapes < land, air, water (the twelve things) < canvas."""
+"""Generated scenes, the embedded data: shapes < objects (the twelve classes) < canvas < world < generate."""

@@ -1,4 +1,4 @@
-"""Painting: a backdrop, and things on it one after the other, with light, shadow and exact outlines."""
+"""Painting: a backdrop, and objects on it one after the other, with light, shadow and exact outlines."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,17 +7,17 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
-from sparselabel.data.scenes.shapes import Color, Random, Thing
+from sparselabel.data.scenes.shapes import Color, Drawing, Random
 
 Pixels = npt.NDArray[np.float32]
 Window = tuple[slice, slice]
 
-_FINE = 3  # things are drawn this many times larger and averaged: smooth edges
+_FINE = 3  # objects are drawn this many times larger and averaged: smooth edges
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where and how a thing is painted; ``x``, ``y`` and ``side`` in units of the image's side."""
+class Placement:
+    """Where and how an object is painted; ``x``, ``y`` and ``side`` in units of the image's side."""
 
     x: float
     y: float
@@ -28,7 +28,7 @@ class Place:
 
 
 class Painted(NamedTuple):
-    """Where a thing went: its window on the canvas, its outline there, its pixels in all (also outside)."""
+    """Where an object went: its window on the canvas, its outline there, its pixels in all (also outside)."""
 
     window: Window
     outline: npt.NDArray[np.bool_]
@@ -37,7 +37,7 @@ class Painted(NamedTuple):
 
 @dataclass(frozen=True)
 class Light:
-    """The light of an image: what it does to the colors of things, and the color of the far distance."""
+    """The light of an image: what it does to the colors of objects, and the color of the far distance."""
 
     tint: Color = (1.0, 1.0, 1.0)
     haze: Color = (230.0, 235.0, 240.0)
@@ -46,20 +46,20 @@ class Light:
 
 
 class Canvas:
-    """An image in the making; a pixel belongs to a thing that covers at least half of it."""
+    """An image in the making; a pixel belongs to an object that covers at least half of it."""
 
     def __init__(self, backdrop: Pixels) -> None:
         self.pixels = backdrop
         self.size = len(backdrop)
 
-    def paint(self, thing: Thing, place: Place, light: Light) -> Painted:
-        """Paint a thing with its shadow."""
-        layer, left, top = self._layer(thing, place, light)
+    def paint(self, drawing: Drawing, placement: Placement, light: Light) -> Painted:
+        """Paint an object with its shadow."""
+        layer, left, top = self._layer(drawing, placement, light)
         softened = layer.getchannel("A").filter(ImageFilter.BoxBlur(max(1.0, self.size / 64)))
         soft = np.asarray(softened, dtype=np.float32) / np.float32(255)
         away = max(1, round(self.size / 64))
         window, part = self._window(left + away, top + away, layer)
-        self.pixels[window] *= 1 - (light.shadow * (1 - place.haze)) * soft[part][..., None]
+        self.pixels[window] *= 1 - (light.shadow * (1 - placement.haze)) * soft[part][..., None]
         colors = np.asarray(layer, dtype=np.float32)
         cover = colors[..., 3] / np.float32(255)
         across = _axis(layer.width) * np.float32(2 * light.slope[0])
@@ -81,20 +81,20 @@ class Canvas:
         there = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
         return here, there
 
-    def glow(self, place: Place, color: Color, strength: float) -> None:
+    def glow(self, placement: Placement, color: Color, strength: float) -> None:
         """A soft halo around a place."""
         grid = (np.arange(self.size, dtype=np.float32) + 0.5) / self.size
-        square = ((grid - place.x) ** 2)[None, :] + ((grid - place.y) ** 2)[:, None]
-        halo = strength * np.exp(-square / (0.8 * place.side) ** 2)[..., None]
+        square = ((grid - placement.x) ** 2)[None, :] + ((grid - placement.y) ** 2)[:, None]
+        halo = strength * np.exp(-square / (0.8 * placement.side) ** 2)[..., None]
         self.pixels += (np.array(color, dtype=np.float32) - self.pixels) * halo
 
-    def _layer(self, thing: Thing, place: Place, light: Light) -> tuple[Image.Image, int, int]:
-        """The thing alone on a transparent layer, and the layer's upper left pixel on the canvas."""
-        points = np.concatenate([patch.points for patch in thing])
-        cos, sin = np.cos(place.turn), np.sin(place.turn)
-        flip = -1 if place.mirrored else 1
-        turned = points @ (np.array([[flip * cos, flip * sin], [-sin, cos]]) * (place.side * self.size))
-        turned += (place.x * self.size, place.y * self.size)
+    def _layer(self, drawing: Drawing, placement: Placement, light: Light) -> tuple[Image.Image, int, int]:
+        """The object alone on a transparent layer, and the layer's upper left pixel on the canvas."""
+        points = np.concatenate([patch.points for patch in drawing])
+        cos, sin = np.cos(placement.turn), np.sin(placement.turn)
+        flip = -1 if placement.mirrored else 1
+        turned = points @ (np.array([[flip * cos, flip * sin], [-sin, cos]]) * (placement.side * self.size))
+        turned += (placement.x * self.size, placement.y * self.size)
         margin = 2 + self.size // 48
         left, top = (np.floor(turned.min(axis=0)).astype(int) - margin).tolist()
         right, bottom = (np.ceil(turned.max(axis=0)).astype(int) + margin).tolist()
@@ -102,7 +102,7 @@ class Canvas:
         layer = Image.new("RGBA", ((right - left) * _FINE, (bottom - top) * _FINE))
         draw = ImageDraw.Draw(layer)
         start = 0
-        for patch, color in zip(thing, _lit(thing, light, place.haze), strict=True):
+        for patch, color in zip(drawing, _lit(drawing, light, placement.haze), strict=True):
             stop = start + len(patch.points)
             draw.polygon(fine[start:stop].ravel().tolist(), fill=(*color, 255))
             start = stop
@@ -139,10 +139,10 @@ def _axis(length: int) -> Pixels:
     return np.arange(length, dtype=np.float32) / np.float32(length - 1) - np.float32(0.5)
 
 
-def _lit(thing: Thing, light: Light, haze: float) -> list[list[int]]:
-    """The colors of a thing's patches in this light and haze."""
-    colors = np.array([patch.color for patch in thing], dtype=np.float64)
-    dull = np.array([not patch.glows for patch in thing])
+def _lit(drawing: Drawing, light: Light, haze: float) -> list[list[int]]:
+    """The colors of an object's patches in this light and haze."""
+    colors = np.array([patch.color for patch in drawing], dtype=np.float64)
+    dull = np.array([not patch.glows for patch in drawing])
     colors[dull] *= light.tint
     colors += (np.array(light.haze) - colors) * haze
     return np.minimum(np.rint(colors), 255).astype(int).tolist()  # type: ignore[no-any-return]

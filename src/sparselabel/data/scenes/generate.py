@@ -1,14 +1,14 @@
-"""Generated images with several things each: for the demo, the tests and teaching.
+"""Generated images with several objects each: for the demo, the tests and teaching.
 
 Twelve classes live in a small illustrated world of five themes: meadow, dusk, sea, night, sky
-(``drawing/world.py``). A theme favors some classes, so classes occur together; every other image has a
-tree, one of twenty a balloon. Masks, boxes and labels are of what can be seen: a thing that is hidden almost
-completely is not there.
+(``world.py``). A theme favors some classes, so classes occur together; every other image has a tree, one of
+twenty a balloon. Masks, boxes and labels are of what is visible: an object that is hidden almost completely
+does not count.
 
 ``make`` writes a folder of them:
 
     scenes.json                 settings and classes; "complete" once everything is written
-    train.npz, test.npz         labels (N, 12), and one box for every thing: rows, classes, centers, sizes
+    train.npz, test.npz         labels (N, 12), and one box for every object: rows, classes, centers, sizes
     images/train/000000.jpg     the images
     masks/train/000000.png      8-bit gray: 0 is background, k is the k-th box of this image, back to front
 """
@@ -31,22 +31,22 @@ from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError, nearest
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
-SMALLEST = 32  # pixels; below, the small things are specks
+SMALLEST = 32  # pixels; below, the small objects are specks
 LARGEST = 4096  # a drawing of that size takes a second and 200 MB
 
 _VERSION = 1  # of the drawings: a folder made by another version is not the same data
 _STREAMS = {"train": 0, "test": 1}
-_LEAST_SHARE = 0.25  # of a thing's pixels, and
-_LEAST_AREA = 12 / 96**2  # of the image must be seen for the thing to count
+_LEAST_SHARE = 0.25  # of an object's pixels, and
+_LEAST_AREA = 12 / 96**2  # of the image must be seen for the object to count
 _HALO = 0.3  # how strongly sun and moon light up the sky around them
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One image with K things that can be seen, numbered from back to front.
+    """One image with K objects that can be seen, numbered from back to front.
 
     ``image`` (S, S, 3); ``labels`` (12,) 1 or 0; ``instances`` (S, S) has 0 for the background and k + 1 for
-    thing k; ``classes`` (K,) its class; ``centers`` and ``sizes`` (K, 2) its box, in the units of
+    object k; ``classes`` (K,) its class; ``centers`` and ``sizes`` (K, 2) its box, in the units of
     ``SpatialLabels``.
     """
 
@@ -61,7 +61,7 @@ class Scene:
 def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alone: bool = False) -> Scene:
     """Image ``index`` of a split: depends on the arguments alone, and shows the same at every size.
 
-    With ``alone`` it shows one large thing, as images do that networks are pretrained on.
+    With ``alone`` it shows one large object, as images do that networks are pretrained on.
     """
     if split not in _STREAMS:
         raise DataError(f"scenes have no split {split!r}: {nearest(split, _STREAMS)}")
@@ -74,8 +74,8 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alon
     kinds, pixels = [-1], [0]  # number 0: the background and what decorates it
     for item in scene.items:
         if item.kind >= 0 and CLASSES[item.kind] in ("sun", "moon"):
-            canvas.glow(item.place, item.thing[0].color, _HALO)
-        result = canvas.paint(item.thing, item.place, scene.light)
+            canvas.glow(item.placement, item.drawing[0].color, _HALO)
+        result = canvas.paint(item.drawing, item.placement, scene.light)
         painted[result.window][result.outline] = len(kinds) if item.kind >= 0 else 0
         if item.kind >= 0:
             kinds.append(item.kind)
@@ -92,19 +92,19 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alon
 
 
 def points(scene: Scene) -> Floats:
-    """(K, 2) One point on every thing, as far inside its visible part as possible."""
-    found = np.empty((len(scene.classes), 2), dtype=np.float32)
-    for number in range(len(found)):
+    """(K, 2) One point on every object, as far inside its visible part as possible."""
+    result = np.empty((len(scene.classes), 2), dtype=np.float32)
+    for number in range(len(result)):
         inner = np.pad(scene.instances == number + 1, 1)
         while inner.any():  # peel the mask; what is left last lies deepest
             core = inner
             inner = (
                 core & np.roll(core, 1, 0) & np.roll(core, -1, 0) & np.roll(core, 1, 1) & np.roll(core, -1, 1)
             )
-        places = np.argwhere(core)
-        middle = np.square(places - places.mean(axis=0)).sum(axis=1).argmin()
-        found[number] = places[middle, ::-1] - 0.5  # minus the padding, plus half a pixel
-    return found / np.float32(len(scene.instances))
+        deepest = np.argwhere(core)
+        middle = np.square(deepest - deepest.mean(axis=0)).sum(axis=1).argmin()
+        result[number] = deepest[middle, ::-1] - 0.5  # minus the padding, plus half a pixel
+    return result / np.float32(len(scene.instances))
 
 
 def make(
@@ -119,7 +119,7 @@ def make(
 ) -> RawDataset:
     """Write scenes into a folder, or take those of the same settings that are there already.
 
-    ``alone`` draws one large thing in each; ``progress`` is told how many more images are done.
+    ``alone`` draws one large object in each; ``progress`` is told how many more images are done.
     """
     folder = Path(folder)
     counts = {"train": train, "test": test}
@@ -165,8 +165,10 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
         in_the_way = [name for name in ("images", "masks") if (folder / name).exists()]
         if in_the_way:
             raise DataError(
-                f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, "
-                "and they are not overwritten; choose another folder"
+                f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, and "
+                "they are not overwritten",
+                "choose another folder",
+                what=folder,
             )
         return False
     try:
@@ -242,7 +244,7 @@ def _path(kind: str, split: str, index: int) -> str:
 def _seen(
     painted: npt.NDArray[np.uint8], pixels: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """The numbers of the things that can be seen well enough, and the map with only these, numbered anew."""
+    """The numbers of the objects that can be seen well enough, and the map with only these, numbered anew."""
     visible = np.bincount(painted.ravel(), minlength=len(pixels))
     enough = visible >= np.maximum(_LEAST_SHARE * pixels, _LEAST_AREA * painted.size)
     enough[0] = False
@@ -253,7 +255,7 @@ def _seen(
 
 
 def _boxes(instances: npt.NDArray[np.uint8], count: int) -> tuple[Floats, Floats]:
-    """Centers and sizes of the boxes around the pixels of every thing."""
+    """Centers and sizes of the boxes around the pixels of every object."""
     low, high = np.empty((count, 2), dtype=np.float32), np.empty((count, 2), dtype=np.float32)
     for number in range(count):
         mask = instances == number + 1

@@ -1,6 +1,6 @@
-"""What the things of the scenes are drawn with: colored polygons and a few ways to get them.
+"""What the objects of the scenes are drawn with: colored polygons and a few ways to get them.
 
-A thing is a list of patches, painted one over the other, in a box from -0.5 to 0.5 with y pointing down.
+An object is a list of patches, painted one over the other, in a box from -0.5 to 0.5 with y pointing down.
 """
 
 import colorsys
@@ -24,7 +24,7 @@ class Patch(NamedTuple):
     glows: bool = False
 
 
-Thing = list[Patch]
+Drawing = list[Patch]
 
 _TURNS = np.linspace(0, 2 * np.pi, 26, endpoint=False)
 _CIRCLE = np.stack([np.cos(_TURNS), np.sin(_TURNS)], axis=1)
@@ -97,7 +97,7 @@ def pick(rng: Random, palette: str) -> Color:
     return 255 * red, 255 * green, 255 * blue
 
 
-def eye(x: float, y: float, radius: float) -> Thing:
+def eye(x: float, y: float, radius: float) -> Drawing:
     """A white eye that looks ahead (to the right)."""
     white = Patch(oval(x, y, radius, radius), (250.0, 248.0, 244.0))
     return [white, Patch(oval(x + radius * 0.2, y, radius * 0.6, radius * 0.6), INK)]

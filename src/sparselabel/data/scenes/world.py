@@ -1,4 +1,4 @@
-"""The little world of the scenes: themes, their backdrops, and where things are in them."""
+"""The little world of the scenes: themes, their backdrops, and where objects are in them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparselabel.data.scenes import objects as air
-from sparselabel.data.scenes import objects as land
-from sparselabel.data.scenes import objects as water
-from sparselabel.data.scenes.canvas import Light, Pixels, Place, gradient, mottle, ridge
-from sparselabel.data.scenes.shapes import Color, Patch, Random, Thing, corners, mixed, oval, pick, shade
+from sparselabel.data.scenes import objects
+from sparselabel.data.scenes.canvas import Light, Pixels, Placement, gradient, mottle, ridge
+from sparselabel.data.scenes.shapes import Color, Drawing, Patch, Random, corners, mixed, oval, pick, shade
 
 
 class Kind(NamedTuple):
     """A class: its drawing, its zone, its smallest and largest side, how far it turns, how many at most."""
 
-    draw: Callable[[Random], Thing]
+    draw: Callable[[Random], Drawing]
     zone: str
     small: float
     large: float
@@ -25,23 +23,23 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    "tree": Kind(land.tree, "ground", 0.20, 0.48, 0.06, 4),
-    "cloud": Kind(air.cloud, "high", 0.18, 0.46, 0.08, 3),
-    "bird": Kind(air.bird, "air", 0.13, 0.32, 0.35, 4),
-    "house": Kind(land.house, "ground", 0.17, 0.42, 0.05, 2),
-    "flower": Kind(land.flower, "ground", 0.14, 0.34, 0.25, 4),
-    "sun": Kind(air.sun, "high", 0.13, 0.34, 3.0, 1),
-    "star": Kind(air.star, "high", 0.11, 0.20, 0.6, 4),
-    "fish": Kind(water.fish, "water", 0.13, 0.36, 0.45, 3),
-    "boat": Kind(water.boat, "water", 0.16, 0.44, 0.12, 2),
-    "moon": Kind(air.moon, "high", 0.16, 0.36, 0.7, 1),
-    "mushroom": Kind(land.mushroom, "ground", 0.17, 0.38, 0.18, 3),
-    "balloon": Kind(air.balloon, "air", 0.20, 0.45, 0.12, 3),
+    "tree": Kind(objects.tree, "ground", 0.20, 0.48, 0.06, 4),
+    "cloud": Kind(objects.cloud, "high", 0.18, 0.46, 0.08, 3),
+    "bird": Kind(objects.bird, "air", 0.13, 0.32, 0.35, 4),
+    "house": Kind(objects.house, "ground", 0.17, 0.42, 0.05, 2),
+    "flower": Kind(objects.flower, "ground", 0.14, 0.34, 0.25, 4),
+    "sun": Kind(objects.sun, "high", 0.13, 0.34, 3.0, 1),
+    "star": Kind(objects.star, "high", 0.11, 0.20, 0.6, 4),
+    "fish": Kind(objects.fish, "water", 0.13, 0.36, 0.45, 3),
+    "boat": Kind(objects.boat, "water", 0.16, 0.44, 0.12, 2),
+    "moon": Kind(objects.moon, "high", 0.16, 0.36, 0.7, 1),
+    "mushroom": Kind(objects.mushroom, "ground", 0.17, 0.38, 0.18, 3),
+    "balloon": Kind(objects.balloon, "air", 0.20, 0.45, 0.12, 3),
 }
 
 
 class Theme(NamedTuple):
-    """A kind of image: how often it comes, where its horizon is, its colors and the things it favors."""
+    """A kind of image: how often it comes, where its horizon is, its colors and the objects it favors."""
 
     share: float
     horizon: tuple[float, float]
@@ -118,17 +116,17 @@ THEMES: dict[str, Theme] = {
 }
 _ANYWHERE = 0.015  # any class may turn up in any theme
 ALONE = 1.5
-"""How much larger a thing is that has an image for itself."""
+"""How much larger an object is that has an image for itself."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to paint: ``kind`` is the number of its class, -1 for what only decorates."""
+    """One object to paint: ``kind`` is the number of its class, -1 for what only decorates."""
 
     depth: float
     kind: int
-    thing: Thing
-    place: Place
+    drawing: Drawing
+    placement: Placement
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class Plan:
 
 
 def plan(rng: Random, alone: bool = False) -> Plan:
-    """Draw a theme, its colors and the things in it, or one large thing ``alone``, any class as often."""
+    """Draw a theme, its colors and the objects in it, or one large object ``alone``, any class as often."""
     shares = np.cumsum([theme.share for theme in THEMES.values()])
     name = list(THEMES)[int(np.searchsorted(shares, rng.random() * shares[-1]))]
     theme = THEMES[name]
@@ -176,7 +174,7 @@ def _chosen(rng: Random, theme: Theme) -> list[int]:
 def _group(
     rng: Random, number: int, theme: str, horizon: float, most: int | None = None, larger: float = 1.0
 ) -> list[Item]:
-    """One or more things of a class, each at its place."""
+    """One or more objects of a class, each at its place."""
     kind = KINDS[list(KINDS)[number]]
     count, most = 1, most or kind.most
     while count < most and rng.random() < 0.38:
@@ -189,14 +187,14 @@ def _group(
         haze = 0.42 * (1 - near) * rng.random()
         x = rng.uniform(0.06 + side * 0.2, 0.94 - side * 0.2)
         depth, y = _height(rng, kind.zone, side, near, horizon)
-        place = Place(x, y, side, turn, rng.random() < 0.5, haze)
-        items += _footing(kind.zone, theme, place, depth)
-        items.append(Item(depth, number, kind.draw(rng), place))
+        placement = Placement(x, y, side, turn, rng.random() < 0.5, haze)
+        items += _footing(kind.zone, theme, placement, depth)
+        items.append(Item(depth, number, kind.draw(rng), placement))
     return items
 
 
 def _height(rng: Random, zone: str, side: float, near: float, horizon: float) -> tuple[float, float]:
-    """How near a thing is (what is painted over what) and the height of its center."""
+    """How near an object is (what is painted over what) and the height of its center."""
     top, bottom = 0.03 + side * 0.42, 0.97 - side * 0.42
     if rng.random() < 0.1:  # a little magic: anything may float anywhere
         return rng.uniform(0, 2), rng.uniform(top, bottom)
@@ -211,7 +209,7 @@ def _height(rng: Random, zone: str, side: float, near: float, horizon: float) ->
     return 1 + near, min(bottom, base - side * 0.46 + rng.uniform(0, 0.06))
 
 
-def _footing(zone: str, theme: str, place: Place, depth: float) -> list[Item]:
+def _footing(zone: str, theme: str, placement: Placement, depth: float) -> list[Item]:
     """An island under what needs ground at sea, a pond under what needs water on land."""
     at_sea = theme == "sea"
     if depth < 1 or (zone == "ground") != at_sea or zone not in ("ground", "water"):
@@ -219,27 +217,34 @@ def _footing(zone: str, theme: str, place: Place, depth: float) -> list[Item]:
     colors: tuple[Color, Color] = (
         ((232, 210, 160), (205, 178, 128)) if at_sea else ((120, 178, 200), (92, 150, 178))
     )
-    thing = [Patch(oval(0, 0.03, 0.5, 0.15), colors[1]), Patch(oval(0, 0, 0.48, 0.13), colors[0])]
-    return [Item(depth - 0.01, -1, thing, Place(place.x, place.y + place.side * 0.46, place.side * 1.3))]
+    drawing = [Patch(oval(0, 0.03, 0.5, 0.15), colors[1]), Patch(oval(0, 0, 0.48, 0.13), colors[0])]
+    return [
+        Item(
+            depth - 0.01,
+            -1,
+            drawing,
+            Placement(placement.x, placement.y + placement.side * 0.46, placement.side * 1.3),
+        )
+    ]
 
 
 def _decoration(rng: Random, theme: str, horizon: float, ground: Color) -> list[Item]:
-    """Tufts, stones and crests: for the eye, and to be told from the real things."""
+    """Tufts, stones and crests: for the eye, and to be told from the real objects."""
     items = []
     for _ in range(int(rng.integers(0, 4))):
         near = rng.random()
         y = horizon + (1 - horizon) * (0.15 + 0.8 * near)
-        place = Place(
+        placement = Placement(
             rng.uniform(0.03, 0.97), y, 0.05 + 0.07 * near, 0.0, rng.random() < 0.5, 0.3 * (1 - near)
         )
         if theme == "sea":
-            thing = [
+            drawing = [
                 Patch(oval(0, 0, 0.8, 0.1), shade(ground, 1.35)),
                 Patch(oval(0.2, 0.14, 0.6, 0.09), shade(ground, 0.9)),
             ]
         elif rng.random() < 0.25:
             gray = pick(rng, "a39e93 8d8a94 b8ada0")
-            thing = [
+            drawing = [
                 Patch(oval(0, 0, 0.6, 0.36), shade(gray, 0.85)),
                 Patch(oval(-0.06, -0.06, 0.5, 0.27), gray),
             ]
@@ -249,10 +254,10 @@ def _decoration(rng: Random, theme: str, horizon: float, ground: Color) -> list[
                 (float(x), float(h))
                 for x, h in zip((-0.4, -0.1, 0.2, 0.45), rng.uniform(-0.6, -0.2, 4), strict=True)
             ]
-            thing = [
+            drawing = [
                 Patch(corners((x * 0.4 - 0.06, 0.3), (x, h), (x * 0.4 + 0.06, 0.3)), tone) for x, h in tips
             ]
-        items.append(Item(0.98 + near * 0.9, -1, thing, place))
+        items.append(Item(0.98 + near * 0.9, -1, drawing, placement))
     return items
 
 
