@@ -24,7 +24,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.data.transforms import views_of
-from sparselabel.inference.score_files import write_training_scores
+from sparselabel.inference.review_scores import write_review_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import How, questions
 from sparselabel.review.session import Review
@@ -80,7 +80,7 @@ def rounds(
     yield BEFORE, trained("before", seen), 0
     file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
     run = Run(folder / "before")
-    scores = write_training_scores(run, seen.train, features=np.load(file, mmap_mode="c"))
+    scores = write_review_scores(run, seen.train, features=np.load(file, mmap_mode="c"))
     for how in orders:
         answers = folder / f"{how}.csv"
         yes = answer(seen, scores, how, count, answers, config.seed)

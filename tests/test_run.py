@@ -47,7 +47,7 @@ def test_nothing_is_overwritten_unasked(run: Run, finished: bool) -> None:
     if finished:
         write_json(run.result_file, {})
     with pytest.raises(
-        RunError, match=r"holds a run already \((un)?finished\): .*--resume.*--force.*--out"
+        RunError, match=r"holds a run already \((un)?finished\): .*resume=True.*force=True.*out"
     ) as error:
         run.begin(CONFIG, ABOUT, resume=False, force=False)
     assert ("(unfinished)" in str(error.value)) is not finished
@@ -75,7 +75,7 @@ def test_resume_refuses_another_configuration(run: Run) -> None:
     )
     with pytest.raises(RunError, match="was begun with another configuration") as error:
         run.begin(other, ABOUT, resume=True, force=False)
-    assert "(head.epochs was 25, not 7, seed was 0, not 3, settings.weight was None, not 2.0)" in str(
+    assert "(`head.epochs` was 25, not 7, `seed` was 0, not 3, `settings.weight` was None, not 2.0)" in str(
         error.value
     )
 
@@ -104,7 +104,7 @@ def test_resume_refuses_a_file_of_other_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path, resume: bool, force: bool) -> None:
     (tmp_path / "holiday.jpg").write_text("a photo")
-    with pytest.raises(RunError, match="exists and is not a run: choose another --out"):
+    with pytest.raises(RunError, match="exists and is not a run: choose another `out`"):
         Run(tmp_path).begin(CONFIG, ABOUT, resume=resume, force=force)
     assert names(tmp_path) == {"holiday.jpg"}
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.data.transforms import View
-from sparselabel.errors import ConfigError, ModelError, ResourceError
+from sparselabel.errors import ConfigError, ModelError, ResourceError, command, param
 from sparselabel.files import named, require_file_to_write
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
 from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier
@@ -148,17 +148,26 @@ def _logits_of(run: Run) -> str:
 def check_target(out: Path, force: bool) -> None:
     """Raise if nothing can be exported to a file, before any work."""
     if out.suffix.lower() not in KINDS:
-        raise ConfigError(f"a model is exported to a file that ends in .onnx or .pt2, not {out}")
+        raise ConfigError(
+            f"a model is exported to a file that ends in .onnx or .pt2, not {out}", value=out, allowed=KINDS
+        )
     if out.suffix.lower() == ".onnx":
         missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(
-                f"ONNX needs {' and '.join(missing)}: `pip install 'sparselabel[export]'`, or export a .pt2 "
-                "file"
+                f"ONNX needs {' and '.join(missing)}",
+                "`pip install 'sparselabel[export]'`",
+                "export a .pt2 file",
+                what=missing,
             )
     require_file_to_write(out, "name another file")
     if out.exists() and not force:
-        raise ConfigError(f"{out} exists already: name another file, or replace it with --force")
+        raise ConfigError(
+            f"{out} exists already",
+            "name another file",
+            f"replace it ({param('force', True)})",
+            what=out,
+        )
 
 
 def export_run(
@@ -218,8 +227,9 @@ def _program(module: Exported) -> Any:
     except Exception as error:  # whatever torch meets in a network of somebody else
         first = str(error).strip().splitlines()[:1]
         raise ModelError(
-            f"torch.export cannot take this model ({type(error).__name__}: {''.join(first)}): "
-            "`sparselabel predict` runs it, and models with another backbone or classifier can be exported"
+            f"torch.export cannot take this model ({type(error).__name__}: {''.join(first)})",
+            f"{command('predict')} runs it",
+            "export a model with another backbone or classifier",
         ) from error
 
 
@@ -246,11 +256,11 @@ def _write_onnx(module: Exported, about: dict[str, Any], out: Path) -> None:
         cause = error.__cause__ or error
         first = "".join(str(cause).strip().splitlines()[:1])
         raise ModelError(
-            f"torch cannot make an ONNX file of this model ({type(cause).__name__}: {first}): "
-            "export a .pt2 file"
+            f"torch cannot make an ONNX file of this model ({type(cause).__name__}: {first})",
+            "export a .pt2 file",
         ) from error
     if program is None:
-        raise ModelError("torch made no ONNX program of this model: export a .pt2 file")
+        raise ModelError("torch made no ONNX program of this model", "export a .pt2 file")
     for key, value in about.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         program.model.metadata_props[PREFIX + key] = text

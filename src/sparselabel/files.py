@@ -48,14 +48,14 @@ def write_json(path: Path, content: Any) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-BRING_IT_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
-BRING_BACK = ", or ".join(BRING_IT_BACK)
+BRING_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
+
 ANOTHER_OUT = (f"choose another {param('out')}",)
 
 
 def read_json(path: Path, *remedies: str) -> dict[str, Any]:
     """Read a file that ``write_json`` wrote; ``remedies`` say what to do if it is damaged."""
-    remedies = remedies or BRING_IT_BACK
+    remedies = remedies or BRING_BACK
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # bytes that are no text, or text that is no JSON

@@ -136,6 +136,8 @@ CONTENTS = {
     "prior_identity": "a file of a prior",
 }
 """What run.json says of the content of files that the configuration only names."""
+REPLACE = (f"replace it ({param('force', True)})", f"choose another {param('out')}")
+"""What to do about a run that is in the way."""
 ORACLES = ("bce", "bce-ls", "iun")
 """Methods that see hidden labels: for runs of older versions, whose results do not say so."""
 
@@ -195,14 +197,19 @@ class Run(RunFiles):
             if not resume:
                 state = "finished" if self.finished else "unfinished"
                 raise RunError(
-                    f"{self.path} holds a run already ({state}): go on with it (--resume), "
-                    "replace it (--force), or choose another --out"
+                    f"{self.path} holds a run already ({state})",
+                    f"go on with it ({param('resume', True)})",
+                    *REPLACE,
+                    what=self.path,
                 )
             self._refuse_other(config, about)
             return True
         if self.path.exists() and not self._replaceable(force):
             raise RunError(
-                f"{self.path} exists and is not a run: choose another --out, or remove it yourself"
+                f"{self.path} exists and is not a run",
+                f"choose another {param('out')}",
+                "remove it yourself",
+                what=self.path,
             )
         return False
 
@@ -215,7 +222,7 @@ class Run(RunFiles):
                 item.unlink()
 
     def _replaceable(self, force: bool) -> bool:
-        """Whether nothing but a run would be lost: --force must not delete a folder of photos."""
+        """Whether nothing but a run would be lost: ``force`` must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
         names = {item.name for item in self.path.iterdir()}
@@ -233,9 +240,11 @@ class Run(RunFiles):
         if other == ["train"] and (before.get("answers") or about.get("answers")):
             raise RunError(
                 f"{self.path} was begun with other answers ({_answers(before)}) than these "
-                f"({_answers(about)}), or on other data: resume it with those it was begun with"
-                + (f" (--answers {self.given_answers_file})" if before.get("answers") else "")
-                + ", replace it (--force), or choose another --out"
+                f"({_answers(about)}), or on other data",
+                "resume it with those it was begun with"
+                + (f" ({param('answers', self.given_answers_file)})" if before.get("answers") else ""),
+                *REPLACE,
+                what=self.path,
             )
         if other:
             moved = before["data"] != about["data"]
@@ -243,8 +252,11 @@ class Run(RunFiles):
                 f"{before['data']}, not {about['data']}" if moved else f"{about['data']} has changed since"
             )
             raise RunError(
-                f"{self.path} was begun on other data ({where}; different: {', '.join(other)}): "
-                "resume it on the data it was begun on, replace it (--force), or choose another --out"
+                f"{self.path} was begun on other data ({where}; different: {', '.join(other)})",
+                "resume it on the data it was begun on",
+                *REPLACE,
+                what=self.path,
+                value=other,
             )
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
@@ -254,37 +266,47 @@ class Run(RunFiles):
         for key, what in CONTENTS.items():  # runs of older versions do not have them
             if key in before and before[key] != about.get(key):
                 raise RunError(
-                    f"{self.path} was begun with {what} of the same name, but of other content: bring the "
-                    "old one back, replace the run (--force), or choose another --out"
+                    f"{self.path} was begun with {what} of the same name, but of other content",
+                    "bring the old one back",
+                    *REPLACE,
+                    what=key,
                 )
 
     def _refuse_other_config(self, config: TrainConfig) -> None:
         before = self.config()
         if before != config:
             raise RunError(
-                f"{self.path} was begun with another configuration ({_difference(before, config)}): "
-                "resume it with the flags it was begun with, replace it (--force), or choose another --out"
+                f"{self.path} was begun with another configuration ({_difference(before, config)})",
+                "resume it with the settings it was begun with",
+                *REPLACE,
+                what=self.path,
             )
 
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
         if not self.config_file.is_file():
             raise RunError(
-                f"{self.path} is not a run (it has no config.toml): make one with `sparselabel train`"
+                f"{self.path} is not a run (it has no config.toml)",
+                f"make one with {command('train')}",
+                what=self.path,
             )
         if not self.config_file.stat().st_size:
-            raise RunError(f"{self.config_file} is empty: {BRING_BACK}")
+            raise RunError(f"{self.config_file} is empty", *BRING_BACK, what=self.config_file)
         try:
             return configuration.load(TrainConfig, self.config_file)
         except ConfigError as error:  # not what the user gave: the file has changed since the run wrote it
             why = error.__cause__ or error
-            raise RunError(f"{self.config_file} cannot be read ({why}): {BRING_BACK}") from error
+            raise RunError(
+                f"{self.config_file} cannot be read ({why})", *BRING_BACK, what=self.config_file
+            ) from error
 
     def metadata(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
         if not (self.path / "run.json").is_file():
             raise RunError(
-                f"{self.path} is not a run (it has no run.json): make one with `sparselabel train`"
+                f"{self.path} is not a run (it has no run.json)",
+                f"make one with {command('train')}",
+                what=self.path,
             )
         return read_json(self.path / "run.json")
 
@@ -359,18 +381,15 @@ def _answers(about: dict[str, Any]) -> str:
 
 
 def _difference(before: TrainConfig, now: TrainConfig) -> str:
-    old, new = _flat(asdict(before)), _flat(asdict(now))
-    return ", ".join(
-        f"{name} was {old.get(name)}, not {new.get(name)}"
-        for name in {**old, **new}
-        if old.get(name) != new.get(name)
-    )
+    old, new = flat_settings(asdict(before)), flat_settings(asdict(now))
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{param(name)} was {old.get(name)}, not {new.get(name)}" for name in changed)
 
 
-def _flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
-    """Nested settings by the names their flags have, as ``head.epochs``."""
+def flat_settings(values: dict[str, Any], table: str = "") -> dict[str, Any]:
+    """Nested settings by their full names, as ``head.epochs``."""
     flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flag = f"{table}{name.replace('_', '-')}"
-        flat |= _flat(value, f"{flag}.") if isinstance(value, dict) else {flag: value}
+    for key, value in values.items():
+        name = f"{table}{key}"
+        flat |= flat_settings(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat

@@ -127,14 +127,14 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.cli.review import _stored_features
-    from sparselabel.inference.score_files import write_training_scores
+    from sparselabel.inference.review_scores import write_review_scores
 
     folder = Run(run)
     part = folder.split("train")
     features = _stored_features(folder, part)
     assert features is not None
-    by_features = np.array(write_training_scores(folder, part, features=features))
-    by_images = np.array(write_training_scores(folder, part))
+    by_features = np.array(write_review_scores(folder, part, features=features))
+    by_images = np.array(write_review_scores(folder, part))
     assert np.abs(by_features.astype(np.float32) - by_images).max() < 2e-3  # float16
 
 
@@ -187,8 +187,8 @@ def test_answers_belong_to_a_run(command: Command, run: Path, trained: Path, tmp
     assert done == 1
     assert done.err == (
         "sparselabel: error: second was begun with other answers (1 answer) than these (2 answers), or on "
-        "other data: resume it with those it was begun with (--answers second/given-answers.csv), replace it "
-        "(--force), or choose another --out\n"
+        "other data: resume it with those it was begun with (--answers second/given-answers.csv), or replace "
+        "it (--force), or choose another --out\n"
     )
     assert "(1 answer) than these (none)" in command(*begin, "--out", "second", "--resume").err
     assert command(*begin, "--answers", "second/given-answers.csv", "--out", "second", "--resume") == 0
@@ -208,7 +208,7 @@ def test_what_cannot_be_reviewed(command: Command, run: Path, tmp_path: Path) ->
     assert command("review", "nothing").err.startswith("sparselabel: error: nothing is not a run")
     done = command("review", run, "--port", 99999)
     assert (done, done.err) == (
-        2, "sparselabel: error: port must be a number from 0 to 65535, not 99999\n"
+        2, "sparselabel: error: --port must be a number from 0 to 65535, not 99999\n"
     )  # fmt: skip
     (tmp_path / "mine.csv").write_text("image,label\na,b\n")
     assert "mine.csv is not a file of answers" in command("review", run, "--answers", "mine.csv").err

@@ -102,7 +102,7 @@ def test_a_comparison_is_trained_once(
     (planned[1].path / "result.json").unlink()
     assert str(compare(data, planned, HERE)[1].failed[0]).endswith("ValueError: trained again")
     other = plan_runs(replace(TINY, head=HeadPhase(epochs=1, lr=0.5)), ["bce", "an"], [0], tmp_path / "out")
-    with pytest.raises(RunError, match=r"bce, seed 0: .*was begun with another configuration \(head.lr"):
+    with pytest.raises(RunError, match=r"bce, seed 0: .*was begun with another configuration \(`head.lr"):
         compare(data, other, HERE)
 
 

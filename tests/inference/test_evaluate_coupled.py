@@ -82,5 +82,5 @@ def test_other_classifiers_and_networks_are_refused(data: Prepared, tmp_path: Pa
     convolutions = trained(data, tmp_path / "resnet", "test_resnet", "tscam")
     with pytest.raises(ModelError, match="take a ViT or DeiT"):
         evaluate_coupled(Run(convolutions), "test")
-    with pytest.raises(ConfigError, match="--coupled is for runs"):
+    with pytest.raises(ConfigError, match=r"coupled.* is for runs"):
         evaluate(pretrained="resnet50", data=Path("nowhere"), coupled=True)

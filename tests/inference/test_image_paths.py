@@ -46,7 +46,6 @@ def test_they_come_one_by_one(photos: Path) -> None:
         ((), "there is nothing to predict"),
         (("photos", "nowhere.jpg"), r"there is no image, folder or list 'nowhere\.jpg'"),
         (("photos/*.gif",), r"no file matches 'photos/\*\.gif'"),
-        (("--treshold",), "there is no flag --treshold"),
     ],
 )
 def test_what_is_not_there(photos: Path, words: tuple[str, ...], said: str) -> None:

@@ -114,7 +114,7 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path) -> None:
     output.stop()
     with pytest.raises(
         RunError,
-        match=r"partial was begun with different thresholds: give the same, or begin anew \(--force\)",
+        match=r"partial was begun with different thresholds: give the same, or begin anew",
     ):
         opened(out, resume=True, about=ABOUT | {"thresholds": [0.5, 0.6]})
     with pytest.raises(RunError, match=r"\(number 1 was 'a\.jpg', 'b\.jpg' now\)"):
@@ -134,13 +134,13 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     there = tmp_path / "tags.csv"
     there.touch()
-    with pytest.raises(RunError, match=r"tags\.csv exists already: choose another --out, or .* --force"):
+    with pytest.raises(RunError, match=r"tags\.csv exists already: choose another `out`, or replace it"):
         check_out(str(there), force=False, resume=False)
     check_out(str(there), force=True, resume=False)
     check_out("-", force=False, resume=False)
-    with pytest.raises(ConfigError, match=r"--out must end in \.csv or \.jsonl"):
+    with pytest.raises(ConfigError, match=r"`out` must end in \.csv or \.jsonl"):
         check_out("tags.txt", force=False, resume=False)
-    with pytest.raises(ConfigError, match="--resume goes on with a file"):
+    with pytest.raises(ConfigError, match="`resume` goes on with a file"):
         check_out("-", force=False, resume=True)
     with pytest.raises(ConfigError, match=r"class 'a;b' has one in its name: write JSON lines"):
         opened(tmp_path / "new.csv", classes=("a;b",))

@@ -74,7 +74,7 @@ def test_draws_are_uniform_and_repeat_with_the_seed() -> None:
 
 
 def test_what_cannot_be_compared() -> None:
-    with pytest.raises(ConfigError, match="samples must be at least 1, not 0"):
+    with pytest.raises(ConfigError, match="must be at least 1, not 0"):
         paired_bootstrap(GOOD, BAD, LABELS, samples=0)
     with pytest.raises(DataError, match="no positive label"):
         paired_bootstrap(GOOD, BAD, np.zeros_like(LABELS))

@@ -192,5 +192,5 @@ def test_a_drawing_of_marks_in_a_view(data: Prepared, tmp_path: Path) -> None:
 def test_only_runs_have_places(capsys: pytest.CaptureFixture[str]) -> None:
     from sparselabel.cli.evaluate import evaluate
 
-    with pytest.raises(ConfigError, match=r"--places masks is for runs"):
+    with pytest.raises(ConfigError, match=r"places=masks.* is for runs"):
         evaluate(pretrained="resnet50", data=Path("nowhere"), places="masks")

@@ -276,7 +276,7 @@ def test_anything_numpy_reads_is_fine() -> None:
         ([[0.1, 0.2], [0.3, float("nan")]], [[1, 1], [1, 1]], "row 1 of class 1 has nan"),
         ([[0.1, 0.2], [-float("inf"), 1]], [[1, 1], [1, 1]], "row 1 of class 0 has -inf"),
         ([[0.1, 0.2]], [[1, 2]], "labels must be 1, 0 or -1"),
-        ([[0.1, 0.2]], [[1, -1]], r'1 of 2 labels are unknown \(-1\).*unknown="negative"'),
+        ([[0.1, 0.2]], [[1, -1]], r"1 of 2 labels are unknown \(-1\).*unknown=negative"),
         ([["a", "b"]], [[1, 0]], "real numbers"),
     ],
 )
@@ -286,11 +286,11 @@ def test_refused(scores: Any, labels: Any, message: str) -> None:
 
 
 def test_refused_settings_name_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"no rule 'sklern'; did you mean 'sklearn'\?"):
+    with pytest.raises(ConfigError, match=r"no rule 'sklern': did you mean 'sklearn'\?"):
         average_precision(HAND_SCORES, HAND_LABELS, cast(Any, "sklern"))
     with pytest.raises(ConfigError, match="known: hits, sklearn, voc"):
         by_number_of_labels(HAND_SCORES, HAND_LABELS, cast(Any, "11-point"))
-    with pytest.raises(ConfigError, match="'ignored'; did you mean 'ignore'"):
+    with pytest.raises(ConfigError, match="'ignored': did you mean 'ignore'"):
         average_precision(HAND_SCORES, HAND_LABELS, unknown=cast(Any, "ignored"))
     with pytest.raises(DataError, match="1 classes need as many names, not 2"):
         average_precision(HAND_SCORES, HAND_LABELS, classes=["cat", "dog"])

@@ -36,5 +36,5 @@ def test_precisions_between_the_kept_ones() -> None:
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, 0.49, 0.995, 90.0, float("nan")])
 def test_precisions_that_nobody_can_promise(precision: float) -> None:
-    with pytest.raises(ConfigError, match=r"--precision must be from 0\.5 to 0\.99, not"):
+    with pytest.raises(ConfigError, match=r"`precision` must be from 0\.5 to 0\.99, not"):
         between(np.zeros((1, len(PRECISIONS))), precision)

@@ -268,7 +268,7 @@ def test_scores_that_are_missing(tmp_path: Path, data: Prepared) -> None:
 
 
 def test_where_a_report_goes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--out must end in .html, but is .*report.pdf"):
+    with pytest.raises(ConfigError, match=r"`out` must end in .html, but is .*report.pdf"):
         checked_page(tmp_path / "report.pdf")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(RunError, match=r"folder.html is a folder, and a file is needed: name another file"):

@@ -29,7 +29,7 @@ def test_what_is_refused(tmp_path: Path, data: Prepared) -> None:
         read_runs([])
     with pytest.raises(ConfigError, match="is named more than once"):
         read_runs([run.path, tmp_path / "an" / ".." / "an"])
-    with pytest.raises(ConfigError, match="a report is about split test or val, not 'train'"):
+    with pytest.raises(ConfigError, match="a report is about `split` test or val, not 'train'"):
         read_runs([run.path], "train")
     with pytest.raises(RunError, match="nothing is not a run"):
         read_runs([tmp_path / "nothing"])

@@ -60,7 +60,7 @@ def data(
         from sparselabel.report.figures.contact_sheet import draw_sheet
         from sparselabel.report.figures.style import checked_out
 
-        numbers = draw_sheet(shown, seed, checked_out(sheet, flag="--sheet"))
+        numbers = draw_sheet(shown, seed, checked_out(sheet, name="sheet"))
     fingerprints = _fingerprints(prepared) if images else None
     if json:
         plain_console().print_json(json_format.dumps(_as_json(prepared, fingerprints)))

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.errors import ConfigError, counted, listing
+from sparselabel.errors import ConfigError, counted, listing, param
 from sparselabel.files import require_folder_to_write
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ def evaluate(
     """
     if (run is None) == (pretrained is None):
         raise ConfigError(
-            "one thing is measured: name a run (`sparselabel evaluate RUN`), "
-            "or a network (`sparselabel evaluate --pretrained NAME --data DIR`)"
+            "one thing is measured",
+            "name a run (`sparselabel evaluate RUN`)",
+            "name a network (`sparselabel evaluate --pretrained NAME --data DIR`)",
         )
     if run is not None:
         from sparselabel.inference.evaluate import evaluate_run
@@ -161,9 +162,14 @@ def evaluate(
             measured = keep_coupled(opened, measured, found)
     else:
         if places != "any":
-            raise ConfigError(f"--places {places} is for runs: a published network's maps are not judged")
+            raise ConfigError(
+                f"{param('places', places)} is for runs: a published network's maps are not judged",
+                what="places",
+            )
         if coupled:
-            raise ConfigError("--coupled is for runs: a published network's maps are not judged")
+            raise ConfigError(
+                f"{param('coupled')} is for runs: a published network's maps are not judged", what="coupled"
+            )
         chosen = split or "test"
         measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
     if json:
@@ -198,7 +204,11 @@ def _evaluate_published(
     from sparselabel.inference.evaluate import evaluate_published
 
     if data is None:
-        raise ConfigError(f"--pretrained {name} needs data to be measured on: name it with --data DIR")
+        raise ConfigError(
+            f"{param('pretrained', name)} needs data to be measured on",
+            f"name it with {param('data', 'DIR')}",
+            what="data",
+        )
     with progress(len(open_prepared(data).split(split)), f"scoring {split}") as advance:
         return evaluate_published(
             name,

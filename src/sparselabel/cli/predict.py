@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from sparselabel.config import Machine
-from sparselabel.errors import DataError, RunError, counted, listing
+from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param
 from sparselabel.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -65,17 +65,21 @@ def predict(
     force
         Replace the file.
     """
-    from sparselabel.errors import ConfigError
     from sparselabel.files import require_folder_to_write
     from sparselabel.inference.image_paths import check_image_words
     from sparselabel.inference.writer import Output, check_out
 
     if batch < 1:
-        raise ConfigError(f"--batch must be at least 1 image, not {batch}")
+        raise ConfigError(
+            f"{param('batch')} must be at least 1 image, not {batch}", what="batch", value=batch
+        )
+    for word in images:
+        if word.startswith("--"):
+            raise ConfigError(f"there is no flag {word}", "`sparselabel predict --help` names all", what=word)
     check_image_words(images)
     check_out(out, force=force, resume=resume)
     if maps is not None:
-        require_folder_to_write(maps, "choose another --maps")
+        require_folder_to_write(maps, f"choose another {param('maps')}")
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.resources import keep_freed_memory
 
@@ -97,7 +101,9 @@ def predict(
         if output.out is None:
             raise
         raise RunError(
-            f"stopped: what was predicted is in {out}.partial, and the same command with --resume goes on"
+            f"stopped: what was predicted is in {out}.partial",
+            f"go on by the same command with {param('resume', True)}",
+            what=out,
         ) from None
     except BaseException:
         output.stop()
@@ -129,7 +135,7 @@ def _write(
             bar.advance()
     if not seen["images"] + output.done:
         output.discard()
-        raise DataError(f"no images in {listing(words)}: name files, or folders that have some")
+        raise DataError(f"no images in {listing(words)}", "name files", "folders that have some")
     output.finish()
     if seen["broken"] == seen["images"] and not output.done:
         raise DataError(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparselabel.cli.arguments import as_flag
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Machine
 from sparselabel.errors import DataError, ModelError, RunError
@@ -108,5 +109,7 @@ def _or_note(notes: dict[str, str], section: str) -> Iterator[None]:
     """Where images, a model or the right to write are missing, the report goes on and says so."""
     try:
         yield
-    except (DataError, ModelError, RunError, OSError) as error:
+    except (DataError, ModelError, RunError) as error:
+        notes[section] = error.render(as_flag)
+    except OSError as error:
         notes[section] = str(error)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Machine
-from sparselabel.errors import ConfigError, counted
+from sparselabel.errors import ConfigError, counted, param
 from sparselabel.files import require_folder_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import PreparedSplit
-    from sparselabel.inference.score_files import TrainingScores
+    from sparselabel.inference.review_scores import ReviewScores
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.run import Run
 
@@ -64,7 +64,12 @@ def review(
     from sparselabel.run import Run
 
     if not 0 <= port <= 65535:
-        raise ConfigError(f"port must be a number from 0 to 65535, not {port}")
+        raise ConfigError(
+            f"{param('port')} must be a number from 0 to 65535, not {port}",
+            what="port",
+            value=port,
+            allowed=(0, 65535),
+        )
     console, folder = plain_console(), Run.open(run, data)
     part = folder.split("train")
     file = answers or (folder.complete_file if complete else folder.answers_file)
@@ -99,17 +104,17 @@ def review(
         _tell_next(folder, kept, complete)
 
 
-def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "TrainingScores":
+def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "ReviewScores":
     """Scores of the training images: those that were kept, or new ones."""
-    from sparselabel.inference.score_files import training_scores, write_training_scores
+    from sparselabel.inference.review_scores import review_scores, write_review_scores
 
-    kept = training_scores(run, part)
+    kept = review_scores(run, part)
     if kept is not None:
         return kept
     require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
     with progress(len(part), "scoring the training images") as advance:
         features = _stored_features(run, part)
-        return write_training_scores(run, part, features=features, workers=workers, report=advance)
+        return write_review_scores(run, part, features=features, workers=workers, report=advance)
 
 
 def _stored_features(run: "Run", part: "PreparedSplit") -> Any:

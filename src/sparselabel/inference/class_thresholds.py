@@ -8,7 +8,7 @@ import numpy as np
 
 from sparselabel.data.dataset import Prepared, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
-from sparselabel.errors import ConfigError, RunError, command, counted
+from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.calibration import (
@@ -20,9 +20,9 @@ from sparselabel.metrics.calibration import (
     no_calibration,
 )
 from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
-from sparselabel.metrics.decisions import precision_recall_f1, wilson
+from sparselabel.metrics.decisions import precision_recall_f1
 from sparselabel.metrics.ranking import Scores
-from sparselabel.metrics.thresholds import NEVER, PRECISIONS, between, f1_thresholds, precision_thresholds
+from sparselabel.metrics.thresholds import PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run
 
 FORMAT = 1
@@ -64,18 +64,27 @@ class ClassThresholds:
         """(L,) For the highest F1, for a precision (NEVER where none has it), or the same for all."""
         if precision is not None and threshold is not None:
             raise ConfigError(
-                f"--precision {precision:g} chooses thresholds and --threshold {threshold:g} is one: give "
-                "one of the two"
+                f"{param('precision', f'{precision:g}')} chooses thresholds and "
+                f"{param('threshold', f'{threshold:g}')} is one",
+                "give one of the two",
             )
         if threshold is not None:
             if not 0 <= threshold <= 1:
-                raise ConfigError(f"--threshold must be a score in 0..1, not {threshold:g}")
+                raise ConfigError(
+                    f"{param('threshold')} must be a score in 0..1, not {threshold:g}",
+                    what="threshold",
+                    value=threshold,
+                )
             return np.full(len(self.classes), float(threshold))
         if precision is not None:
             if not self.images:
                 raise ConfigError(
-                    f"--precision {precision:g} needs validation images, and the run's data has none: give "
-                    "--threshold, or train on data with a validation split (`prepare --validation 0.2`)"
+                    f"{param('precision', f'{precision:g}')} needs validation images, and the run's data has "
+                    "none",
+                    f"give {param('threshold')}",
+                    "train on data with a validation split "
+                    f"({command('prepare', 'READER', 'SOURCE', validation=0.2)})",
+                    what="precision",
                 )
             return between(np.array([row.at_precision for row in self.classes]), precision)
         return np.array([row.threshold for row in self.classes])
@@ -219,12 +228,12 @@ def _trust(
 
 
 def _read(file: Path, classes: list[str]) -> ClassThresholds:
-    content = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
-    again = "remove it, and `sparselabel evaluate RUN --split val` chooses anew"
+    again = f"remove it, and {command('evaluate', file.parent, split=SPLIT)} chooses them again"
+    content = read_json(file, again)
     try:
         rows = content["classes"]
         if content["format"] != FORMAT or [row["name"] for row in rows] != classes:
-            raise RunError(f"{file} is of other classes or another version: {again}")
+            raise RunError(f"{file} is of other classes or another version", again, what=file)
         calibration = Calibration(
             np.array([float(row.pop("slope")) for row in rows]),
             np.array([float(row.pop("offset")) for row in rows]),
@@ -232,17 +241,7 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
         decided = tuple(ClassThreshold(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
         return ClassThresholds(decided, calibration, content["labels"], int(content["images"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{file} is damaged ({error}): {again}") from error
-
-
-__all__ = [
-    "NEVER",
-    "ClassThreshold",
-    "ClassThresholds",
-    "load_class_thresholds",
-    "no_class_thresholds",
-    "write_class_thresholds",
-]
+        raise RunError(f"{file} is damaged ({error})", again, what=file) from error
 
 
 def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresholds) -> dict[str, Any]:
@@ -250,13 +249,17 @@ def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresh
 
     ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.
     """
+    from sparselabel.expected_positives.class_counts import wilson  # which a predictor does not need
+
     calibrated = decisions.calibration(logits_of(scores))
     positive = (np.asarray(labels.values) == POSITIVE).astype(np.int8)
     counts = precision_recall_f1(calibrated - decisions.thresholds(), positive, 0.0)
     averages = counts.averages()
+    low, high = wilson(counts.hits, np.maximum(counts.predicted, 1))
+    intervals = np.clip(np.stack([low, high], axis=1), 0, 1).tolist()
     rows = zip(
         decisions.classes,
-        counts.hits.tolist(),
+        intervals,
         counts.predicted.tolist(),
         counts.precision.tolist(),
         counts.recall.tolist(),
@@ -274,13 +277,13 @@ def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresh
                 "name": decision.name,
                 "threshold": decision.threshold,
                 "precision": precision,
-                "precision_interval": [*wilson(hits, predicted)] if predicted else None,
+                "precision_interval": interval if predicted else None,
                 "recall": recall,
                 "f1": f1,
                 "trust": decision.trust,
                 "why": decision.why,
             }
-            for decision, hits, predicted, precision, recall, f1 in rows
+            for decision, interval, predicted, precision, recall, f1 in rows
         ],
         "calibration": calibration_metrics(np.asarray(scores, np.float64), calibrated, positive)
         if labels.complete

@@ -17,15 +17,17 @@ def check_image_words(words: Sequence[str]) -> None:
     """Raise if a word names nothing that is there, before anything slow begins."""
     if not words:
         raise ConfigError(
-            "there is nothing to predict: name images, folders, patterns ('photos/*.jpg'), a list of paths "
-            "(a .txt file), or - to read paths from standard input"
+            "there is nothing to predict",
+            "name images, folders or patterns ('photos/*.jpg')",
+            "a list of paths (a .txt file)",
+            "- to read paths from standard input",
         )
     for word in words:
-        if word.startswith("--"):
-            raise ConfigError(f"there is no flag {word}: `sparselabel predict --help` names all")
         if word != STANDARD_INPUT and not Path(word).exists() and not _matches(word):
             what = "no file matches" if glob.has_magic(word) else "there is no image, folder or list"
-            raise DataError(f"{what} {word!r}: check the name; a list of paths ends in .txt, or is - (stdin)")
+            raise DataError(
+                f"{what} {word!r}: check the name; a list of paths ends in .txt, or is - (stdin)", value=word
+            )
 
 
 def _matching(word: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from sparselabel.data.loaders import ImageLoader, Loader, in_order, rows_of
 from sparselabel.data.transforms import View, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
-from sparselabel.errors import ModelError, RunError, is_out_of_memory, param
+from sparselabel.errors import ModelError, RunError, command, is_out_of_memory
 from sparselabel.models.backbone import NONE, Backbone, make_backbone
 from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
 from sparselabel.models.heads import make_head
@@ -231,7 +231,7 @@ def load_classifier(run: Run) -> Classifier:
             reason = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
             raise RunError(
                 f"{run.model_file} is damaged ({reason})",
-                f"train it again ({param('force', True)})",
+                f"train it again with {command('train', '...', force=True)}",
                 what=run.model_file,
             ) from error
     return classifier.eval()

@@ -12,13 +12,15 @@ from typing import IO, Any
 
 from sparselabel.data.thumbnails import with_map
 from sparselabel.data.transforms import View, load
-from sparselabel.errors import ConfigError, ResourceError, RunError
+from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.files import named, read_json, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
 
 STANDARD_OUTPUT = "-"
 SEPARATOR = ";"
 KINDS = (".csv", ".jsonl")
+BEGIN_ANEW = f"begin anew ({param('force', True)})"
+ANOTHER_OUT = f"choose another {param('out')}"
 FIELDS = ["image", "labels", "scores", "error"]
 
 
@@ -45,10 +47,14 @@ class Output:
         for number, written in enumerate(self._written() if self.done else (), 1):
             path = next(paths, None)
             if path is None or written != _text(path):
-                found = "missing now" if path is None else f"{path!r} now"
+                now = "missing now" if path is None else f"{path!r} now"
                 raise RunError(
                     f"{self.out}.partial was begun with other images (number {number:,} was {written!r}, "
-                    f"{found}): name the same ones, or begin anew (--force)"
+                    f"{now})",
+                    "name the same ones",
+                    BEGIN_ANEW,
+                    what=self.out,
+                    where=number,
                 )
         return paths
 
@@ -66,7 +72,7 @@ class Output:
             _about(self.out).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Not all are written: what there is stays for --resume."""
+        """Not all are written: what there is stays, to go on with."""
         if not self._file.closed:
             with self._named():
                 self._file.flush() if self.out is None else self._file.close()
@@ -110,8 +116,11 @@ class Output:
             if before != self._about:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
                 raise RunError(
-                    f"{partial} was begun with different {', '.join(other) or 'flags'}: give the same, or "
-                    "begin anew (--force)"
+                    f"{partial} was begun with different {', '.join(other) or 'settings'}",
+                    "give the same",
+                    BEGIN_ANEW,
+                    what=partial,
+                    value=other,
                 )
             self.done = _whole_lines(partial, header=not self.json)
             return partial.open("a", encoding="utf-8", newline="")
@@ -133,17 +142,29 @@ def check_out(out: str, *, force: bool, resume: bool) -> None:
     """Raise if predictions cannot be written there, before any work."""
     if out == STANDARD_OUTPUT:
         if resume:
-            raise ConfigError("--resume goes on with a file, and --out - is standard output: name a file")
+            raise ConfigError(
+                f"{param('resume')} goes on with a file, and {param('out', out)} is standard output",
+                "name a file",
+                what="out",
+            )
         return
     if Path(out).suffix.lower() not in KINDS:
-        raise ConfigError(f"--out must end in .csv or .jsonl (or be -, standard output), but is {out}")
+        raise ConfigError(
+            f"{param('out')} must end in .csv or .jsonl (or be -, standard output), but is {out}",
+            what="out",
+            value=out,
+            allowed=KINDS,
+        )
     require_file_to_write(Path(out))
     if Path(out).exists() and not force:
-        raise RunError(f"{out} exists already: choose another --out, or replace it with --force")
+        raise RunError(f"{out} exists already", ANOTHER_OUT, f"replace it ({param('force', True)})", what=out)
     if _partial(Path(out)).exists() and not (force or resume):
         raise RunError(
-            f"{_partial(Path(out))} has what an interrupted prediction wrote: go on with it (--resume), "
-            "begin anew (--force), or choose another --out"
+            f"{_partial(Path(out))} has what an interrupted prediction wrote",
+            f"go on with it ({param('resume', True)})",
+            BEGIN_ANEW,
+            ANOTHER_OUT,
+            what=out,
         )
 
 
@@ -151,8 +172,9 @@ def _refuse_separators(classes: Sequence[str]) -> None:
     for name in classes:
         if SEPARATOR in name:
             raise ConfigError(
-                f"CSV puts {SEPARATOR!r} between labels, and the class {name!r} has one in its name: write "
-                "JSON lines (--out NAME.jsonl)"
+                f"CSV puts {SEPARATOR!r} between labels, and the class {name!r} has one in its name",
+                f"write JSON lines ({param('out', 'NAME.jsonl')})",
+                what=name,
             )
 
 

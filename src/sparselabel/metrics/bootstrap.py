@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE
-from sparselabel.errors import ConfigError, DataError
-from sparselabel.metrics.ranking import Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.errors import ConfigError, DataError, param
+from sparselabel.metrics.ranking import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
 
 BLOCK = 250  # draws at a time: more take more memory and no less time
 Copies = npt.NDArray[np.int32]
@@ -67,9 +67,11 @@ def paired_bootstrap(
 def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
     """Measure a model on draws of the images, the same for all models with so many and this seed."""
     if samples < 1:
-        raise ConfigError(f"samples must be at least 1, not {samples}")
+        raise ConfigError(
+            f"{param('samples')} must be at least 1, not {samples}", what="samples", value=samples
+        )
     score_array, label_array = scores_and_labels(scores, labels)
-    refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
+    refuse_unknown(label_array, *COMPLETE)
     positive = label_array == POSITIVE
     if not positive.any():
         raise DataError("there is no positive label, so there is no mAP to compare")

@@ -4,15 +4,14 @@ The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall
 classes and once for the top 3 of an image. What is 0/0 counts as 0 here, without an epsilon.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE
-from sparselabel.errors import ConfigError
-from sparselabel.metrics.ranking import Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.errors import ConfigError, param
+from sparselabel.metrics.ranking import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
 
 Numbers = npt.NDArray[np.int64]
 
@@ -81,7 +80,11 @@ def precision_recall_f1(
     ``top`` highest scores can be: of these, the ones at or above the threshold are predicted.
     """
     if not np.isfinite(threshold):
-        raise ConfigError(f"a threshold must be a finite number, not {threshold}")
+        raise ConfigError(
+            f"{param('threshold')} must be a finite number, not {threshold}",
+            what="threshold",
+            value=threshold,
+        )
     score_array, positive = _complete(scores, labels)
     predicted = np.asarray(score_array >= float(threshold))
     if top is not None:
@@ -100,7 +103,12 @@ def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
     """
     score_array, positive = _complete(scores, labels)
     if k > score_array.shape[1]:
-        raise ConfigError(f"k must be at most the number of classes, {score_array.shape[1]:,}, not {k}")
+        raise ConfigError(
+            f"{param('k')} must be at most the number of classes, {score_array.shape[1]:,}, not {k}",
+            what="k",
+            value=k,
+            allowed=score_array.shape[1],
+        )
     hits = np.count_nonzero(_highest(score_array, k) & positive, axis=1)
     return AtK(
         k=k,
@@ -112,14 +120,14 @@ def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
 
 def _complete(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, npt.NDArray[np.bool_]]:
     score_array, label_array = scores_and_labels(scores, labels)
-    refuse_unknown(label_array, "give full labels, or labels == 1 to count the unknown ones as negative")
+    refuse_unknown(label_array, *COMPLETE)
     return score_array, np.asarray(label_array == POSITIVE)
 
 
 def _highest(scores: Scores, k: int) -> npt.NDArray[np.bool_]:
     """(N, L) Whether a score is among its row's k highest; of equal ones, the first classes are."""
     if k < 1:
-        raise ConfigError(f"the number of highest scores must be at least 1, not {k}")
+        raise ConfigError(f"the number of highest scores must be at least 1, not {k}", what="k", value=k)
     classes = scores.shape[1]
     if k >= classes:
         return np.ones(scores.shape, dtype=np.bool_)
@@ -132,14 +140,3 @@ def _highest(scores: Scores, k: int) -> npt.NDArray[np.bool_]:
 def _ratio(part: npt.NDArray[np.integer], whole: npt.NDArray[np.integer]) -> Values:
     """Part by whole, and 0 where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.zeros(whole.shape), where=whole > 0))
-
-
-WILSON = 1.96  # standard errors: 95 % of the time the truth is inside
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Bounds of a share, of which so many of so many were seen."""
-    share, square = hits / of, WILSON**2
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    reach = WILSON / (1 + square / of) * math.sqrt(share * (1 - share) / of + square / (4 * of**2))
-    return max(0.0, middle - reach), min(1.0, middle + reach)

@@ -30,7 +30,7 @@ def real_metrics(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[st
     judged = np.asarray(real[:, 0] != UNKNOWN)
     if not judged.any():
         raise DataError(
-            f"none of the {len(judged):,} images has a ReaL label: read them with real.json again"
+            f"none of the {len(judged):,} images has a ReaL label", "prepare them with real.json again"
         )
     labels = np.asarray(real[judged])
     with warnings.catch_warnings():

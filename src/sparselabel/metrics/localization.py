@@ -24,7 +24,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, param
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
 from sparselabel.metrics.ranking import Scores, precision_of_classes
 from sparselabel.models.classifier import Output
@@ -121,7 +121,10 @@ class Located:
         self.ranked = np.flatnonzero(could_be_right) if places == "masks" else np.arange(len(part))
         if places != "any" and len(part.spatial_labels) and not self.pairs:
             raise DataError(
-                f"split {part.name!r} has no {places} of classes that are there: leave --places {places} out"
+                f"split {part.name!r} has no {places} of classes that are there",
+                f"leave {param('places', places)} out",
+                what="places",
+                value=places,
             )
         self.shares = np.zeros((self.pairs, len(CUTS)), np.float32)
         self.areas = np.zeros(self.pairs, np.float32)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels, as_labels
-from sparselabel.errors import ConfigError, DataError, DataWarning, listing, nearest
+from sparselabel.errors import ConfigError, DataError, DataWarning, listing, nearest, param
 
 Rule = Literal["sklearn", "voc", "hits"]
 Unknown = Literal["negative", "ignore"]
@@ -73,7 +73,8 @@ def average_precision(
     if unknown is None:
         refuse_unknown(
             label_array,
-            'name their reading: unknown="negative" counts them so, unknown="ignore" leaves them out',
+            f"count them as negative ({param('unknown', 'negative')})",
+            f"leave them out ({param('unknown', 'ignore')})",
         )
     if classes is not None and len(classes) != label_array.shape[1]:
         raise DataError(f"{label_array.shape[1]:,} classes need as many names, not {len(classes):,}")
@@ -81,9 +82,11 @@ def average_precision(
     if empty:
         names = empty if classes is None else [classes[index] for index in empty]
         warnings.warn(
-            f"{len(names):,} of {label_array.shape[1]:,} classes have no positive image; "
-            f"their average precision counts as 0: {listing(names)}",
-            DataWarning,
+            DataWarning(
+                f"{len(names):,} of {label_array.shape[1]:,} classes have no positive image; "
+                f"their average precision counts as 0: {listing(names)}",
+                value=names,
+            ),
             stacklevel=2,
         )
     return precision_of_classes(score_array, label_array, rule, drop_unknown=unknown == "ignore")
@@ -117,7 +120,7 @@ def by_number_of_labels(
     """
     _refuse_other("rule", rule, get_args(Rule))
     score_array, label_array = scores_and_labels(scores, labels)
-    refuse_unknown(label_array, "give full labels; without them an image's number of labels is not known")
+    refuse_unknown(label_array, "give full labels: without them an image's number of labels is not known")
     numbers = np.count_nonzero(label_array == POSITIVE, axis=1)
     subsets = {}
     chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
@@ -144,22 +147,30 @@ def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Sco
     if not np.isfinite([score_array.min(), score_array.max()]).all():
         row, index = np.argwhere(~np.isfinite(score_array))[0]
         raise DataError(
-            f"scores must be finite, but row {row} of class {index} has {score_array[row, index]}; "
-            "look for a model that diverged"
+            f"scores must be finite, but row {row} of class {index} has {score_array[row, index]}",
+            "look for a model that diverged",
+            where=(int(row), int(index)),
+            value=score_array[row, index],
         )
     return score_array, label_array
 
 
-def refuse_unknown(labels: Labels, way_out: str) -> None:
+COMPLETE = ("give full labels", "give labels == 1, which counts the unknown ones as negative")
+"""What to do about unknown labels where they cannot be read in any other way."""
+
+
+def refuse_unknown(labels: Labels, *remedies: str) -> None:
     """Raise if there are unknown labels, saying how many and what to do."""
     count = int(np.count_nonzero(labels == UNKNOWN))
     if count:
-        raise DataError(f"{count:,} of {labels.size:,} labels are unknown (-1): {way_out}")
+        raise DataError(f"{count:,} of {labels.size:,} labels are unknown (-1)", *remedies, value=count)
 
 
 def _refuse_other(kind: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"there is no {kind} {value!r}; {nearest(str(value), known)}")
+        raise ConfigError(
+            f"there is no {kind} {value!r}", nearest(str(value), known), value=value, allowed=known
+        )
 
 
 def _present(labels: Labels) -> npt.NDArray[np.bool_]:

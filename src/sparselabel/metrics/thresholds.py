@@ -8,7 +8,7 @@ F1 than the threshold with the highest F1 on validation, in all six runs tried (
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.metrics.calibration import Floats
 
 NEVER = 2.0
@@ -46,8 +46,12 @@ def between(kept: Floats, precision: float) -> Floats:
     """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
-            f"--precision must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: validation "
-            "images cannot promise more, and for less there is --threshold"
+            f"{param('precision')} must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: "
+            "validation images cannot promise more",
+            f"for less, give {param('threshold')}",
+            what="precision",
+            value=precision,
+            allowed=(PRECISIONS[0], PRECISIONS[-1]),
         )
     place = int(np.searchsorted(PRECISIONS, precision))
     if place == 0:

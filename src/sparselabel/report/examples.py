@@ -225,7 +225,7 @@ def with_maps(about: Reported, split: str) -> list[ShownRun]:
 
 
 def read_missing(about: Reported) -> Missing | None:
-    """What ``evaluate.missing`` found in the reference run; None if there is no file, or a damaged one.
+    """What ``write_missing`` wrote of the reference run; None if there is no file, or a damaged one.
 
     Rows are those of the training data that the run was trained on: of other data there is nothing to say.
     """

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparselabel.data import thumbnails as images
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, RunError, param
 from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
@@ -23,8 +23,13 @@ from sparselabel.report.run_data import Reported, ShownRun
 def checked_page(out: Path) -> Path:
     """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"a report is an HTML file: --out must end in .html, but is {out}")
-    require_file_to_write(out, f"name another file, as in --out {out.parent / 'report.html'}")
+        raise ConfigError(
+            f"a report is an HTML file: {param('out')} must end in .html, but is {out}",
+            what="out",
+            value=out,
+            allowed=".html",
+        )
+    require_file_to_write(out, f"name another file, as {param('out', out.parent / 'report.html')}")
     return out
 
 
@@ -35,8 +40,10 @@ def refuse_other_report(out: Path, about: Reported) -> None:
     with out.open(encoding="utf-8", errors="replace") as file:
         if f'<meta name="runs" content="{_identity(about)}">' not in file.read(10_000):
             raise RunError(
-                f"{out} exists and is not a report of these runs: choose another --out, or replace it with "
-                "--force"
+                f"{out} exists and is not a report of these runs",
+                f"choose another {param('out')}",
+                f"replace it ({param('force', True)})",
+                what=out,
             )
 
 

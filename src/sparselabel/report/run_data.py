@@ -8,7 +8,7 @@ from typing import Any
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.errors import ConfigError, RunError, listing
+from sparselabel.errors import ConfigError, RunError, listing, param
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import Run, saw_hidden_labels
 
@@ -69,13 +69,18 @@ class Reported:
 def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | None = None) -> Reported:
     """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
     if not paths:
-        raise ConfigError("there is nothing to report on: name one or more finished runs")
+        raise ConfigError("there is nothing to report on", "name one or more finished runs")
     resolved = [path.resolve() for path in paths]
     twice = [path for number, path in enumerate(paths) if path.resolve() in resolved[:number]]
     if twice:
-        raise ConfigError(f"{listing(twice)} is named more than once: name each run once")
+        raise ConfigError(f"{listing(twice)} is named more than once", "name each run once", value=twice)
     if split is not None and split not in SPLITS:
-        raise ConfigError(f"a report is about split test or val, not {split!r}")
+        raise ConfigError(
+            f"a report is about {param('split')} test or val, not {split!r}",
+            what="split",
+            value=split,
+            allowed=tuple(SPLITS),
+        )
     runs = [_read(path, name, moved) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
     chosen = split or next((name for name in SPLITS if name in runs[0].about["data_digest"]), None)
     for run in runs:
@@ -107,8 +112,10 @@ def _epochs(folder: Run) -> list[dict[str, Any]]:
         return [json.loads(line) for line in folder.metrics_file.read_text(encoding="utf-8").splitlines()]
     except ValueError as error:  # bytes that are no text, or text that is no JSON
         raise RunError(
-            f"{folder.metrics_file} is damaged ({error}): remove the lines that are, or the file, and the "
-            "report has no curves there"
+            f"{folder.metrics_file} is damaged ({error})",
+            "remove the lines that are",
+            "remove the file, and the report has no curves there",
+            what=folder.metrics_file,
         ) from error
 
 
@@ -117,5 +124,6 @@ def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> N
     if here != there or first.about["classes"] != other.about["classes"]:
         raise RunError(
             f"{first.folder.path} and {other.folder.path} have other data in split {split or 'train'!r}: "
-            "their numbers do not compare; make a report of each"
+            "their numbers do not compare",
+            "make a report of each",
         )

@@ -20,7 +20,7 @@ from sparselabel.data.answers import (
     last_words,
     read_answers,
 )
-from sparselabel.errors import RunError
+from sparselabel.errors import RunError, param
 
 
 class AnswerFile:
@@ -38,7 +38,9 @@ class AnswerFile:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunError(
-                f"{path} cannot be written ({error.strerror}): choose another file with --answers"
+                f"{path} cannot be written ({error.strerror})",
+                f"choose another file ({param('answers')})",
+                what=path,
             ) from error
         try:
             self._lock()
@@ -80,8 +82,10 @@ class AnswerFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"{self.path} is being written by another review: end that one first (Ctrl-C in its "
-                "terminal), or give this one a file of its own with --answers"
+                f"{self.path} is being written by another review",
+                "end that one first (Ctrl-C in its terminal)",
+                f"give this one a file of its own ({param('answers')})",
+                what=self.path,
             ) from None
 
     def _mend(self) -> None:

@@ -1,7 +1,7 @@
 """A review of whole images: random ones, of which every class is answered, to count positives in.
 
-`sparselabel expect --how counted` wants images chosen at random: those that a model suggests have more of
-some classes than others, and would not do.
+Counting expected positives (`sparselabel expect`) wants images chosen at random: those that a model suggests
+have more of some classes than others.
 """
 
 from collections.abc import Iterable

@@ -41,11 +41,16 @@ def questions(
     ``scores`` (N, L) are in 0..1, of any float type and perhaps in a file; NaN is never asked about.
     """
     if how not in get_args(How):
-        raise ConfigError(f"there is no order {how!r} of questions: {nearest(how, get_args(How))}")
+        raise ConfigError(
+            f"there is no order {how!r} of questions",
+            nearest(how, get_args(How)),
+            value=how,
+            allowed=get_args(How),
+        )
     if scores.shape != observed.shape:
         raise DataError(f"scores {scores.shape} and labels {observed.shape} must have the same shape")
     if count < 0:
-        raise ConfigError(f"the number of questions must not be negative, but is {count}")
+        raise ConfigError(f"the number of questions must not be negative, but is {count}", value=count)
     if how == "random":
         return _random(scores, observed, count, seed)
     if how == "useful":

@@ -53,13 +53,13 @@ def test_draws_seeds_and_other_methods_belong_together(data: Prepared, tmp_path:
 def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
     first = finished(tmp_path / "first", data)
     others = {
-        r"a figure, .* \(--backbone: resnet50 and resnet18\): draw them apart": replace(
+        r"a figure, .* \(`backbone`: resnet50 and resnet18\): draw them apart": replace(
             CONFIG, backbone="resnet18"
         ),
-        r"a figure, .* \(--head.epochs: 25 and 3\)": replace(CONFIG, head=HeadPhase(epochs=3)),
-        r"a figure, .* \(--weights: pretrained and none\)": replace(CONFIG, weights="none"),
-        r"a curve of csl-i, .* \(--settings.unknown: ignore and None\)": replace(CONFIG, settings={}),
-        r"a curve of csl-i, .* \(--head.lr: 0.001 and 0.1\)": replace(CONFIG, head=HeadPhase(lr=0.1)),
+        r"a figure, .* \(`head.epochs`: 25 and 3\)": replace(CONFIG, head=HeadPhase(epochs=3)),
+        r"a figure, .* \(`weights`: pretrained and none\)": replace(CONFIG, weights="none"),
+        r"a curve of csl-i, .* \(`settings.unknown`: ignore and None\)": replace(CONFIG, settings={}),
+        r"a curve of csl-i, .* \(`head.lr`: 0.001 and 0.1\)": replace(CONFIG, head=HeadPhase(lr=0.1)),
     }
     for number, (said, config) in enumerate(others.items()):
         other = finished(tmp_path / f"other{number}", data, config)
@@ -73,9 +73,9 @@ def test_other_data_and_places_are_refused(data: Prepared, tmp_path: Path) -> No
     with pytest.raises(RunError, match=r"first and .*more do not .* \(training images and their labels: sc"):
         budgets(first, more, out=tmp_path / "out.png")
     held = finished(tmp_path / "held", bought(tmp_path / "held-out", replace(BUDGET, validation=0.5)))
-    with pytest.raises(RunError, match=r"first and .*held do not .*--validation: 0 and 0.5"):
+    with pytest.raises(RunError, match=r"first and .*held do not .*`validation`: 0 and 0.5"):
         budgets(first, held, out=tmp_path / "out.png")
     boxes = finished(tmp_path / "boxes", data, pairs=9, masks=0, boxes=4)
     budgets(first, boxes, out=tmp_path / "out.png")
-    with pytest.raises(RunError, match=r"boxes do not .*--places of .* \[9, 4, 0\] and \[9, 0, 4\]"):
+    with pytest.raises(RunError, match=r"boxes do not .*`places` of .* \[9, 4, 0\] and \[9, 0, 4\]"):
         budgets(first, boxes, measure="mAP-loc", out=tmp_path / "out.png")

@@ -134,11 +134,11 @@ def test_labels_that_nobody_gave_count_as_absent(tmp_path: Path, data: Prepared)
 def test_sizes_of_nothing(runs: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to compare with the baseline"):
         draw_sizes(runs[0], [], 3, "test", tmp_path / "a.png")
-    with pytest.raises(ConfigError, match=r"--bins must be 1 to 20 \(more bars cannot be read\), not 0"):
+    with pytest.raises(ConfigError, match=r"`bins` must be 1 to 20 \(more bars cannot be read\), not 0"):
         draw_sizes(runs[0], [runs[1]], 0, "test", tmp_path / "a.png")
-    with pytest.raises(ConfigError, match=r"--bins must be 1 to 20 .*not 1000"):
+    with pytest.raises(ConfigError, match=r"`bins` must be 1 to 20 .*not 1000"):
         draw_sizes(runs[0], [runs[1]], 1000, "test", tmp_path / "a.png")
-    with pytest.raises(DataError, match="6 positives with a box, too few for 7 bins: give --bins 6 or fewer"):
+    with pytest.raises(DataError, match="6 positives with a box, too few for 7 bins: give `bins=6` or fewer"):
         draw_sizes(runs[0], [runs[1]], 7, "test", tmp_path / "a.png")
     data = make_data(tmp_path / "other", LABELS[::-1].copy())
     other = make_run(tmp_path / "other-run", data)

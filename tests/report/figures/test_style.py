@@ -52,7 +52,7 @@ def test_where_a_figure_may_go(tmp_path: Path) -> None:
     assert checked_out(tmp_path / "a.PNG") == tmp_path / "a.PNG"
     with pytest.raises(ConfigError, match=r"must end in .png, but is a.pdf"):
         checked_out(Path("a.pdf"))
-    with pytest.raises(ConfigError, match=r"would replace .*table.csv: choose another --out"):
+    with pytest.raises(ConfigError, match=r"would replace .*table.csv: choose another `out`"):
         checked_out(tmp_path / "x" / ".." / "table.png", [tmp_path / "table.csv"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.files import read_json
 from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.run import Run
@@ -42,13 +42,15 @@ def conditions_of(
         f"split {split!r}": "" if split == "train" else about["data_digest"].get(split, "missing"),
     }
     made = data.made["preparation"]
-    everywhere |= {f"--{name.replace('_', '-')}": made[name] for name in made if name not in BOUGHT}
+    everywhere |= {param(name): made[name] for name in made if name not in BOUGHT}
     everywhere["reviewers' answers"] = about.get("answers", 0)
     common, of_method = _settings(config)
     weights = about.get("weights_identity", config.weights)  # a file's content, wherever it is
-    common["--weights"] = weights.removesuffix(f"-{config.seed}")
+    common[param("weights")] = weights.removesuffix(f"-{config.seed}")
     if judged is not None:
-        common["--places of `sparselabel evaluate`: " + ", ".join(PLACES)] = [judged.get(n) for n in PLACES]
+        common[f"{param('places')} of {command('evaluate')}: {', '.join(PLACES)}"] = [
+            judged.get(n) for n in PLACES
+        ]
     return Conditions(run.path, method, everywhere | common, of_method)
 
 
@@ -70,7 +72,10 @@ def _refuse(
         differ = "; ".join(f"{name}: {_short(old.get(name))} and {_short(new.get(name))}" for name in names)
         raise RunError(
             f"{first.path} and {second.path} do not belong in {what}, for they differ in more than what was "
-            f"bought and the seed ({differ}): draw them apart, or make them alike"
+            f"bought and the seed ({differ})",
+            "draw them apart",
+            "make them alike",
+            value=names,
         )
 
 
@@ -83,7 +88,7 @@ def _images(data: Prepared) -> str:
 
 
 def _settings(config: TrainConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all runs must share, and what those of a method must, by the names of their flags."""
+    """What all runs must share, and what those of a method must, by parameter."""
     common: dict[str, Any] = {}
     of_method: dict[str, Any] = {}
     for name, value in asdict(config).items():
@@ -93,8 +98,8 @@ def _settings(config: TrainConfig) -> tuple[dict[str, Any], dict[str, Any]]:
             # A file of these is made for the labels of a draw, so each run has its own.
             from_file = key in OF_A_FILE and isinstance(given, str) and given != "auto"
             own = "a file" if from_file else given
-            flag = "--" + ".".join(part for part in (name, key) if part).replace("_", "-")
-            (of_method if name == "settings" or key in OF_THE_METHOD else common)[flag] = own
+            setting = param(".".join(part for part in (name, key) if part))
+            (of_method if name == "settings" or key in OF_THE_METHOD else common)[setting] = own
     return common, of_method
 
 
@@ -103,6 +108,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
+BUDGET = command("prepare", "READER", "SOURCE", sparsify="budget")
 Measure = Literal["mAP", "mAP-loc"]
 COLUMNS = ("method", "annotation", "spent_percent", "hours", "answers", "points", "boxes", "measure", "value")
 
@@ -132,7 +138,7 @@ class Point:
 def draw_budgets(runs: Sequence[Path], measure: Measure, split: str, out: Path) -> Path:
     """A curve for each kind of annotation and method; runs of one budget are its mean and spread."""
     if not runs:
-        raise ConfigError("there is nothing to draw: name runs on data prepared with --sparsify budget")
+        raise ConfigError("there is nothing to draw", f"name runs on data prepared with {BUDGET}")
     points = [_point(path, measure, split) for path in runs]
     refuse_unlike([point.conditions for point in points])
     with style():
@@ -184,13 +190,15 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
     result, about = run.result(), run.metadata()
     folder = Path(about["data"])
     if not (folder / "dataset.json").is_file():
-        raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known")
+        raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known", what=folder)
     data = open_prepared(folder)
     made = data.made
     bought = made.get("bought", {}).get("train")
     if bought is None:
         raise RunError(
-            f"{path} was trained on {folder}, which no budget bought: prepare data with --sparsify budget"
+            f"{path} was trained on {folder}, which no budget bought",
+            f"prepare data with {BUDGET}",
+            what=path,
         )
     how = made["preparation"]
     size = (how["budget"], how["answers"], how["cost"])
@@ -206,15 +214,16 @@ def _value(
     """The measure, and for mAP-loc what evaluation says of it."""
     if measure == "mAP" and split == "test" and result.get("test"):
         return float(result["test"]["value"]), None
-    file, write_it = (
-        run.evaluation_file(split),
-        f"`sparselabel evaluate {run.path} --split {split}` writes it",
-    )
+    file, evaluate = run.evaluation_file(split), command("evaluate", run.path, split=split)
     if not file.is_file():
-        raise RunError(f"there is no {file}: {write_it}")
-    measured = read_json(file, "remove it, and `sparselabel evaluate` makes it anew")
+        raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
+    measured = read_json(file, f"remove it, and {evaluate} writes it again")
     if measure == "mAP":
         return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
     if not measured.get("location"):
-        raise RunError(f"{file} has no mAP-loc: {write_it} anew, where the data has boxes or masks")
+        raise RunError(
+            f"{file} has no mAP-loc",
+            f"{evaluate} writes it again, where the data has boxes or masks",
+            what=file,
+        )
     return float(measured["location"]["mean"]), measured["location"]

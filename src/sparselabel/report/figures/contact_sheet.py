@@ -8,7 +8,7 @@ import numpy as np
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import load
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.report.figures.panels import COLOR_OF, MARKS, MEANING
 from sparselabel.report.figures.style import GRAY, Table, new_figure, save, style
 from sparselabel.report.figures.watched_images import LARGEST, Kind
@@ -63,7 +63,7 @@ def draw_sheet(split: PreparedSplit, seed: int, out: Path) -> Path:
 def random_rows(count: int, seed: int) -> list[int]:
     """As many rows as a sheet has room for, sorted."""
     if seed < 0:
-        raise ConfigError(f"seed must not be negative, and is {seed}")
+        raise ConfigError(f"{param('seed')} must not be negative, and is {seed}", what="seed", value=seed)
     return sorted(np.random.default_rng(seed).permutation(count)[: ACROSS * DOWN].tolist())
 
 
@@ -72,7 +72,11 @@ def _keep_other_tables(numbers: Path) -> None:
     if numbers.exists():
         with numbers.open(encoding="utf-8", errors="replace") as file:
             if file.readline().strip() != ",".join(COLUMNS):
-                raise ConfigError(f"{numbers} is there and not of a sheet: choose another name for --sheet")
+                raise ConfigError(
+                    f"{numbers} is there and not of a sheet",
+                    f"choose another name for {param('sheet')}",
+                    what=numbers,
+                )
 
 
 def labels_of(split: PreparedSplit, row: int) -> list[tuple[int, Kind]]:

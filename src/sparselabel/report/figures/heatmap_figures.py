@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, RunError, param
 from sparselabel.report.figures.panels import (
     COLOR_OF,
     MARKS,
@@ -87,7 +87,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     height, width = image.shape[:2]
     kinds = [kind for kind in KINDS if kind in best]
     if not kinds:
-        raise RunError(f"of row {chosen} no label is known: name another --row")
+        raise RunError(f"of row {chosen} no label is known", f"name another {param('row')}", value=chosen)
     numbers: list[list[object]] = []
     side = 1.25
     with style():
@@ -133,7 +133,7 @@ SIDE_COLUMNS = ("row", "image", "run", "rank", "class", "kind", "score", "map", 
 def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
     """Two lines for each of the first watched images: the maps of the first run's best classes, in both."""
     if count < 1:
-        raise ConfigError(f"count must be at least 1, not {count}")
+        raise ConfigError(f"{param('count')} must be at least 1, not {count}", what="count", value=count)
     both = Watched(run), Watched(other)
     sources = both[0].sources(both[1])
     rows = _shared_rows(*both)[:count]
@@ -175,8 +175,8 @@ def _shared_rows(first: Watched, second: Watched) -> list[int]:
     if first.classes != second.classes or not same_images:
         raise RunError(
             f"{first.run.path} and {second.run.path} were trained on different images or classes "
-            f"({first.run.data_name('train')} and {second.run.data_name('train')}): "
-            "set runs on the same data beside each other"
+            f"({first.run.data_name('train')} and {second.run.data_name('train')})",
+            "set runs on the same data beside each other",
         )
     rows = [row for row in first.last.rows.tolist() if row in second.last.rows]
     if not rows:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, command
 from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.report.figures.sweep_curve import lines_of_table
 
@@ -27,7 +27,7 @@ class Point:
 def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
     """A curve for each method, over the number of labels that training saw, on a logarithmic axis."""
     if not tables:
-        raise ConfigError("there is nothing to draw: name tables of `sparselabel compare`, one a data set")
+        raise ConfigError("there is nothing to draw", f"name tables of {command('compare')}, one a data set")
     points = [point for table in tables for point in _read(table)]
     if not points:
         raise DataError("the tables have no test mAP: there is nothing to draw")
@@ -57,11 +57,13 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
 
 def _read(table: Path) -> Iterator[Point]:
     if not table.is_file():
-        raise DataError(f"there is no table {table}: `sparselabel compare` writes one")
-    no_numbers = f"{table} has no numbers of labels: `sparselabel compare` writes tables that have"
-    for line in lines_of_table(table, NEEDED, no_numbers):
+        raise DataError(f"there is no table {table}", f"{command('compare')} writes one", what=table)
+    compare = f"{command('compare')} writes tables that have"
+    for line in lines_of_table(table, NEEDED, "has no numbers of labels", compare):
         if "varied" in line.cells:
-            raise DataError(f"{table} varies a setting: `sparselabel figure sweep` draws that")
+            raise DataError(
+                f"{table} varies a setting", f"{command('figure', 'sweep')} draws that", what=table
+            )
         mean, labels = line.number("test", most=100), line.number("training_labels")
         if mean is not None and labels is not None:
             yield Point(line["method"], int(labels), mean, line.number("spread"))

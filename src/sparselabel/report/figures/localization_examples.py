@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.transforms import draw, load, views_of
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.inference.score_files import Saved, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
@@ -76,29 +76,28 @@ class Judged:
 def judged(runs: Sequence[Path], split: str) -> list[Judged]:
     """What evaluation wrote of the runs' maps; refuses runs on other data, or judged by other places."""
     if not runs:
-        raise ConfigError("there is nothing to show: name an evaluated run")
+        raise ConfigError("there is nothing to show", "name an evaluated run")
     found = [_judged(path, split) for path in runs]
     refuse_other_data([one.saved for one in found])
     for one in found[1:]:
         for name in ("rows", "classes", "masked"):
             if not np.array_equal(one.pairs[name], found[0].pairs[name]):
                 raise RunError(
-                    f"{found[0].saved.run.path} and {one.saved.run.path} were judged by other places: "
-                    "evaluate both with the same --places"
+                    f"{found[0].saved.run.path} and {one.saved.run.path} were judged by other places",
+                    "evaluate both by the same places",
                 )
     return found
 
 
 def _judged(path: Path, split: str) -> Judged:
     saved = saved_scores(Run(path), split)
-    file, write_it = (
-        saved.run.location_file(split),
-        f"`sparselabel evaluate {path} --split {split}` writes it",
-    )
+    file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
-        raise RunError(f"there is no {file}: {write_it} where the data has boxes or masks")
+        raise RunError(
+            f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks", what=file
+        )
     names = ("rows", "classes", "masked", "shares", "areas")
-    return Judged(saved, read_arrays(file, names, f"{write_it} anew"))
+    return Judged(saved, read_arrays(file, names, f"{evaluate} writes it again"))
 
 
 def choose(runs: Sequence[Judged], count: int) -> Examples:
@@ -108,7 +107,9 @@ def choose(runs: Sequence[Judged], count: int) -> Examples:
     would reach that shows everything. Failed: right at none, first those of the highest score.
     """
     if not 1 <= count <= MOST:
-        raise ConfigError(f"--count must be 1 to {MOST}, not {count}")
+        raise ConfigError(
+            f"{param('count')} must be 1 to {MOST}, not {count}", what="count", value=count, allowed=(1, MOST)
+        )
     last = runs[-1]
     right = enough(last.shares)
     before = runs[0].shares.mean(axis=1) if len(runs) > 1 else last.pairs["areas"]

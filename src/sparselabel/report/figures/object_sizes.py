@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
 from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
@@ -40,18 +40,28 @@ def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
 def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     """The split's positives that have a box, sorted by area into bins of the same number (± 1)."""
     if not 1 <= count <= MOST_BINS:
-        raise ConfigError(f"--bins must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
+        raise ConfigError(
+            f"{param('bins')} must be 1 to {MOST_BINS} (more bars cannot be read), not {count}",
+            what="bins",
+            value=count,
+            allowed=(1, MOST_BINS),
+        )
     areas = largest_areas(split)
     rows, classes = np.nonzero((evaluation_labels(split).values == POSITIVE) & (areas > 0))
     if not len(rows):
         raise DataError(
-            f"split {split.name!r} has no positive with a box: prepare data whose boxes are known (voc, "
-            "coco, scenes), or name another --split"
+            f"split {split.name!r} has no positive with a box",
+            "prepare data whose boxes are known (voc, coco, scenes)",
+            f"name another {param('split')}",
+            what=split.name,
         )
     if len(rows) < count:
         raise DataError(
-            f"split {split.name!r} has {len(rows):,} positives with a box, too few for {count} bins: "
-            f"give --bins {len(rows)} or fewer, or name another --split"
+            f"split {split.name!r} has {len(rows):,} positives with a box, too few for {count} bins",
+            f"give {param('bins', len(rows))} or fewer",
+            f"name another {param('split')}",
+            what=split.name,
+            value=len(rows),
         )
     size = areas[rows, classes]
     parts = np.array_split(np.argsort(size, kind="stable"), count)
@@ -73,7 +83,7 @@ def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
 def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out: Path) -> Path:
     """Bars for each bin of sizes, one a run: by how many percent its mAP differs from the baseline's."""
     if not runs:
-        raise ConfigError("there is nothing to compare with the baseline: name one more run")
+        raise ConfigError("there is nothing to compare with the baseline", "name one more run")
     everyone = [saved_scores(Run(path), split) for path in (baseline, *runs)]
     refuse_other_data(everyone)
     names = names_of([baseline, *runs])

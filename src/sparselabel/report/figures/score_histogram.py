@@ -18,7 +18,7 @@ EDGES = np.linspace(0, 1, 26)
 def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
     """A panel for each rank, a curve for each run: the share of images by score."""
     if not runs:
-        raise ConfigError("there is nothing to draw: name one or more evaluated runs")
+        raise ConfigError("there is nothing to draw", "name one or more evaluated runs")
     names = names_of(runs)
     everyone = [saved_scores(Run(run), split) for run in runs]
     refuse_other_data(everyone)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.files import atomic_write, require_file_to_write
 
 if TYPE_CHECKING:
@@ -83,15 +83,22 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
     return numbers
 
 
-def checked_out(out: Path, inputs: Iterable[Path] = (), flag: str = "--out") -> Path:
+def checked_out(out: Path, inputs: Iterable[Path] = (), name: str = "out") -> Path:
     """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
     if out.suffix.lower() != ".png":
-        raise ConfigError(f"a figure is a PNG file: {flag} must end in .png, but is {out}")
+        raise ConfigError(
+            f"a figure is a PNG file: {param(name)} must end in .png, but is {out}",
+            what=name,
+            value=out,
+            allowed=".png",
+        )
     numbers = out.with_suffix(".csv")
     if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(f"the figure's numbers would replace {numbers}: choose another {flag}")
+        raise ConfigError(
+            f"the figure's numbers would replace {numbers}", f"choose another {param(name)}", what=numbers
+        )
     for file in (out, numbers):
-        require_file_to_write(file, f"choose another {flag}")
+        require_file_to_write(file, f"choose another {param(name)}")
     return out
 
 

@@ -1,4 +1,4 @@
-"""What a setting does to the mAP, from tables of `sparselabel compare --vary`.
+"""What a setting does to the mAP, from the tables of comparisons that varied it.
 
 Draws Verelst 2023 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and Cole 2021's wrong k; from
 table-by-labels.csv Verelst 2023 fig. 5d.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparselabel.data.readers.csv_parquet import open_cells
-from sparselabel.errors import ConfigError, DataError, RunError, nearest
+from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
 from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
 from sparselabel.run import Run
 
@@ -35,7 +35,10 @@ class Line:
     def __getitem__(self, column: str) -> str:
         if column not in self.cells:
             raise DataError(
-                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)}): {AGAIN}"
+                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)})",
+                AGAIN,
+                what=column,
+                where=self.place,
             )
         return self.cells[column]
 
@@ -51,21 +54,26 @@ class Line:
         if not 0 <= value <= most or math.isinf(value):
             rule = f"a number from 0 to {most:g}" if most < math.inf else "a number from 0 on"
             raise DataError(
-                f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}: {AGAIN}"
+                f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}",
+                AGAIN,
+                what=column,
+                where=self.place,
+                value=text,
             )
         return value
 
 
-def lines_of_table(table: Path, needed: Sequence[str], otherwise: str) -> Iterator[Line]:
+def lines_of_table(table: Path, needed: Sequence[str], otherwise: str, remedy: str) -> Iterator[Line]:
     """The lines of a table with the columns ``needed``; ``otherwise`` says what it is without them."""
     with open_cells(table, needed[0]) as cells:
         rows = list(cells.rows)
         if not rows or not {*needed} <= {*cells.header}:
-            raise DataError(otherwise)
+            raise DataError(f"{table} {otherwise}", remedy, what=table)
         for line, row in rows:
             yield Line(f"{table}, line {line:,}", dict(zip(cells.header, row, strict=True)))
 
 
+VARIED = command("compare", "...", vary="NAME V1 V2")
 NEEDED = ("method", "varied", "value")
 SPLITS = {"val": "validation", "test": "test"}
 FINER = ("4", "5", "6", "7+")
@@ -94,21 +102,30 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
     Of tables by the number of labels: a panel for each number. "4+" only where there is nothing finer.
     """
     if not tables:
-        raise ConfigError("there is nothing to draw: name a table of `sparselabel compare ... --vary`")
+        raise ConfigError("there is nothing to draw", f"name a table of {VARIED}")
     tables = [table_in(path) for path in tables]
     if split not in SPLITS:
-        raise ConfigError(f"there is no split {split!r} in a table: {nearest(split, SPLITS)}")
+        raise ConfigError(
+            f"there is no split {split!r} in a table",
+            nearest(split, SPLITS),
+            what="split",
+            value=split,
+            allowed=tuple(SPLITS),
+        )
     _refuse_other_data(tables, split)
     points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
     if any(point.labels in FINER for point in points):
         points = [point for point in points if point.labels != "4+"]
     if not points:
-        raise DataError(f"the tables have no {SPLITS[split]} mAP: name another --split")
+        raise DataError(
+            f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}", value=split
+        )
     names = {point.varied for point in points}
     if len(names) > 1 or len({point.labels == "" for point in points}) > 1:
         raise DataError(
             f"the tables do not fit into one figure (they vary {', '.join(sorted(names))}; with or without "
-            "the number of labels): draw them apart"
+            "the number of labels)",
+            "draw them apart",
         )
     with style():
         figure = _figure(points, f"{SPLITS[split]} mAP, %")
@@ -132,16 +149,16 @@ def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
             if run.metadata()["data_digest"].get(split) != first.metadata()["data_digest"].get(split):
                 raise RunError(
                     f"{table} is of other data ({run.data_name(split)}) than {tables[0]} "
-                    f"({first.data_name(split)}): draw them apart"
+                    f"({first.data_name(split)})",
+                    "draw them apart",
                 )
 
 
 def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
     """The points of a table; where there are several, its folder's name tells its curves apart."""
     if not table.is_file():
-        raise DataError(f"there is no table {table}: `sparselabel compare ... --vary NAME V1 V2` writes one")
-    no_table = f"{table} is no table of a varied setting: `sparselabel compare ... --vary` writes one"
-    for line in lines_of_table(table, NEEDED, no_table):
+        raise DataError(f"there is no table {table}", f"{VARIED} writes one", what=table)
+    for line in lines_of_table(table, NEEDED, "is no table of a varied setting", f"{VARIED} writes one"):
         by_labels = "labels" in line.cells
         if by_labels and line["split"] != SPLITS[split]:
             continue

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, load, views_of
-from sparselabel.errors import ConfigError, RunError, listing
+from sparselabel.errors import ConfigError, RunError, command, listing, param
 from sparselabel.inference.score_files import read_arrays
 from sparselabel.run import Run
 
@@ -58,7 +58,11 @@ class Watched:
         self.classes = list(self.run.classes)
         self.files = sorted(self.run.watched.glob("*.npz"))
         if not self.files:
-            raise RunError(f"{path} has watched no images yet: train with --watch above 0")
+            raise RunError(
+                f"{path} has watched no images yet",
+                f"train with {command('train', '...', watch=8)}",
+                what=path,
+            )
         self.last = self.snapshot(self.files[-1])
 
     def snapshot(self, file: Path) -> Snapshot:
@@ -88,8 +92,9 @@ class Watched:
             if self.last.has(name):
                 return name
         raise RunError(
-            f"{self.run.path} kept no maps of its watched images: train it on images, not on stored "
-            "features (--frozen)"
+            f"{self.run.path} kept no maps of its watched images",
+            "train it on images, not on stored features",
+            what=self.run.path,
         )
 
     def place(self, row: int) -> int:
@@ -97,7 +102,10 @@ class Watched:
         found = np.flatnonzero(self.last.rows == row)
         if not len(found):
             raise ConfigError(
-                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}"
+                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}",
+                what="row",
+                value=row,
+                allowed=self.last.rows.tolist(),
             )
         return int(found[0])
 
@@ -121,7 +129,7 @@ class Watched:
                 self.place(row)
             return list(rows)
         if count < 1:
-            raise ConfigError(f"count must be at least 1, not {count}")
+            raise ConfigError(f"{param('count')} must be at least 1, not {count}", what="count", value=count)
         telling = [row for row in self.last.rows.tolist() if len(self.best_of_each_kind(row)) == len(KINDS)]
         rest = [row for row in self.last.rows.tolist() if row not in telling]
         return (telling + rest)[:count]
