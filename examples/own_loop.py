@@ -27,9 +27,9 @@ for epoch in range(EPOCHS):
         views = [view(Image.open(folder / images[row]["image"]).convert("RGB")) for row in rows]
         output = Output(logits=model(torch.stack(views)))
         step = Step(rows, observed[rows], (output,), (ViewGeometry.whole(len(rows)),), progress)
-        losses, targets = method(step)
+        losses = method(step)
         optimizer.zero_grad()
         sum(losses.values()).backward()
         optimizer.step()
-        method.update(step, targets)
+        method.update(step)
     print(f"epoch {epoch + 1}: {sum(losses.values()).item():.4f}")  # loss of the last batch

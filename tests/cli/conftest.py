@@ -87,7 +87,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
     calls = Captured()
     names = ("data", "config", "out", "machine", "handling", "command")
 
-    def take(*given: Any) -> dict[str, Any]:
+    def take(*given: Any, **_: Any) -> dict[str, Any]:
         calls.append(dict(zip(names, given, strict=False)))  # compare gives a title too
         return RESULT
 

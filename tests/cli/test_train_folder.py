@@ -139,19 +139,20 @@ def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.Monkey
         if name not in there:
             raise ModelError(f"no weights of {name}")
 
-    monkeypatch.setattr("sparselabel.models.backbone.make_backbone", make)
+    monkeypatch.setattr("sparselabel.training.network.make_backbone", make)
+    monkeypatch.setattr("sparselabel.training.network.refuse_without_cells", lambda *_: None)
     cpu = Machine(accelerator="cpu")
-    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "mobilenetv2_100"
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "mobilenetv2_100"
     there.clear()
     there.add("resnet18")
-    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).backbone == "resnet18"
+    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "resnet18"
     assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
     there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
     begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch_size=8))
-    going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun)
+    going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun).config
     assert photos.with_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
     told = TrainConfig(backbone="resnet18")
-    assert photos.with_backbone(told, {"--backbone"}, cpu, said.append) == told
+    assert photos.with_backbone(told, {"--backbone"}, cpu, said.append).config == told
     there.clear()
     with pytest.raises(ModelError, match="no weights of mobilenetv2_100"):
         photos.with_backbone(TrainConfig(), set(), cpu, said.append)

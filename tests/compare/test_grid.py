@@ -51,9 +51,9 @@ def test_which_are_settings_of_methods() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--vary needs a name and its values"),
-        (["settings.weight"], "--vary needs a name and its values"),
-        (["settings.weight", "1", "2", "1.0"], "--vary settings.weight has a value twice: 1"),
+        ([], "`vary` needs a name and its values"),
+        (["settings.weight"], "`vary` needs a name and its values"),
+        (["settings.weight", "1", "2", "1.0"], "`vary=settings.weight` has a value twice: 1"),
     ],
 )
 def test_what_cannot_be_varied(words: list[str], said: str) -> None:
@@ -64,10 +64,10 @@ def test_what_cannot_be_varied(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("setting.momentum", "1", "--vary has an unknown key 'setting': did you mean 'settings'"),
-        ("seed.momentum", "1", "--vary seed.momentum: seed is not a table"),
+        ("setting.momentum", "1", "has an unknown key 'setting': did you mean 'settings'"),
+        ("seed.momentum", "1", "`vary=seed.momentum`: seed is not a table"),
         ("views", "1", r"views must be a table"),
-        ("views.size", "0.5", "--vary views.size must be a whole number, not 0.5"),
+        ("views.size", "0.5", "`vary=views.size`: .*size must be a whole number, not 0.5"),
         ("views.smallest-crop", "2", r"views.smallest-crop must be in \(0, 1\], not 2.0"),
     ],
 )
@@ -98,10 +98,10 @@ def test_several_choices_come_as_one_list() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["head.bach", "8"], "--choose head.bach: there is no such setting: did you mean 'head.batch-size'"),
-        (["head.batch-size"], "--choose needs a name and its values, as in `--choose head.lr"),
-        ([":head.batch-size", "8"], "--choose needs a name and its values"),
-        (["head.batch-size", "8", "8"], "--choose head.batch-size has a value twice: 8"),
+        (["head.bach", "8"], "`choose=head.bach`: there is no such setting: did you mean 'head.batch-size'"),
+        (["head.batch-size"], "`choose` needs a name and its values, as in `choose=head.lr"),
+        ([":head.batch-size", "8"], "`choose` needs a name and its values"),
+        (["head.batch-size", "8", "8"], "`choose=head.batch-size` has a value twice: 8"),
     ],
 )
 def test_what_cannot_be_chosen_from(words: list[str], said: str) -> None:

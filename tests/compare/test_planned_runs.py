@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.compare.grid import CHOOSE, Varied, choices
+from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
 from sparselabel.compare.planned_runs import note_on_preset, plan_runs
 from sparselabel.config import FinetunePhase, HeadPhase, TrainConfig
 from sparselabel.errors import ConfigError
@@ -110,9 +110,9 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan_runs(replace(BASE, settings={"momentum": 0.5}), ["an", "bce"], [0], OUT)
     with pytest.raises(ConfigError, match="lr must be above 0"):
         names("head.lr", "0.1", "-1")
-    with pytest.raises(ConfigError, match=r"--choose \*cl:head.batch-size is for none of the methods an"):
+    with pytest.raises(ConfigError, match=r"`choose=\*cl:head.batch-size` is for none of the methods an"):
         names("*cl:head.batch-size", "8")
-    with pytest.raises(ConfigError, match=r"for an, --vary or --choose names head.batch-size more than once"):
+    with pytest.raises(ConfigError, match=r"for an, `vary` or `choose` names head.batch-size more than once"):
         names("head.batch-size", "8", "an:head.batch-size", "16")
 
 
@@ -161,7 +161,7 @@ def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
     ]
 
 
-@pytest.mark.parametrize("flag", ["--vary", CHOOSE])
+@pytest.mark.parametrize("flag", [VARY, CHOOSE])
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -169,7 +169,7 @@ def test_what_is_no_setting_of_a_method_is_varied_for_all() -> None:
         ("settings.momentun", "0.5", "none of the methods an, bce has a setting 'momentun'"),
         ("seed", "3", " cannot be seed: give `seeds`"),
         ("method", "an", " cannot be method: give `methods`"),
-        ("head.epochs", "0", " head.epochs 0 would add or drop a phase"),
+        ("head.epochs", "0", "=head.epochs 0` would add or drop a phase"),
     ],
 )
 def test_what_must_not_be_varied(name: str, value: str, said: str, flag: str) -> None:
@@ -181,5 +181,5 @@ def test_what_must_not_be_varied(name: str, value: str, said: str, flag: str) ->
 
 
 def test_varied_and_chosen_at_once_is_one_too_many() -> None:
-    with pytest.raises(ConfigError, match=r"--vary or --choose names head.lr more than once"):
+    with pytest.raises(ConfigError, match=r"`vary` or `choose` names head.lr more than once"):
         plan_runs(BASE, ["an"], [0], OUT, RATES, Varied("head.lr", ("0.5",)))

@@ -241,14 +241,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (
             TrainConfig,
             {"head": HeadPhase(epochs=0)},
-            "nothing to train: --head.epochs and --finetune.epochs are both 0",
+            "nothing to train: `head.epochs` and `finetune.epochs` are both 0",
         ),
         (TrainConfig, {"seed": -1}, "seed must not be negative, but is -1"),
         (TrainConfig, {"watch": -1}, "watch must not be negative, but is -1"),
         (
             TrainConfig,
             {"frozen": True, "head": HeadPhase(epochs=0), "finetune": FinetunePhase(epochs=1)},
-            "--frozen trains the head on stored features: give --head.epochs",
+            "`frozen` trains the head on stored features: give `head.epochs`",
         ),
         (Machine, {"devices": 0}, "devices must be at least 1, not 0"),
         (Machine, {"workers": -1}, "workers must not be negative, but is -1"),

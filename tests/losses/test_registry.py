@@ -286,7 +286,7 @@ def test_wrong_use_is_explained() -> None:
         make_method("an-ls", smoothing=1.5)
     with pytest.raises(ConfigError, match="needs expected_positives"):
         make_method("epr")
-    with pytest.raises(ConfigError, match="expected_positives` must be a number, not 'auto'"):
+    with pytest.raises(ConfigError, match="expected_positives must be a number above 0, not 'auto'"):
         make_method("role", expected_positives="auto")
     with pytest.raises(ConfigError, match=r"iu leaves unknown labels out .* have none"):
         build_method("iu", torch.tensor([[1, -1]]))

@@ -183,7 +183,7 @@ def test_a_released_head_is_as_it_was_trained(small_file: tuple[Path, Backbone, 
     config = tiny(
         backbone="resnet18", weights=str(small_file[0]), classifier="query2label", query=Query(width=64)
     )
-    with pytest.raises(ConfigError, match=r"--query is for a head that starts anew, and that of .*\.pkl is"):
+    with pytest.raises(ConfigError, match=r"`query` is for a head that starts anew, and that of .*\.pkl is"):
         _ = Network(config, 12).head
 
 

@@ -32,8 +32,8 @@ def test_what_is_remembered_in_ram_is_in_three_checkpoints(
     with_free(monkeypatch, 3 * REMEMBERED - 1)
     said = (
         r"needs 0\.02 MB of disk: 3 × 0\.01 MB for checkpoints \(0\.01 MB of it what en\+scl remembers of "
-        r"every image\); 0\.02 MB are free in .*/run: make room, or take an --out on a larger disk, "
-        r"--memories file \(once 0\.01 MB instead\)"
+        r"every image\); 0\.02 MB are free in .*/run: make room, or take an `out` on a larger disk, or "
+        r"take `memories=file` \(once 0\.01 MB instead\)"
     )
     for begin in (train_run, dry_run, check_run):
         with pytest.raises(ResourceError, match=said):

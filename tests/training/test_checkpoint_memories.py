@@ -45,15 +45,16 @@ def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.
     assert said[0] == (
         "kept in files of the run: running scores (0.01 MB), heat maps (0.01 MB), heat map classes (0.01 MB)"
     )
-    assert said[1] == "they stay there, where the run was begun with them: --memories ram is for new runs"
+    assert said[1] == "they stay there, where the run was begun with them: RAM is for new runs"
     assert "going on after epoch 3" in said
 
 
 def test_a_missing_file_is_named(small: Prepared, stopped: Path) -> None:
     shutil.rmtree(stopped / "memory")
     said = (
-        r"run/memory lacks running-scores-0-of-1\.rows, which the checkpoint 0003 needs, .*: bring it back, "
-        "or begin the run anew with --force"
+        r"run/memory lacks running-scores-0-of-1\.rows, which the checkpoint 0003 needs, .*: bring it back "
+        r"as it was, "
+        "or begin anew with `force=True`"
     )
     for memories in ("auto", "ram", "file"):
         machine = replace(IN_FILES, memories=memories)

@@ -100,7 +100,7 @@ def test_from_files_into_ram_whose_best_epoch_is_then_gone(
 
 def test_a_lost_file_is_named(small: Prepared, run: Path) -> None:
     (run / "memory" / "heat-maps-1-of-2.rows").unlink()
-    said = r"run/memory lacks heat-maps-1-of-2\.rows, which the checkpoint 0003 needs, .*: bring it back, or "
+    said = r"run/memory lacks heat-maps-1-of-2\.rows, which the checkpoint 0003 needs, .*: bring it back"
     for memories in ("ram", "file"):
         with pytest.raises(RunError, match=said):
             go_on(small, run, 1, memories, "after", 4)

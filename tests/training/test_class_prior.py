@@ -66,7 +66,7 @@ def test_refusals_come_before_a_folder_is_made(marked: Prepared, small: Prepared
     for data, settings, why in (
         (marked, {"prior": "Auto"}, r"there is no file 'Auto'; auto is written in small letters"),
         (marked, {"prior": "auto", "unknown": "ignore"}, "in selective mode, but the mode is ignore: give"),
-        (small, {"prior": "auto"}, r"the run for --settings.prior auto leaves unknown labels out"),
+        (small, {"prior": "auto"}, r"the run that finds the prior leaves unknown labels out"),
     ):
         with pytest.raises(ConfigError, match=why):
             train_run(data, config(**settings), out, HERE, QUIET)

@@ -69,9 +69,9 @@ def test_answers_are_not_taken_for_annotations(small: Prepared, monkeypatch: pyt
 
 def test_what_does_not_go_together(small: Prepared, tmp_path: Path) -> None:
     file = write(tmp_path / "full.csv", small, range(3), zeros=True)
-    with pytest.raises(ConfigError, match="name a table with --labels"):
+    with pytest.raises(ConfigError, match="name a table with `labels`"):
         expected_positives(small, tiny(), "counted")
-    with pytest.raises(ConfigError, match="give --how counted"):
+    with pytest.raises(ConfigError, match="give `how=counted`"):
         expected_positives(small, tiny(), "auto", file)
 
 

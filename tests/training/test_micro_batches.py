@@ -164,7 +164,7 @@ def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: p
     session.stage("finetune", 2, None)
     assert said == [
         "batch norm sees 4 images at a time, so that this is not the same as a batch of 16 at once; with "
-        "--finetune.frozen-norm it would be"
+        "frozen norms (`finetune.frozen_norm`) it would be"
     ]
 
 

@@ -60,8 +60,8 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, t
     out = tmp_path / "run"
     for config, why in (
         (tiny(classifier="token"), "this backbone has none: take a transformer"),
-        (tiny(classifier="token", frozen=True), "--classifier token reads the class token"),
-        (tiny(classifier="token", boost=5.0, backbone="test_vit"), "--classifier token adds none up"),
+        (tiny(classifier="token", frozen=True), "`classifier=token` reads the class token"),
+        (tiny(classifier="token", boost=5.0, backbone="test_vit"), "`classifier=token` adds none up"),
         (tiny("an+scl", classifier="query2label"), "query2label has none"),
     ):
         with pytest.raises(ConfigError, match=why):
@@ -77,17 +77,19 @@ def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytes
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes.")
 
     monkeypatch.setattr("sparselabel.training.network.make_head", full)
-    said = r"a head of --query\.width 400000 needs more memory than there is: give a smaller one, or leave it"
+    said = r"a head of `query\.width=400000` needs more memory than there is: give a smaller one, or leave it"
     with pytest.raises(ResourceError, match=said):
         _ = network.head
-    assert ", a --query.width below 400000, or a smaller" in str(too_large(config, "finetune", MemoryError()))
+    assert ", or a `query.width` below 400000, or a smaller" in str(
+        too_large(config, "finetune", MemoryError())
+    )
     network.config = tiny(classifier="query2label")
     with pytest.raises(RuntimeError, match="can't allocate"):
         _ = network.head
 
 
 def test_how_queries_are_built_is_for_queries() -> None:
-    with pytest.raises(ConfigError, match="--query is for --classifier query2label, not for linear: leave"):
+    with pytest.raises(ConfigError, match="`query` is for `classifier=query2label`, not for linear: leave"):
         tiny(query=Query(width=32))
     with pytest.raises(
         ConfigError, match=r"query\.width must be .* of 4 above 0, as its four attention heads .* not 30"

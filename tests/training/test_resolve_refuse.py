@@ -17,16 +17,16 @@ ALONE = FinetunePhase(epochs=0)
 @pytest.mark.parametrize(
     ("views", "asked"),
     [
-        (Views(size=32, rand_augment=2), r"--views\.rand-augment 2"),
-        (Views(size=32, cutout=0.5), r"--views\.cutout 0\.5"),
-        (Views(size=32, rand_augment=1, cutout=0.25), r"--views\.rand-augment 1 and --views\.cutout 0\.25"),
+        (Views(size=32, rand_augment=2), r"`views\.rand_augment=2`"),
+        (Views(size=32, cutout=0.5), r"`views\.cutout=0\.5`"),
+        (Views(size=32, rand_augment=1, cutout=0.25), r"`views\.rand_augment=1` and `views\.cutout=0\.25`"),
     ],
 )
 def test_changes_of_views_that_nothing_would_see(
     small: Prepared, tmp_path: Path, views: Views, asked: str
 ) -> None:
     config = tiny(frozen=True, finetune=ALONE, views=views)
-    said = f"^{asked} would change training views, .* take 0, or train on images \\(--finetune\\.epochs, or"
+    said = f"^{asked} would change training views, .* take 0, or train on images \\(`finetune\\.epochs`, or"
     with pytest.raises(ConfigError, match=said):
         train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert not (tmp_path / "run").exists()

@@ -197,11 +197,11 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
             "csl-i.cluster needs points or",
         ),
         (bare, tiny("patchml"), r"patchml needs points or boxes; this data has none: prepare data whose"),
-        (marked, tiny("fixmatch", frozen=True), "fixmatch compares two fresh views .* leave --frozen out"),
+        (marked, tiny("fixmatch", frozen=True), "fixmatch compares two fresh views .* leave `frozen` out"),
         (
             marked,
             tiny("patchml", frozen=True, classifier="token"),
-            "--classifier token reads the class token",
+            "`classifier=token` reads the class token",
         ),
         (
             marked,

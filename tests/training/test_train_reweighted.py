@@ -87,7 +87,7 @@ def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: 
 def test_what_cannot_work_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for config, why in (
-        (tiny("em+apl"), "em.apl labels after --settings.warm-up 5 epochs, but the run has 4"),
+        (tiny("em+apl"), "em.apl labels after `settings.warm_up=5` epochs, but the run has 4"),
     ):
         with pytest.raises(ConfigError, match=why):
             train_run(small, config, out, HERE, QUIET)

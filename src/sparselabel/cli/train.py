@@ -56,14 +56,15 @@ def train(
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
 
-    own = photos.is_photos(data)
+    own, lazy = photos.is_photos(data), None
     out = out or photos.default_out(data)
     if own:
         photos.refuse_many_processes()
         photos.refuse_run(out, handling)
         say = (lambda text: None) if handling.quiet else plain_console().print
         begun = photos.begun_with(out, handling)
-        config = photos.with_backbone(config, TOLD_FLAGS, machine, say, begun)
+        lazy = photos.with_backbone(config, TOLD_FLAGS, machine, say, begun)
+        config = lazy.config
         prepared = photos.prepare_photos(data, labels, out, handling)
         config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
     elif labels is not None:
@@ -83,7 +84,9 @@ def train(
         return
     from sparselabel.training.train import train_run
 
-    result = train_run(prepared, config, out, machine, handling, sys.argv)
+    result = train_run(
+        prepared, config, out, machine, handling, sys.argv, backbone=lazy.made if lazy else None
+    )
     if handling.quiet or not first_process():
         return
     console = plain_console()

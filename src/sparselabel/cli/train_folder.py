@@ -14,6 +14,7 @@ from sparselabel.run import Run
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
     from sparselabel.data.readers.raw_dataset import RawDataset
+    from sparselabel.training.network import LazyBackbone
 
 ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
@@ -169,28 +170,31 @@ def with_backbone(
     machine: Machine,
     say: Say,
     begun: TrainConfig | None = None,
-) -> TrainConfig:
-    """The configuration with a network whose weights can be had, unless one is given, or a run has ``begun``.
+) -> "LazyBackbone":
+    """A backbone whose weights can be had, with its configuration; the given one, or that of a run ``begun``.
 
-    Weights are tried now, and not after all images were checked.
+    It is made now, and not after all images were checked.
     """
+    from sparselabel.training.network import LazyBackbone
+
     if "--backbone" in given_flags or "--weights" in given_flags:
-        _try_weights(config)
-        return config
+        backbone = LazyBackbone(config)
+        backbone()
+        return backbone
     if begun is not None:
-        return replace(config, backbone=begun.backbone)
+        return LazyBackbone(replace(config, backbone=begun.backbone))
     first = config.backbone if _has_gpu(machine) else ON_A_CPU
     for name in (first, *(other for other in OTHERS if other != first)):
-        chosen = replace(config, backbone=name)
+        backbone = LazyBackbone(replace(config, backbone=name))
         try:
-            _try_weights(chosen)
+            backbone()
         except ModelError as error:
             if name == first:
                 why = error
             continue
         if name != first:
             say(f"the weights of {first} cannot be had, so it is {name}, whose weights can")
-        return chosen
+        return backbone
     raise why
 
 
@@ -218,13 +222,6 @@ def with_schedule(
         f"(--finetune.epochs 10 trains everything{'' if gpu else ': better, but hours'})"
     )
     return replace(config, frozen=True, head=replace(config.head, batch_size=64))
-
-
-def _try_weights(config: TrainConfig) -> None:
-    from sparselabel.models.backbone import make_backbone
-
-    allowed = {"partial_weights": config.partial_weights}
-    make_backbone(config.backbone, config.weights, size=config.views.size, **allowed)
 
 
 def refuse_many_processes() -> None:

@@ -6,14 +6,11 @@ from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
 from sparselabel.config import TrainConfig, from_dict
-from sparselabel.errors import ConfigError, nearest
+from sparselabel.errors import ConfigError, nearest, param
 
 SETTINGS = "settings"
-VARY, CHOOSE = "--vary", "--choose"
-EXAMPLES = {
-    VARY: "--vary settings.momentum .6 .8 .9",
-    CHOOSE: "--choose head.lr 1e-2 1e-3 --choose head.batch-size 8 16",
-}
+VARY, CHOOSE = "vary", "choose"
+EXAMPLES = {VARY: "settings.momentum .6 .8 .9", CHOOSE: "head.lr 1e-2 1e-3"}
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,13 @@ class Varied:
         methods, colon, name = name.rpartition(":")
         name = name.removeprefix("--")
         if not name or not values or (colon and not methods):
-            raise ConfigError(f"{flag} needs a name and its values, as in `{EXAMPLES[flag]}`")
+            raise ConfigError(
+                f"{param(flag)} needs a name and its values, as in {param(flag, EXAMPLES[flag])}", what=flag
+            )
         texts = [_text(_parsed(value)) for value in values]
         twice = [text for text in texts if texts.count(text) > 1]
         if twice:
-            raise ConfigError(f"{flag} {name} has a value twice: {twice[0]}")
+            raise ConfigError(f"{param(flag, name)} has a value twice: {twice[0]}", what=flag, value=twice[0])
         return Varied(name, tuple(texts), flag, methods or "*")
 
     @property
@@ -63,16 +62,19 @@ class Varied:
         for key in self.keys[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"{self.flag} {self.name}: {key} is not a table of settings")
+                raise ConfigError(
+                    f"{param(self.flag, self.name)}: {key} is not a table of settings", what=self.flag
+                )
         table[self.keys[-1]] = _parsed(value)
         try:
-            return from_dict(TrainConfig, values, self.flag)
-        except ConfigError as error:  # it names tables, as those of a file; here there is a flag
-            where = self.flag + "".join(f"[{key}]" for key in self.keys[:-1])
-            said = str(error).removeprefix(f"{where}: {self.keys[-1]} ")
-            if said == str(error):
-                raise
-            raise ConfigError(f"{self.flag} {self.name} {said}") from None
+            return from_dict(TrainConfig, values, "the configuration")
+        except ConfigError as error:
+            raise ConfigError(
+                f"{param(self.flag, self.name)}: {error.problem}",
+                *error.remedies,
+                what=self.flag,
+                value=value,
+            ) from error
 
     def folder(self, value: str, others: Iterable["Varied"] = ()) -> str:
         """What a run with this value is called, in part; by its whole name where another one ends alike."""
@@ -83,7 +85,7 @@ class Varied:
 
 
 def choices(words: Sequence[str]) -> list[Varied]:
-    """From the words of all ``--choose NAME V1 V2 ...`` in one list: a setting's name begins a new one."""
+    """From the words of all ``choose NAME V1 V2 ...`` in one list: a setting's name begins a new one."""
     names = set(_names(TrainConfig))
     groups: list[list[str]] = []
     for word in words:
@@ -94,7 +96,9 @@ def choices(words: Sequence[str]) -> list[Varied]:
             groups[-1].append(word)
         else:
             known = [name.replace("_", "-") for name in names]
-            raise ConfigError(f"{CHOOSE} {word}: there is no such setting: {nearest(word, known)}")
+            raise ConfigError(
+                f"{param(CHOOSE, word)}: there is no such setting: {nearest(word, known)}", what=CHOOSE
+            )
     return [Varied.of(group, CHOOSE) for group in groups]
 
 

@@ -57,7 +57,7 @@ def plan_runs(
     planned = []
     for method in methods:
         own = [setting for setting in settings if setting.concerns(method, known[method])]
-        _refuse_repeated(f"for {method}, {VARY} or {CHOOSE}", [setting.name for setting in own])
+        _refuse_repeated(f"for {method}, {param(VARY)} or {param(CHOOSE)}", [setting.name for setting in own])
         for values in product(*(setting.values for setting in own)):
             combination = list(zip(own, values, strict=True))
             config = base
@@ -137,14 +137,14 @@ def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) ->
         _refuse_unknown_settings(config.settings, known)
         if {*config.phases} != {*base.phases}:
             raise ConfigError(
-                f"{one.flag} {one.name} {value} would add or drop a phase",
+                f"{param(one.flag, f'{one.name} {value}')} would add or drop a phase",
                 "compare those apart",
                 what=one.name,
                 value=value,
             )
     if not any(one.concerns(method, settings) for method, settings in known.items()):
         raise ConfigError(
-            f"{one.flag} {one.methods}:{one.name} is for none of the methods {listing(known)}",
+            f"{param(one.flag, f'{one.methods}:{one.name}')} is for none of the methods {listing(known)}",
             "name one that has it",
             "leave it out",
             what=one.name,
@@ -152,7 +152,7 @@ def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) ->
     plural = {"method": "methods", "seed": "seeds"}
     if one.name in plural:
         raise ConfigError(
-            f"{one.flag} cannot be {one.name}", f"give {param(plural[one.name])}", what=one.name
+            f"{param(one.flag)} cannot be {one.name}", f"give {param(plural[one.name])}", what=one.name
         )
 
 

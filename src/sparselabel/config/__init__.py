@@ -1,6 +1,6 @@
 """Everything that can be set for preparing data and for training, as frozen dataclasses.
 
-The command makes its flags from them (nested fields as ``--head.epochs``), ``--config FILE.toml`` fills them
+The command makes its flags from them (nested fields as ``head.epochs``), a TOML file fills them
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class FinetunePhase(Phase):
         refuse(not 0 < rate < math.inf, f"finetune.head-rate must be above 0, not {rate}")
 
 
-def refuse(wrong: bool, why: str) -> None:
+def refuse(wrong: bool, problem: str, *remedies: str) -> None:
     """Raise where something is wrong."""
     if wrong:
-        raise ConfigError(why)
+        raise ConfigError(problem, *remedies)
 
 
 CORES = os.cpu_count() or 1
@@ -176,7 +176,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Query:
-    """How --classifier query2label is built.
+    """How a Query2Label head (``classifier`` query2label) is built.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods`); auto is pu, with --finetune.epochs pu+scl.
+        How unknown labels are read (`sparselabel methods`); auto is pu, or pu+scl with fine-tuning.
     settings
         Settings of the method, which `sparselabel methods METHOD` lists. expected-positives is K: a number,
         a file of `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled
@@ -231,7 +231,7 @@ class TrainConfig:
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
         Compute the backbone's features once, keep them beside the data, and train the head on them;
-        --finetune.epochs then trains all.
+        fine-tuning (`finetune.epochs`) then trains all.
     seed
         Of the head's start, the order of images and their crops.
     precision
@@ -262,7 +262,7 @@ class TrainConfig:
         object.__setattr__(self, "settings", settings)
         refuse(
             self.head.epochs + self.finetune.epochs == 0,
-            "there is nothing to train: --head.epochs and --finetune.epochs are both 0",
+            f"there is nothing to train: {param('head.epochs')} and {param('finetune.epochs')} are both 0",
         )
         refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
         refuse(
@@ -272,7 +272,8 @@ class TrainConfig:
         refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
         refuse(
             self.frozen and self.head.epochs == 0,
-            "--frozen trains the head on stored features: give --head.epochs",
+            f"{param('frozen')} trains the head on stored features",
+            f"give {param('head.epochs')}",
         )
         refuse(
             self.boost is not None and not 0 < self.boost < math.inf,
@@ -280,7 +281,8 @@ class TrainConfig:
         )
         refuse(
             self.query != Query() and self.classifier != "query2label",
-            f"--query is for --classifier query2label, not for {self.classifier}: leave one out",
+            f"{param('query')} is for {param('classifier', 'query2label')}, not for {self.classifier}",
+            "leave one out",
         )
 
     @property
@@ -335,9 +337,9 @@ class Handling:
     Parameters
     ----------
     resume
-        Go on with the run in --out, if there is one.
+        Go on with the run in the folder, if there is one.
     force
-        Replace the run in --out.
+        Replace the run in the folder.
     quiet
         Say nothing but errors.
     tensorboard
@@ -354,4 +356,8 @@ class Handling:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        refuse(self.resume and self.force, "--resume goes on with a run, --force replaces it: give one")
+        refuse(
+            self.resume and self.force,
+            f"{param('resume')} goes on with a run, {param('force')} replaces it",
+            "give one",
+        )

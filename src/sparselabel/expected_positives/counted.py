@@ -10,7 +10,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.data.readers.table import label_code
-from sparselabel.errors import DataError, counted, listing
+from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
     ClassCounts,
@@ -126,15 +126,15 @@ def _answered(file: Path) -> list[Answer] | None:
 
 
 def _complete_answers(file: Path, answers: list[Answer], data: Prepared) -> LabelTable:
-    """The images of which every class was answered, as `sparselabel review --complete` asks."""
+    """The images of which every class was answered, as a review of complete images asks."""
     nothing = np.full_like(data.train.observed.values, UNKNOWN)
     names = data.train.truth.ids, data.train.paths
     values = lay_over(last_words(answers), nothing, names, data.classes, str(file)).values
     rows = np.flatnonzero((values != UNKNOWN).all(axis=1))
     if not len(rows):
         raise DataError(
-            f"{file} has no image of which every class was answered: make some with `sparselabel review "
-            "RUN --complete`"
+            f"{file} has no image of which every class was answered",
+            f"make some with {command('review', 'RUN', complete=True)}",
         )
     return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
 

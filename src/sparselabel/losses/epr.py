@@ -20,7 +20,7 @@ from sparselabel.losses.base import (
 )
 from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.registry import register
-from sparselabel.losses.setting_checks import checked_count, not_negative, refuse_too_many
+from sparselabel.losses.setting_checks import Expected, checked_count, not_negative, refuse_too_many
 from sparselabel.losses.target_rules import positive_targets
 
 
@@ -33,7 +33,7 @@ def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
 class CountPenalty(LossPart):
     """Pulls the batch's number of predicted positives to the expected one, K (Cole 2021 §5.3)."""
 
-    def __init__(self, expected: float | None, weight: float = 1.0) -> None:
+    def __init__(self, expected: Expected, weight: float = 1.0) -> None:
         super().__init__()
         self.expected = checked_count(expected)
         self.weight = not_negative("weight", weight)
@@ -62,9 +62,7 @@ class PositivesOnly(TargetRule):
 
 
 @register("epr", keeps_entry_loss="it has no loss on unknown labels, which are what an entry loss weighs")
-def epr(
-    expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
-) -> SparseLoss:
+def epr(expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0) -> SparseLoss:
     """Expected positive regularization: positives, and λ((k̂−k)/L)² on the batch's count (Cole 2021 eq. 10).
 
     Positives are divided by B·L, as in the authors' program (its learning rates belong to that scale); the

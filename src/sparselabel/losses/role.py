@@ -38,7 +38,7 @@ from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.epr import CountPenalty
 from sparselabel.losses.memory.row_file import make_row_store
 from sparselabel.losses.registry import register
-from sparselabel.losses.setting_checks import checked_count, not_negative
+from sparselabel.losses.setting_checks import Expected, checked_count, not_negative
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
@@ -323,7 +323,7 @@ class EstimatesLoss(LossPart):
     keeps_past="its label estimates already follow what the model said before",
 )
 def role(
-    expected_positives: float | None = None, weight: float = 1.0, positive_weight: float = 1.0
+    expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0
 ) -> SparseLoss:
     """Regularized online label estimation: labels are estimated along with the classifier (Cole 2021 eq. 11).
 

@@ -55,7 +55,7 @@ WAYS = (
 )
 
 
-def checked_count(expected: float | None) -> float:
+def checked_count(expected: Expected) -> float:
     """The expected number of positives per image, which nobody can do without."""
     if expected is None:
         raise ConfigError(

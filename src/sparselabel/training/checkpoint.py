@@ -25,8 +25,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.errors import MAKE_ROOM, ConfigError, ResourceError, RunError, is_out_of_memory, listing
-from sparselabel.files import read_json, write_json
+from sparselabel.errors import (
+    MAKE_ROOM,
+    ConfigError,
+    ResourceError,
+    RunError,
+    is_out_of_memory,
+    listing,
+    param,
+)
+from sparselabel.files import BRING_BACK, read_json, write_json
 from sparselabel.losses.base import SparseLoss
 from sparselabel.losses.memory.reshard import Share, restore_dealt
 from sparselabel.losses.memory.row_file import FileRowStore, file_name, files_of_others, is_in_file
@@ -176,7 +184,8 @@ class Checkpoint:
         if is_in_file(state) and not (folder / file_name(state)).is_file():
             raise RunError(
                 f"{folder} lacks {file_name(state)}, which the checkpoint {self.path.name} needs, with what "
-                "the method remembers of every image: bring it back, or begin the run anew with --force"
+                "the method remembers of every image",
+                *BRING_BACK,
             )
         return state
 
@@ -206,13 +215,14 @@ def _reading(path: Path) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         fault = "is missing" if not path.exists() else f"is damaged ({str(error).partition(chr(10))[0]})"
-        raise RunError(f"{path} {fault}: {_way_out(path.parent)}") from error
+        raise RunError(f"{path} {fault}", _way_out(path.parent)) from error
 
 
 def _way_out(checkpoint: Path) -> str:
     return (
-        f"remove the folder {checkpoint}, and --resume goes on from the checkpoint before it, if there is "
-        "one, or from the start"
+        f"remove the folder {checkpoint}: then {param('resume', True)} goes on from the checkpoint before "
+        "it, "
+        "if there is one, or from the start"
     )
 
 
@@ -282,7 +292,7 @@ def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
         return
     log.say(f"kept in files of the run: {listing(map(_in_words, files))}")
     if machine.memories == "ram":
-        log.say("they stay there, where the run was begun with them: --memories ram is for new runs")
+        log.say("they stay there, where the run was begun with them: RAM is for new runs")
 
 
 def refuse_best_start(method: SparseLoss) -> None:
@@ -290,8 +300,12 @@ def refuse_best_start(method: SparseLoss) -> None:
     files = files_of(method)
     if files:
         raise ConfigError(
-            f"{_name(files[0])} are kept in a file (too large for RAM, or --memories file), which has the "
-            "last epoch only: fine-tuning can start from there (--finetune.start last), not from the best"
+            f"{_name(files[0])} are kept in a file (too large for RAM, or {param('memories', 'file')}), "
+            "which "
+            "has the last epoch only: fine-tuning cannot start from the best",
+            f"take {param('finetune.start', 'last')}",
+            what="finetune.start",
+            value="best",
         )
 
 
@@ -329,12 +343,14 @@ def refuse_full_disk(
     if needed <= there:
         return
     beside = f", and {in_words(files)} of files" if files else ""
-    kept_rows = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
-    instead = f", --memories file (once {in_words(2 * memories)} instead)" if memories > trained else ""
+    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
+    in_files = f"take {param('memories', 'file')} (once {in_words(2 * memories)} instead)"
     raise ResourceError(
         f"the run needs {in_words(needed)} of disk: {at_once} × {in_words(one)} for checkpoints"
-        f"{kept_rows if memories else ''}{beside}; {in_words(there)} are free in {run.path}: make room, or "
-        f"take an --out on a larger disk{instead}"
+        f"{remembered if memories else ''}{beside}; {in_words(there)} are free in {run.path}",
+        "make room",
+        f"take an {param('out')} on a larger disk",
+        *([in_files] if memories > trained else []),
     )
 
 

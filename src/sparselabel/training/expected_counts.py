@@ -10,7 +10,7 @@ from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.distributed import start_fabric
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
 from sparselabel.expected_positives.counted import complete_labels, counted_positives
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
@@ -98,11 +98,18 @@ def expected_positives(
     if how == "counted":
         if labels is None:
             raise ConfigError(
-                "counted positives need complete labels of some training images: name a table with --labels"
+                "counted positives need complete labels of some training images",
+                f"name a table with {param('labels')}",
+                what="labels",
             )
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
-        raise ConfigError("a table of labels is for counting: give --how counted, or leave --labels out")
+        raise ConfigError(
+            "a table of labels is for counting",
+            f"give {param('how', 'counted')}",
+            f"leave {param('labels')} out",
+            what="labels",
+        )
     needed = needs_features(_annotations(data))
     features = training_features(data, config, machine or Machine(), quiet) if needed else None
     return _estimated(features, data, config.seed)

@@ -21,7 +21,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
-from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said
+from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said, param
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.resources import free_disk, in_words
 
@@ -70,8 +70,9 @@ def compute_features(
         if not bool(kept.isfinite().all()):
             raise ModelError(
                 f"features of {split.path(int(numbers[0]))} or one of the next images are beyond what "
-                f"{'half precision' if cells else 'float32'} holds: leave --frozen out, or take another "
-                "--backbone"
+                f"{'half precision' if cells else 'float32'} holds",
+                f"leave {param('frozen')} out",
+                f"take another {param('backbone')}",
             )
         stored[numbers.numpy()] = kept.cpu().numpy()
         report(len(numbers))
@@ -115,9 +116,13 @@ def _claim(file: Path) -> None:
 def no_room(folder: Path, size: int, free: int) -> ResourceError:
     """The refusal of features that the disk cannot hold."""
     return ResourceError(
-        f"features take {in_words(size)} and {folder} has {in_words(free)} free: make room, copy the "
-        "prepared data to a larger disk, or train on images (leave --frozen out). Features of cells take "
-        "2 bytes a number: fewer with a smaller --views.size, a larger --output-stride or a narrower backbone"
+        f"features take {in_words(size)} and {folder} has {in_words(free)} free",
+        "make room",
+        "copy the prepared data to a larger disk",
+        f"train on images (leave {param('frozen')} out)",
+        f"make features of cells smaller: a smaller {param('views.size')}, a larger "
+        f"{param('output_stride')}, or "
+        "a narrower backbone",
     )
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from sparselabel.distributed import all_reduce_sum
-from sparselabel.errors import ConfigError, counted
+from sparselabel.errors import ConfigError, counted, param
 from sparselabel.files import atomic_write
 from sparselabel.progress import Bar, progress_bar
 from sparselabel.run import Run
@@ -104,7 +104,9 @@ def _tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ConfigError("--tensorboard needs a package: pip install 'sparselabel[tensorboard]'") from error
+        raise ConfigError(
+            f"{param('tensorboard')} needs a package", "pip install 'sparselabel[tensorboard]'"
+        ) from error
     return SummaryWriter
 
 

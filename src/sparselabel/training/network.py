@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.config import Query, TrainConfig
-from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory
+from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory, param
 from sparselabel.models.backbone import (
     NONE,
     PRETRAINED,
@@ -89,15 +89,22 @@ class Network:
             if config.query.width is None or not is_out_of_memory(error):
                 raise
             raise ResourceError(
-                f"a head of --query.width {config.query.width} needs more memory than there is: give a "
-                "smaller one, or leave it out"
+                f"a head of {param('query.width', config.query.width)} needs more memory than there is",
+                "give a smaller one",
+                "leave it out",
+                what="query.width",
+                value=config.query.width,
             ) from error
 
     def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
         if self.config.query != Query():
             raise ConfigError(
-                f"--query is for a head that starts anew, and that of {self.config.weights} is as it was "
-                "trained: leave it out, or take other weights"
+                f"{param('query')} is for a head that starts anew, and that of {self.config.weights} is as "
+                "it "
+                "was trained",
+                "leave it out",
+                f"take other {param('weights')}",
+                what="query",
             )
         head, whole = released_head(tensors, width, self.classes, Path(self.config.weights))
         if not whole:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparselabel.config import AUTO
 from sparselabel.data.readers.csv_parquet import open_cells
-from sparselabel.errors import ConfigError, DataError, listing
+from sparselabel.errors import ConfigError, DataError, listing, param
 
 
 def read_prior(file: Path, classes: Sequence[str]) -> tuple[float, ...]:
@@ -15,7 +15,10 @@ def read_prior(file: Path, classes: Sequence[str]) -> tuple[float, ...]:
     if not file.is_file():
         hint = "; auto is written in small letters" if str(file).lower() == AUTO else ""
         raise ConfigError(
-            f"--settings.prior must be auto, or a JSON or CSV file, and there is no file {str(file)!r}{hint}"
+            f"{param('settings.prior')} must be auto, or a JSON or CSV file, and there is no file "
+            f"{str(file)!r}{hint}",
+            what="settings.prior",
+            value=str(file),
         )
     found = _of_json(file) if file.suffix.lower() == ".json" else _of_table(file)
     missing = [name for name in classes if name not in found]

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, DataError, DataWarning
+from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
 from sparselabel.losses import registry
 from sparselabel.losses.base import Needs, SparseLoss
@@ -26,9 +26,7 @@ DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
 over the kinds of labels that we measured; where everything is trained: the best with one positive label."""
 PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
-BOOSTED: Literal["boostlu"] = (
-    "boostlu"  # what a paper's settings are under --boost: those of BoostLU's, whatever the data set
-)
+BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,21 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
         _refuse_impossible(given, data)
     if given == "counted":
         raise ConfigError(
-            "counting needs complete labels of some images: `sparselabel expect DATA --how counted "
-            "--labels TABLE --out FILE`, then give the FILE as expected_positives"
+            "counting needs complete labels of some images",
+            f"make a file with {command('expect', 'DATA', how='counted', labels='TABLE', out='FILE')}, and "
+            "give "
+            "it as expected_positives",
+            what="settings.expected_positives",
+            value=given,
         )
     if isinstance(given, str) and given != AUTO:
         if not Path(given).is_file():
             hint = "; auto is written in small letters" if given.lower() == AUTO else ""
             raise ConfigError(
-                "--settings.expected-positives must be a number above 0, auto, or a file that `sparselabel "
-                f"expect` wrote, and there is no file {given!r}{hint}"
+                f"{param('settings.expected_positives')} must be a number above 0, auto, or a file that "
+                f"{command('expect')} wrote, and there is no file {given!r}{hint}",
+                what="settings.expected_positives",
+                value=given,
             )
         read_expected_for(Path(given), data)
     if given is not None:
@@ -93,14 +97,19 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
     classes, seen = len(data.classes), float(data.train.observed.per_image(POSITIVE).mean())
     if not 0 < given <= classes:
         raise ConfigError(
-            f"--settings.expected-positives is the mean number of classes in an image: above 0 and at most "
-            f"{classes}, the number of classes, not {given:g}"
+            f"{param('settings.expected_positives')} is the mean number of classes in an image: above 0 and "
+            f"at most {classes}, the number of classes, not {given:g}",
+            what="settings.expected_positives",
+            value=given,
+            allowed=classes,
         )
     if given < round(seen, 3):
         warnings.warn(
-            f"--settings.expected-positives is {given:g}, but already {seen:.3f} labels per image are "
-            "annotated as present: the true number cannot be smaller",
-            DataWarning,
+            DataWarning(
+                f"{param('settings.expected_positives')} is {given:g}, but already {seen:.3f} labels per "
+                "image "
+                "are annotated as present: the true number cannot be smaller"
+            ),
             stacklevel=4,
         )
 
@@ -148,7 +157,7 @@ def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
         yield f"method {config.method}: what {asked.method} is for these phases and this classifier"
     if config.settings.get("preset") != asked.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
-        yield f"{instead}: --boost has settings of its own"
+        yield f"{instead}: a boosted head has settings of its own"
 
 
 def stores_cells(config: TrainConfig) -> bool:
@@ -173,70 +182,97 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
     name = config.method
     if needs.truth and not data.train.truth.complete:
         raise ConfigError(
-            f"{name} is an oracle and needs all labels of all training images; this data has not: "
-            "use an, an-ls or role"
+            f"{name} is an oracle and needs all labels of all training images; this data has not",
+            "use an, an-ls or role",
+            what="method",
+            value=name,
         )
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
         raise no_negatives(name)
     if config.weights not in (PRETRAINED, NONE):
         require_weights_file(Path(config.weights))
     if needs.spatial_labels and not len(data.train.seen):
-        raise ConfigError(f"{name} needs points or boxes; this data has none{_why_no_spatial_labels(data)}")
+        raise _no_spatial_labels(name, data)
     _refuse_frozen(config, needs)
     _refuse_classifier(config, needs)
     for phase_name, phase in config.phases.items():
         if phase.patience and "val" not in data.splits:
             raise ConfigError(
-                f"--{phase_name}.patience {phase.patience} waits for a better validation, but the data has "
-                "no validation split: take 0, which never stops early, or prepare data with one "
-                "(`sparselabel prepare ... --validation 0.2`)"
+                f"{param(f'{phase_name}.patience', phase.patience)} waits for a better validation, but the "
+                "data "
+                "has no validation split",
+                "take 0, which never stops early",
+                f"prepare data with one ({command('prepare', '...', validation=0.2)})",
+                what=f"{phase_name}.patience",
+                value=phase.patience,
             )
     if not (data.train.observed.values == POSITIVE).any():
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _why_no_spatial_labels(data: Prepared) -> str:
-    """Where they are, or could come from."""
+def _no_spatial_labels(name: str, data: Prepared) -> ConfigError:
+    """The refusal of data without points and boxes, and where they are, or could come from."""
+    problem = f"{name} needs points or boxes; this data has none"
     if len(data.train.spatial_labels):
-        return (
-            f" that training may see: its {len(data.train.spatial_labels):,} are for judging, as "
-            "labels were hidden. Buy some (`sparselabel prepare ... --sparsify budget`), or hide none"
+        return ConfigError(
+            f"{problem} that training may see: its {len(data.train.spatial_labels):,} are for evaluation, as "
+            "labels were hidden",
+            f"buy some ({command('prepare', '...', sparsify='budget')})",
+            "hide none",
+            what="method",
+            value=name,
         )
-    return (
-        ": prepare data whose annotations have them (VOC, COCO, a table with columns x and y), or take a "
-        "method for labels alone, as csl-i"
+    return ConfigError(
+        problem,
+        "prepare data whose annotations have them (VOC, COCO, a table with columns x and y)",
+        "take a method for labels alone, as csl-i",
+        what="method",
+        value=name,
     )
 
 
 def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
     if not config.frozen:
         return
+    not_frozen = f"leave {param('frozen')} out"
     if needs.views > 1:
         raise ConfigError(
             f"{config.method} compares two fresh views of an image, and stored features are of one that "
-            "never changes: leave --frozen out"
+            "never changes",
+            not_frozen,
+            what="frozen",
         )
     views = config.views
     asked = [
-        f"--views.{name} {value:g}"
-        for name, value in (("rand-augment", views.rand_augment), ("cutout", views.cutout))
+        param(f"views.{name}", f"{value:g}")
+        for name, value in (("rand_augment", views.rand_augment), ("cutout", views.cutout))
         if value
     ]
     if asked and not config.finetune.epochs:
         raise ConfigError(
             f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
-            "which never change: take 0, or train on images (--finetune.epochs, or without --frozen)"
+            "which never change",
+            "take 0",
+            f"train on images ({param('finetune.epochs')}, or without {param('frozen')})",
+            what="views",
         )
     if config.classifier == "token":
         raise ConfigError(
-            "--frozen stores features of cells, but --classifier token reads the class token: leave --frozen "
-            "out, or take --classifier tscam"
+            f"{param('frozen')} stores features of cells, but {param('classifier', 'token')} reads the class "
+            "token",
+            not_frozen,
+            f"take {param('classifier', 'tscam')}",
+            what="classifier",
+            value="token",
         )
     if needs.maps and config.views.geometry == "imagenet":
         raise ConfigError(
             f"{config.method} needs to know where cells are in an image; stored features are of images "
-            "seen whole, and --views.geometry imagenet shows their middle: take squashed, or leave --frozen "
-            "out"
+            f"seen whole, and {param('views.geometry', 'imagenet')} shows their middle",
+            f"take {param('views.geometry', 'squashed')}",
+            not_frozen,
+            what="views.geometry",
+            value="imagenet",
         )
 
 
@@ -244,13 +280,19 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
     if needs.maps and config.classifier == "query2label":
         raise ConfigError(
             f"{config.method} needs logits of cells, and query2label has none: its attention says where a "
-            "class was looked for, not how likely it is there. Take a method without maps, or another "
-            "--classifier"
+            "class was looked for, not how likely it is there",
+            "take a method without maps",
+            f"take another {param('classifier')}",
+            what="classifier",
+            value=config.classifier,
         )
     if config.boost is not None and config.classifier in ("token", "query2label"):
         raise ConfigError(
-            f"--boost multiplies logits of cells, and --classifier {config.classifier} adds none up: leave "
-            "one out"
+            f"{param('boost')} multiplies logits of cells, and {param('classifier', config.classifier)} adds "
+            "none up",
+            "leave one out",
+            what="boost",
+            value=config.boost,
         )
 
 
@@ -281,12 +323,14 @@ def refuse_prior(config: TrainConfig, data: Prepared) -> None:
     mode = config.settings.get("unknown") or known["unknown"]
     if mode != "selective":
         raise ConfigError(
-            f"a prior says which unknown labels to leave out in selective mode, but the mode is {mode}: give "
-            "--settings.unknown selective, or leave --settings.prior out"
+            f"a prior says which unknown labels to leave out in selective mode, but the mode is {mode}",
+            f"give {param('settings.unknown', 'selective')}",
+            f"leave {param('settings.prior')} out",
+            what="settings.prior",
         )
     if given == AUTO:
         if not (data.train.observed.values == NEGATIVE).any():
-            raise no_negatives("the run for --settings.prior auto")
+            raise no_negatives("the run that finds the prior")
     else:
         read_prior(Path(str(given)), data.classes)
 

@@ -40,7 +40,7 @@ class PhaseCost:
 class RunCost:
     """What a run would take, phase by phase; ``scored`` images are scored at its end.
 
-    ``features`` are bytes that --frozen keeps beside the data, ``features_in_ram`` those of them in RAM too,
+    ``features`` are bytes of stored features beside the data, ``features_in_ram`` those of them in RAM too,
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
     ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
     ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
@@ -108,7 +108,7 @@ class Cost:
     def keep(self) -> None:
         """Write what it has been until now."""
         file = self._run.cost_file
-        if self._before is None:  # not earlier: --force removes the run that was there
+        if self._before is None:  # not earlier: an old run may have been replaced
             nothing = {"seconds": 0.0, "peak_memory": 0}
             self._before = read_json(file, "remove it") if file.is_file() else nothing
         seconds = self._before["seconds"] + time.monotonic() - self._began

@@ -113,6 +113,10 @@ def train_run(
     if goes_on and run.finished:
         log.say(f"{out} is finished already")
         return run.result()
+    newest = newest_checkpoint(run.checkpoints) if goes_on and fabric.is_global_zero else None
+    if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
+        remove_old_files(run.checkpoints, newest.processes)
+    fabric.barrier()
     lazy = LazyBackbone(config, backbone)
     inputs = Inputs(data, config, lazy, fabric, machine.workers, log)
     network = Network(config, len(data.classes), lazy, inputs.feature_width if config.frozen else None)
@@ -129,9 +133,6 @@ def train_run(
         if fabric.is_global_zero:
             answers = file_of(data.answers)
             run.begin(config, metadata, resume=handling.resume, force=handling.force, answers=answers)
-            newest = newest_checkpoint(run.checkpoints)
-            if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
-                remove_old_files(run.checkpoints, newest.processes)
             if counts is not None:
                 counts.write(run.expected_file)
         fabric.barrier()

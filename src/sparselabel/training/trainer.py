@@ -207,7 +207,7 @@ class Session:
         if live_norms(module.train()):
             self.log.say(
                 f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
-                f"{phase.batch_size} at once; with --finetune.frozen-norm it would be"
+                f"{phase.batch_size} at once; with frozen norms (`finetune.frozen_norm`) it would be"
             )
         if draws_masks(module):
             self.log.say(

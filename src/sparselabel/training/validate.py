@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sparselabel.config import TrainConfig
 from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import all_reduce_sum
-from sparselabel.errors import DataWarning, ResourceError, RunError
+from sparselabel.errors import DataWarning, ResourceError, RunError, param
 from sparselabel.inference.scorer import Scorer
 from sparselabel.metrics.label_metrics import map_name_of
 from sparselabel.metrics.ranking import average_precision, mean_average_precision
@@ -42,26 +42,32 @@ def diverged(config: TrainConfig, phase: str, found: str) -> RunError:
     """The error to raise when losses or scores are no longer numbers."""
     rate = config.phases[phase].lr
     return RunError(
-        f"training diverged in phase {phase} (learning rate {rate:g}): {found}. "
-        f"Begin anew (--force) with a smaller --{phase}.lr, "
-        f"or limit the norm of the gradient (--{phase}.grad-clip 1)"
+        f"training diverged in phase {phase} (learning rate {rate:g}), as {found}",
+        f"begin anew ({param('force', True)}) with a smaller {param(f'{phase}.lr')}",
+        f"limit the norm of the gradient ({param(f'{phase}.grad_clip', 1)})",
+        what=f"{phase}.lr",
+        value=rate,
     )
 
 
 def too_large(config: TrainConfig, phase: str, error: Exception) -> ResourceError:
     """The error to raise when a step does not fit into the memory of the device."""
-    now, said = config.phases[phase], str(error).partition(". ")[0]
-    ways = [f"--{phase}.micro-batches {min(now.batch_size, 2 * now.micro_batches)} (parts of the batch)"]
+    now, reason = config.phases[phase], str(error).partition(". ")[0]
+    more = min(now.batch_size, 2 * now.micro_batches)
+    remedies = [f"split the batch with {param(f'{phase}.micro_batches', more)}"]
     if phase == "finetune" and not config.finetune.grad_checkpointing:
-        ways.insert(0, "--finetune.grad-checkpointing")
+        remedies.insert(0, f"take {param('finetune.grad_checkpointing', True)}")
     if config.precision == "32-true":
-        ways.append("--precision bf16-mixed")
+        remedies.append(f"take {param('precision', 'bf16-mixed')}")
     if config.query.width is not None:
-        ways.append(f"a --query.width below {config.query.width}")
+        remedies.append(f"a {param('query.width')} below {config.query.width}")
     return ResourceError(
         f"a step of phase {phase} ({now.batch_size} images of {config.views.size} pixels, "
-        f"{config.backbone}) does not fit: {said}. Ways out: {', '.join(ways)}, or a smaller "
-        f"--{phase}.batch-size or --views.size; --dry-run measures each"
+        f"{config.backbone}) does not fit ({reason})",
+        *remedies,
+        f"a smaller {param(f'{phase}.batch_size')} or {param('views.size')} ({param('dry_run', True)} "
+        "measures "
+        "each)",
     )
 
 
