@@ -177,6 +177,6 @@ def formula_of(name: str) -> Formula:
     if name not in FORMULAS:
         raise ConfigError(
             f"method {name!r} has no formula: write it and when to take the method into FORMULAS "
-            "(method/catalog/formulas.py), of which its page is made"
+            "(tools/method_formulas.py), of which its page is made"
         )
     return FORMULAS[name]

@@ -1,4 +1,4 @@
-"""Element losses: what one entry costs, given its logit and target.
+"""Entry losses: what one entry costs, given its logit and target.
 
 All are computed from logits, so that they stay finite and keep their gradient at any logit. The authors'
 programs take ``log(score + 1e-5)`` or clamp scores instead, which moves losses by up to a half at large

@@ -87,7 +87,7 @@ class LargeLoss(TargetRule):
 
 
 class LargeLossForGood(LargeLoss):
-    """As LargeLoss with k = ⌈B·L·Δ⌉, but what was turned positive stays so: one bit an entry is remembered.
+    """As LargeLoss with k = ⌈B·L·Δ⌉, but what was turned positive stays so: one bit per entry is remembered.
 
     The data's own labels are never written to. A corrected label counts as an observed positive from then on.
     """
@@ -99,7 +99,7 @@ class LargeLossForGood(LargeLoss):
         self._turned: tuple[Step, Tensor] | None = None
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for a bit an entry; none is set."""
+        """Make room for a bit per entry; none is set."""
         self.layout = layout
         self.classes = layout.observed.shape[1]
         width = -(-self.classes // 8)

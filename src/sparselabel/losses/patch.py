@@ -153,13 +153,13 @@ class PatchLoss(LossPart):
 
 def _unlikely(logits: Tensor, labels: Tensor, unknown: Tensor) -> Tensor:
     """Of the unknown cells those of classes with a positive one, but for those with the highest logits."""
-    marked = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
+    located = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
     cells = logits.flatten(2)
     unknown = unknown.flatten(2)
     order = cells.masked_fill(~unknown, -torch.inf).argsort(dim=2, descending=True)
     places = torch.arange(cells.shape[2], device=cells.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(2, order, places)
-    return (marked & unknown & (rank >= LIKELIEST_CELLS * cells.shape[2])).view_as(labels)
+    return (located & unknown & (rank >= LIKELIEST_CELLS * cells.shape[2])).view_as(labels)
 
 
 def _needs(unknown: Unknown, **_: object) -> Needs:

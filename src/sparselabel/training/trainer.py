@@ -221,7 +221,7 @@ class Session:
         before, now = checkpoint.processes, self.fabric.world_size
         if before != now:
             said = f"number of processes: {before} before, {now} now"
-            self.log.say(f"{said}; what the method remembers is dealt out anew")
+            self.log.say(f"{said}; row stores are distributed anew")
         checkpoint.restore_method(self.method, self.fabric)
 
     def save(self, stage: Stage, state: TrainingState) -> None:
