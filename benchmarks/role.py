@@ -10,8 +10,7 @@ import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, TargetLoss
-from sparselabel.losses.memory.row_file import FileRowStore
-from sparselabel.losses.memory.row_store import RamRowStore
+from sparselabel.losses.memory.row_store import FileRowStore, RamRowStore
 from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleTargets
 from sparselabel.models.classifier import Output
 

@@ -247,7 +247,7 @@ def test_memories_that_fit_nowhere_are_found_first(
 
 
 def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from sparselabel.losses.memory import row_file as keeping
+    from sparselabel.losses.memory import row_store as keeping
 
     monkeypatch.setattr(keeping.make_row_store, "__kwdefaults__", {
         **(keeping.make_row_store.__kwdefaults__ or {}), "memory": lambda: 0,

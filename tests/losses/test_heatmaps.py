@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses import heatmaps
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.losses.heatmaps import HeatMaps
-from sparselabel.losses.memory.row_file import FileRowStore, make_row_store
+from sparselabel.losses.memory.row_store import FileRowStore, make_row_store
 from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.classifier import Output
 from tests.losses import spatial_reference as slow

@@ -14,7 +14,7 @@ from sparselabel.cli.methods import parameters_of
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Needs, Progress, batch_mean
 from sparselabel.losses.entropy_max import EntropyMaximization
-from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill
+from sparselabel.losses.focal_asl_hill import Asymmetric, Focal, Hill
 from sparselabel.losses.registry import (
     CONSISTENCY,
     METHODS,

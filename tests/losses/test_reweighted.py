@@ -11,13 +11,21 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress, ScaledMean, SparseLoss, TargetLoss, batch_mean, batch_sum
+from sparselabel.losses.base import (
+    Progress,
+    ScaledMean,
+    SparseLoss,
+    TargetLoss,
+    batch_mean,
+    batch_sum,
+    cross_entropy,
+)
 from sparselabel.losses.entropy_max import EntropyMaximization, SoftLabels
-from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill, cross_entropy
+from sparselabel.losses.focal_asl_hill import Asymmetric, Focal, Hill
+from sparselabel.losses.generalized_robust import GeneralizedRobust, Line
 from sparselabel.losses.large_loss import LargeLoss
 from sparselabel.losses.pseudo_labels import ConfidentNow
 from sparselabel.losses.registry import METHODS, build_method, make_method, settings_of
-from sparselabel.losses.robust import GeneralizedRobust, Line
 from sparselabel.losses.target_rules import AssumedNegative
 from tests.conftest import Golden
 from tests.losses import reference as single_positive

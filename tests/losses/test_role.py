@@ -14,8 +14,8 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
 from sparselabel.losses.base import Layout, LossPart, Progress, SparseLoss, Step, TargetLoss
-from sparselabel.losses.memory import row_file as keeping
-from sparselabel.losses.memory.row_file import FileRowStore
+from sparselabel.losses.memory import row_store as keeping
+from sparselabel.losses.memory.row_store import FileRowStore
 from sparselabel.losses.role import (
     EstimatesLoss,
     LabelEstimates,

@@ -12,7 +12,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.losses import base as layout
-from sparselabel.losses.selective import SelectiveUnknown
+from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.run import Run
 from sparselabel.training import class_prior as prior
 from sparselabel.training.class_prior import run_before, take_prior

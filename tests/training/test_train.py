@@ -16,8 +16,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.losses.base import Needs, Scan, SparseLoss, TargetLoss
-from sparselabel.losses.entry_losses import cross_entropy
+from sparselabel.losses.base import Needs, Scan, SparseLoss, TargetLoss, cross_entropy
 from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.metrics.ranking import average_precision

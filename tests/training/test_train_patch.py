@@ -16,7 +16,7 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses.base import Progress
-from sparselabel.losses.patch import cell_labels
+from sparselabel.losses.patchml import cell_labels
 from sparselabel.training import inputs
 from sparselabel.training.checkpoint import newest_checkpoint
 from sparselabel.training.train import train_run
@@ -217,7 +217,7 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
     hidden = replace(
         marked, splits={**marked.splits, "train": replace(marked.train, seen=SpatialLabels.none())}
     )
-    with pytest.raises(ConfigError, match=r"none that training may see: its \d+ are for judging"):
+    with pytest.raises(ConfigError, match=r"none that training may see: its \d+ are for evaluation"):
         train_run(hidden, tiny("patchml"), out, HERE, QUIET)
 
 

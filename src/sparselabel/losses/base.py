@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -216,6 +217,17 @@ class Needs:
 
 EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, target, observed), each (B, L) -> losses (B, L)."""
+
+
+def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
+    """−y·log f − (1−y)·log(1−f), for f = σ(logit) and a target y in 0..1 (Cole 2021 eq. 5).
+
+    From logits, so that it stays finite and keeps its gradient at any logit. The authors' programs take
+    ``log(score + 1e-5)`` or clamp scores instead, which moves losses by up to a half at large logits; the
+    tests hold a reference with that ε as an argument and compare both with it.
+    """
+    return F.softplus(logits) - target * logits
+
 
 Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(losses (B, L), 0 where not valid; valid (B,) bool; counted (B, L) bool) -> scalar over all processes."""

@@ -1,12 +1,10 @@
-"""Methods that are a plain target rule with a plain entry loss, and the oracles they are measured against.
+"""Methods that are a plain target rule with cross-entropy, and the oracles they are measured against.
 
-Cole et al. 2021, Multi-Label Learning from Single Positive Labels: bce, bce-ls, iu, iun, an, an-ls, wan.
-Lin et al. 2017: focal. Ridnik et al. 2021: asl. Zhang et al. 2021: hill.
+Cole et al. 2021, Multi-Label Learning from Single Positive Labels.
 """
 
-from sparselabel.losses.base import Needs, ScaledMean, SparseLoss, TargetLoss, batch_sum
-from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill, cross_entropy
-from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
+from sparselabel.losses.base import Needs, SparseLoss, TargetLoss, cross_entropy
+from sparselabel.losses.registry import register
 from sparselabel.losses.target_rules import AssumedNegative, Ignored, TrueNegatives, Truth, WeakNegative
 
 
@@ -89,69 +87,3 @@ def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -
         One random pseudo-negative per image and step instead of a weight.
     """
     return SparseLoss(TargetLoss(WeakNegative(negative_weight, sampled_negatives), cross_entropy))
-
-
-@register("focal", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
-def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> SparseLoss:
-    """Focal loss, unknown as negative: sure entries count less, (1−p)^γ on both sides (Lin et al. 2017).
-
-    The mean over the entries, without the paper's α. A loss for full labels: observed negatives are on its
-    negative side too; in combinations, as en+focal, they are −log(1−p).
-
-    Parameters
-    ----------
-    gamma_pos
-        Exponent γ₊ of positives.
-    gamma_neg
-        Exponent γ₋ of negatives.
-    """
-    return SparseLoss(TargetLoss(AssumedNegative(), Focal(gamma_pos, gamma_neg)))
-
-
-@register(
-    "asl",
-    "entry loss",
-    keeps_entry_loss=OWN_ENTRY_LOSS,
-    presets={"q2l": {"gamma_pos": 0.0, "gamma_neg": 2.0, "margin": 0.0, "scale": 1000.0}},
-)
-def asl(
-    gamma_pos: float = 0.0, gamma_neg: float = 4.0, margin: float = 0.05, scale: float | None = None
-) -> SparseLoss:
-    """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
-
-    The sum over the entries; no gradient through the powers, as in the authors' program. A loss for full
-    labels: observed negatives are on its negative side too; in combinations, as en+asl, they are −log(1−p).
-    With ``scale`` it is so many times the mean over the entries: Query2Label's program takes γ 0 and 2, no
-    margin and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). The program clamps scores at 1e-8, ours
-    computes from logits.
-
-    Parameters
-    ----------
-    gamma_pos
-        Exponent γ₊ of positives.
-    gamma_neg
-        Exponent γ₋ of negatives.
-    margin
-        Taken off the scores of negatives.
-    scale
-        So many times the mean over the entries instead of their sum; Query2Label takes 1000.
-    """
-    label_loss = TargetLoss(AssumedNegative(), Asymmetric(gamma_pos, gamma_neg, margin))
-    return SparseLoss(label_loss, reduction=batch_sum if scale is None else ScaledMean(scale))
-
-
-@register("hill", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
-def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> SparseLoss:
-    """Hill loss: an unknown label costs (1.5−p)·p², which pulls less at high scores (Zhang et al. 2021).
-
-    Its gradient 3p²·(1−p)² is the hill. Positives are focal on σ(logit − ``margin``). The sum over the
-    entries. An observed negative is −log(1−p) (ours; the paper has none).
-
-    Parameters
-    ----------
-    gamma_pos
-        Exponent γ₊ of positives.
-    margin
-        Taken off the logits of positives.
-    """
-    return SparseLoss(TargetLoss(AssumedNegative(), Hill(gamma_pos, margin)), reduction=batch_sum)

@@ -24,11 +24,10 @@ from sparselabel.losses.base import (
     SparseLoss,
     Step,
     at_least_float32,
+    cross_entropy,
     rows_at_once,
 )
-from sparselabel.losses.entry_losses import cross_entropy
-from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.memory.row_store import RowStore
+from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets

@@ -17,8 +17,8 @@ from sparselabel.losses.base import (
     TargetRule,
     Targets,
     at_least_float32,
+    cross_entropy,
 )
-from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative, refuse_too_many
 from sparselabel.losses.target_rules import positive_targets

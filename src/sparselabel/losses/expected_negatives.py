@@ -21,10 +21,10 @@ from sparselabel.losses.base import (
     TargetLoss,
     TargetRule,
     Targets,
+    cross_entropy,
     not_begun,
     rows_at_once,
 )
-from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many, within_label_bounds

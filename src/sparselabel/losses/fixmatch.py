@@ -12,8 +12,8 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32
+from sparselabel.losses.class_selective import csl_i
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
-from sparselabel.losses.selective import csl_i
 from sparselabel.losses.setting_checks import not_negative
 
 

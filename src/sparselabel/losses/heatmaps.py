@@ -28,8 +28,7 @@ from sparselabel.losses.base import (
     rows_at_once,
 )
 from sparselabel.losses.memory.rounding import Dither
-from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.memory.row_store import RowStore
+from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.running_scores import RunningScores, checked_momentum
 
 FULL = 255

@@ -26,10 +26,9 @@ from sparselabel.losses.base import (
     TargetRule,
     Targets,
     at_least_float32,
+    cross_entropy,
 )
-from sparselabel.losses.entry_losses import cross_entropy
-from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.memory.row_store import RowStore
+from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import checked_share
 from sparselabel.losses.target_rules import positive_targets

@@ -36,11 +36,10 @@ from sparselabel.losses.base import (
     beside_terms,
     not_begun,
 )
-from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.memory.row_store import RowStore
-from sparselabel.losses.patch import BoxRule, cell_labels
+from sparselabel.losses.class_selective import SelectiveUnknown, annotated
+from sparselabel.losses.memory.row_store import RowStore, make_row_store
+from sparselabel.losses.patchml import BoxRule, cell_labels
 from sparselabel.losses.registry import register
-from sparselabel.losses.selective import SelectiveUnknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
 Source = Literal["cells", "images"]

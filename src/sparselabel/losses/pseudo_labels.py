@@ -15,8 +15,9 @@ from sparselabel.losses.base import (
     Targets,
     at_least_float32,
     batch_sum,
+    cross_entropy,
 )
-from sparselabel.losses.entry_losses import Focal, cross_entropy
+from sparselabel.losses.focal_asl_hill import Focal
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import checked_share

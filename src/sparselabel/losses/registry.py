@@ -21,7 +21,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -33,7 +33,6 @@ from torch import Tensor
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, command, nearest, param
 from sparselabel.losses.base import Layout, LossPart, Needs, SparseLoss, TargetLoss
-from sparselabel.losses.entry_losses import Asymmetric, Focal, Hill
 
 Settings = Mapping[str, Any]
 Factory = TypeVar("Factory", bound=Callable[..., SparseLoss])
@@ -317,14 +316,10 @@ def build_method(
 
 def _exchanged(method: SparseLoss, other: SparseLoss, plain_negatives: bool) -> SparseLoss:
     """A method with the entry loss of another one."""
-    from dataclasses import replace
-
     own, new = method.label_loss, other.label_loss
     if not isinstance(own, TargetLoss) or not isinstance(new, TargetLoss):
         raise TypeError("only a TargetLoss has an entry loss to exchange")
-    entry_loss = new.entry_loss
-    if isinstance(entry_loss, Focal | Asymmetric | Hill):
-        entry_loss = replace(entry_loss, plain_negatives=plain_negatives)
+    entry_loss = replace(new.entry_loss, plain_negatives=plain_negatives)  # type: ignore[type-var]
     terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
     return SparseLoss(TargetLoss(own.rule, entry_loss), terms)
 

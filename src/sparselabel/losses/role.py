@@ -33,10 +33,10 @@ from sparselabel.losses.base import (
     TargetLoss,
     TargetRule,
     Targets,
+    cross_entropy,
 )
-from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.epr import CountPenalty
-from sparselabel.losses.memory.row_file import make_row_store
+from sparselabel.losses.memory.row_store import make_row_store
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Layout, LossPart, Memory, Step
-from sparselabel.losses.memory.row_file import make_row_store
-from sparselabel.losses.memory.row_store import RowStore
+from sparselabel.losses.memory.row_store import RowStore, make_row_store
 
 
 class RunningScores(LossPart):

@@ -37,8 +37,13 @@ from sparselabel.errors import (
 from sparselabel.files import BRING_BACK, read_json, write_json
 from sparselabel.losses.base import SparseLoss
 from sparselabel.losses.memory.reshard import Share, restore_dealt
-from sparselabel.losses.memory.row_file import FileRowStore, file_name, files_of_others, is_in_file
-from sparselabel.losses.memory.row_store import RamRowStore
+from sparselabel.losses.memory.row_store import (
+    FileRowStore,
+    RamRowStore,
+    file_name,
+    files_of_others,
+    is_in_file,
+)
 from sparselabel.models.backbone import frozen_parts
 from sparselabel.resources import free_disk, in_words
 from sparselabel.run import Run

@@ -16,8 +16,8 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.files import write_json
 from sparselabel.losses.base import SparseLoss, in_pieces
+from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
-from sparselabel.losses.selective import SelectiveUnknown
 from sparselabel.run import Run
 from sparselabel.training.inputs import Inputs
 from sparselabel.training.network import LazyBackbone, Network

@@ -16,8 +16,7 @@ from sparselabel.data.loaders import rows_of
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
 from sparselabel.losses.memory.reshard import Share, State, restore_dealt
-from sparselabel.losses.memory.row_file import FileRowStore, file_of, files_of_others
-from sparselabel.losses.memory.row_store import RamRowStore, RowStore
+from sparselabel.losses.memory.row_store import FileRowStore, RamRowStore, RowStore, file_of, files_of_others
 from sparselabel.losses.role import Clock
 
 WIDTH = 3

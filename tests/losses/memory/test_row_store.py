@@ -14,8 +14,7 @@ from torch import Tensor
 
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
-from sparselabel.losses.memory.row_file import HEADER_BYTES, FileRowStore
-from sparselabel.losses.memory.row_store import RamRowStore, RowStore
+from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore, RamRowStore, RowStore
 
 ROWS, WIDTH = 11, 3
 

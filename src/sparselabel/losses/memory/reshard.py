@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sparselabel.data.loaders import rows_of
 from sparselabel.losses.base import Memory
-from sparselabel.losses.memory.row_file import FileRowStore, is_in_file
-from sparselabel.losses.memory.row_store import Initial, RowStore
+from sparselabel.losses.memory.row_store import FileRowStore, Initial, RowStore, is_in_file
 
 State = dict[str, Tensor]
 

@@ -1,12 +1,34 @@
-"""Per-row memories: one line of numbers for every image, kept in RAM (``rows_file.py``: in a file)."""
+"""Row stores: a line of numbers for every image of the training set, in RAM or in a file.
 
+In a file every row has two slots, and a bit says which of them the last checkpoint has.
+
+    write ──▶ the slot that is not committed        read ──▶ the newest slot
+    state() ── fsync, hand out the bits ──▶ (the trainer saves its checkpoint) ──▶ committed()
+
+So the state of the last checkpoint stays on the disk, untouched, until the next one is safe: a crash at any
+moment loses nothing, and nothing is ever copied. Reads and writes are positioned ones, not a mapped file,
+whose pages would count as memory. The system's cache does the waiting for the disk: a write returns at once
+and goes to the disk behind us, and a read finds there what ``prefetch`` has asked for ahead.
+
+A file has the number of processes in its name. When a run goes on with another number, its new files are
+filled from the old ones (``reshard.py``), which are only read, and removed once a checkpoint of the new
+processes is safe.
+"""
+
+import os
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.errors import RunError
-from sparselabel.losses.base import Memory
+from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
+from sparselabel.losses.base import Layout, Memory
+from sparselabel.resources import available_memory, free_disk, in_words
 
 Initial = Callable[[Tensor], Tensor]
 """Slots (c,) -> (c, width): what the rows hold before anybody has written to them."""
@@ -102,3 +124,293 @@ class RamRowStore(RowStore):
         for slots in self.chunks():
             values[slots] = source(slots).to(self.dtype)
         return values
+
+
+HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
+IDENTITY_BYTES = 16
+
+
+def file_of(folder: Path, name: str, process: int | str, processes: int) -> Path:
+    """Where a process keeps its rows of the memory ``name``."""
+    return folder / f"{name}-{process}-of-{processes}.rows"
+
+
+def files_of_others(folder: Path, processes: int) -> list[Path]:
+    """The files that runs of another number of processes have left in a folder."""
+    return [file for file in folder.glob("*-of-*.rows") if not file.stem.endswith(f"-of-{processes}")]
+
+
+def is_in_file(state: dict[str, Tensor]) -> bool:
+    """Whether the rows of a state are in a file."""
+    return "identity" in state
+
+
+def file_name(state: dict[str, Tensor]) -> str:
+    """The file that the rows of a state are in; older versions did not say which.
+
+    Only a name: nothing in a checkpoint leads out of the folder of the run.
+    """
+    return Path(bytes(state["file"].tolist()).decode()).name if "file" in state else "a file"
+
+
+class FileRowStore(RowStore):
+    """Rows in a file with two slots each. Only the state that was committed last can be restored."""
+
+    def __init__(self, path: Path, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
+        super().__init__(rows, width, initial, dtype)
+        self.path = path
+        self.bytes = HEADER_BYTES + 2 * rows * self.row_bytes
+        self._file: int | None = None  # made when first used: a run that resumes needs the old one
+        self._identity = b""
+        self._newest = self._committed = np.zeros(0, dtype=np.bool_)
+        self._waiting = False
+        self._commit = 0
+        self._close: Callable[[], object] = lambda: None
+
+    def room_to_come(self) -> tuple[int, int]:
+        """The file takes its whole size when it is made."""
+        return 0, 0 if self._file is not None or self.path.is_file() else self.bytes
+
+    def read(self, slots: Tensor) -> Tensor:
+        """(B, width) The newest lines at ``slots`` (B,)."""
+        file = self._opened()
+        wanted = slots.numpy()
+        values = torch.empty(len(slots), self.width, dtype=self.dtype)
+        lines = values.numpy().view(np.uint8)
+        for line, offset in zip(lines, self._offsets(wanted, self._newest[wanted]), strict=True):
+            if os.preadv(file, [line], offset) != self.row_bytes:
+                raise RunError(f"{self.path} ends at byte {offset:,} of {self.bytes:,}: {WAY_OUT}")
+        return values
+
+    def prefetch(self, slots: Tensor) -> None:
+        """Let the system fetch the lines into its cache, which sees all writes, while we go on."""
+        if self._file is None or not hasattr(os, "posix_fadvise"):
+            return
+        wanted = slots.numpy()
+        for offset in self._offsets(wanted, self._newest[wanted]):
+            os.posix_fadvise(self._file, offset, self.row_bytes, os.POSIX_FADV_WILLNEED)
+
+    def write(self, slots: Tensor, values: Tensor) -> None:
+        """Write lines into the slots that the last checkpoint does not need."""
+        if self._waiting:
+            raise RunError(
+                f"{self.path} must not be written between state() and committed(), or a crash would spoil "
+                "the last checkpoint: call committed() once the new one is safe"
+            )
+        file = self._opened()
+        wanted = slots.numpy()
+        free = ~self._committed[wanted]
+        with self._disk():
+            for line, offset in zip(self._raw(values), self._offsets(wanted, free), strict=True):
+                _write_all(file, line, offset)
+        self._newest[wanted] = free
+
+    def state(self) -> dict[str, Tensor]:
+        """Bring everything to the disk and say which slots are the newest; no write until ``committed()``.
+
+        What reads the file later is told its name and, by an empty tensor, its rows, width and type.
+        """
+        file = self._opened()
+        with self._disk():
+            os.fsync(file)
+        self._waiting = True
+        return {
+            "newest": torch.from_numpy(np.packbits(self._newest)),
+            "identity": torch.tensor(list(self._identity), dtype=torch.uint8),
+            "commit": torch.tensor(self._commit + 1),
+            "file": torch.tensor(list(self.path.name.encode()), dtype=torch.uint8),
+            "like": torch.empty(0, self.rows, self.width, dtype=self.dtype),
+        }
+
+    def committed(self) -> None:
+        """From now on the slots of the last ``state()`` are kept, and the others are free."""
+        if self._waiting:
+            self._committed = self._newest.copy()
+            self._waiting = False
+            self._count(self._commit + 1)
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Come back to the last committed state; one that was kept in RAM is written into a new file."""
+        if "values" in state:
+            values = self._values_of(state)
+            self.fill(lambda slots: values[slots])
+            return
+        self._open(state, os.O_RDWR)
+        self._count(int(state["commit"]))
+
+    @classmethod
+    def saved(cls, folder: Path, state: dict[str, Tensor]) -> "FileRowStore":
+        """The rows of ``state``, to be read; its file in ``folder`` is not changed."""
+        _, rows, width = state["like"].shape
+        unused: Initial = torch.empty_like  # a file that is there is not filled
+        memory = cls(folder / file_name(state), rows, width, unused, state["like"].dtype)
+        memory._open(state, os.O_RDONLY)
+        return memory
+
+    def fill(self, source: Initial) -> None:
+        """Write what ``source`` says of every slot into a new file."""
+        self._create(source)
+
+    def _open(self, state: dict[str, Tensor], flags: int) -> None:
+        """Open the file as ``state`` has it; raises if it is another one, or has gone on."""
+        bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
+        if not self.rows <= len(bits) < self.rows + 8:
+            raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
+        size = self.path.stat().st_size if self.path.is_file() else None
+        if size != self.bytes:
+            fault = "is not there" if size is None else f"has {size:,}"
+            raise RunError(f"the checkpoint needs {self.path} of {self.bytes:,} bytes; it {fault}: {WAY_OUT}")
+        file = os.open(self.path, flags)
+        identity = bytes(state["identity"].tolist())
+        if os.pread(file, IDENTITY_BYTES, 0) != identity:
+            os.close(file)
+            raise RunError(f"{self.path} was made by another run than the checkpoint: {WAY_OUT}")
+        commit = int(state["commit"])
+        # One behind: the run ended just after the checkpoint was safe, before the file knew.
+        if int.from_bytes(os.pread(file, 8, IDENTITY_BYTES), "little") not in (commit - 1, commit):
+            os.close(file)
+            raise RunError(
+                f"{self.path} has gone on since this checkpoint; resume from the newest one, or: {WAY_OUT}"
+            )
+        self._use(file, identity, bits[: self.rows])
+
+    def _offsets(self, slots: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
+        # All first slots come first, then all second ones: filling is then one long run of writing.
+        offsets: list[int] = (HEADER_BYTES + (slots + self.rows * second) * self.row_bytes).tolist()
+        return offsets
+
+    def _opened(self) -> int:
+        return self._create(self.initial) if self._file is None else self._file
+
+    def _create(self, initial: Initial) -> int:
+        identity = os.urandom(IDENTITY_BYTES)
+        with self._disk():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                # Claim the whole file now: a full disk is found here and not after hours.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file, 0, self.bytes)
+                else:
+                    os.ftruncate(file, self.bytes)  # macOS: the space is claimed as it is written
+                _write_all(file, np.frombuffer(identity, np.uint8), 0)
+                for slots in self.chunks():
+                    start = HEADER_BYTES + int(slots[0]) * self.row_bytes
+                    _write_all(file, self._raw(initial(slots)).reshape(-1), start)
+            except BaseException:
+                os.close(file)
+                self.path.unlink()
+                raise
+        # The file's name in its folder must survive a crash too.
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+        return self._use(file, identity, np.zeros(self.rows, dtype=np.bool_))
+
+    def _use(self, file: int, identity: bytes, newest: npt.NDArray[np.bool_]) -> int:
+        self._close()
+        self._close = weakref.finalize(self, os.close, file)
+        self._file, self._identity, self._waiting = file, identity, False
+        self._newest, self._committed = newest, newest.copy()
+        self._commit = 0
+        return file
+
+    def _count(self, commit: int) -> None:
+        """Write into the file which checkpoint it belongs to."""
+        self._commit = commit
+        _write_all(self._opened(), np.frombuffer(commit.to_bytes(8, "little"), np.uint8), IDENTITY_BYTES)
+
+    def _raw(self, values: Tensor) -> npt.NDArray[np.uint8]:
+        return values.to(self.dtype).contiguous().numpy().view(np.uint8)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            free = in_words(free_disk(self.path))
+            raise ResourceError(
+                f"{self.path} needs {in_words(self.bytes)}, and the disk has {free} free ({error.strerror})",
+                *MAKE_ROOM,
+            ) from error
+
+
+def _write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
+    while len(data):
+        written = os.pwrite(file, data.data, offset)
+        data = data[written:]
+        offset += written
+
+
+WAYS_OUT = (
+    "use fewer classes or rows, a run folder on a larger disk, or several processes, which share the rows"
+)
+
+
+def make_row_store(
+    name: str,
+    layout: Layout,
+    width: int,
+    initial: Initial,
+    *,
+    dtype: torch.dtype = torch.float32,
+    dtype_in_file: torch.dtype | None = None,
+    ways_out: str = WAYS_OUT,
+    memory: Callable[[], int] = available_memory,
+    disk: Callable[[Path], int] = free_disk,
+) -> RowStore:
+    """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
+
+    By itself in RAM, if the layout's memories together take at most half of what is available, else in the
+    layout's folder, else it refuses. A file of this name that is already there is used again, so that a run
+    can resume when more memory is available than at its start; with another number of processes it is
+    decided anew, beside the files there are. ``dtype_in_file`` may be a smaller type to save disk;
+    ``memory`` and ``disk`` tell the bytes available (to this process).
+    """
+    rows = len(layout.rows)
+    # No two processes have the same first row, so their files have different names.
+    first = int(layout.rows[0]) if rows else "none"
+    needed = rows * width * dtype.itemsize
+    in_file = None
+    if layout.folder is not None:
+        path = file_of(layout.folder, name, first, layout.processes)
+        in_file = FileRowStore(path, rows, width, initial, dtype_in_file or dtype)
+        if path.is_file():
+            layout.memories.append(in_file)
+            return in_file
+    # The memories of a method are filled when first used: what they will take is still free.
+    coming = [other.room_to_come() for other in layout.memories]
+    others, others_on_disk = sum(ram for ram, _ in coming), sum(room for _, room in coming)
+    ram = memory()
+    together = needed + others
+    if layout.keep != "file" and (2 * together <= ram or (layout.keep == "ram" and together <= ram)):
+        layout.memories.append(in_ram := RamRowStore(rows, width, initial, dtype))
+        return in_ram
+    room = max(0, disk(in_file.path) - others_on_disk) if in_file is not None else 0
+    if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
+        layout.memories.append(in_file)
+        return in_file
+    there = _free(layout, room)
+    size = in_file.bytes if in_file is not None else 2 * needed
+    beside = f" together with the method's other memories, {in_words(others)}" if others else ""
+    raise ResourceError(
+        f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {in_words(needed)} of memory and may take "
+        f"half of the {in_words(ram)} available{beside}, or {in_words(size)} of disk (two slots); {there}: "
+        f"{ways_out}"
+    )
+
+
+def _free(layout: Layout, room: int) -> str:
+    """What is free on the disk, in words; files of the processes before are there a while longer."""
+    if layout.folder is None:
+        return "there is no run folder"
+    free = f"{in_words(room)} are free in {layout.folder}"
+    old = sum(file.stat().st_size for file in files_of_others(layout.folder, layout.processes))
+    if not old:
+        return free
+    return (
+        f"{free}, beside {in_words(old)} of another number of processes, which stay until this one has a "
+        "checkpoint (going on with that number needs no more room)"
+    )

@@ -26,8 +26,8 @@ from sparselabel.losses.base import (
     at_least_float32,
     counted_mean,
 )
+from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, annotated
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
-from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown, Unknown, annotated
 from sparselabel.losses.setting_checks import not_negative
 
 BoxRule = Literal["half", "any"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Layout, SparseLoss, TargetLoss, batch_sum
-from sparselabel.losses.selective import SelectiveFocal, SelectiveUnknown
+from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.steps import make_step, targets_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.losses.patch import cell_labels
+from sparselabel.losses.patchml import cell_labels
 
 
 def geometry(left: float, top: float, width: float, height: float, flip: bool = False) -> ViewGeometry:

@@ -9,8 +9,13 @@ import torch
 
 from sparselabel.errors import ResourceError
 from sparselabel.losses.base import Layout
-from sparselabel.losses.memory.row_file import HEADER_BYTES, FileRowStore, make_row_store
-from sparselabel.losses.memory.row_store import RamRowStore, RowStore
+from sparselabel.losses.memory.row_store import (
+    HEADER_BYTES,
+    FileRowStore,
+    RamRowStore,
+    RowStore,
+    make_row_store,
+)
 from tests.losses.memory.test_row_store import ROWS, WIDTH, contents, initial
 
 

@@ -1,10 +1,8 @@
-"""Entry losses: what one entry costs, given its logit and target.
+"""Focal, asymmetric and Hill loss: entry losses that weigh easy entries down, and the methods of their names.
 
-All are computed from logits, so that they stay finite and keep their gradient at any logit. The authors'
-programs take ``log(score + 1e-5)`` or clamp scores instead, which moves losses by up to a half at large
-logits; the tests hold a reference with that ε as an argument and compare both with it.
-
-A target between 0 and 1 mixes the two sides: y·(positive side) + (1−y)·(negative side).
+Lin et al. 2017, Focal Loss for Dense Object Detection. Ridnik et al. 2021, Asymmetric Loss For Multi-Label
+Classification. Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels.
+All are computed from logits, so that they stay finite and keep their gradient at any logit.
 """
 
 import math
@@ -16,12 +14,10 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
+from sparselabel.losses.base import ScaledMean, SparseLoss, TargetLoss, batch_sum
+from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
-
-
-def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
-    """−y·log f − (1−y)·log(1−f), for f = σ(logit) and a target y in 0..1 (Cole 2021 eq. 5)."""
-    return F.softplus(logits) - target * logits
+from sparselabel.losses.target_rules import AssumedNegative
 
 
 def focused(logits: Tensor, focus: float) -> Tensor:
@@ -120,3 +116,69 @@ class Hill:
 
 def _plain_where_negative(losses: Tensor, logits: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed == NEGATIVE, F.softplus(logits), losses)
+
+
+@register("focal", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
+def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> SparseLoss:
+    """Focal loss, unknown as negative: sure entries count less, (1−p)^γ on both sides (Lin et al. 2017).
+
+    The mean over the entries, without the paper's α. A loss for full labels: observed negatives are on its
+    negative side too; in combinations, as en+focal, they are −log(1−p).
+
+    Parameters
+    ----------
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    """
+    return SparseLoss(TargetLoss(AssumedNegative(), Focal(gamma_pos, gamma_neg)))
+
+
+@register(
+    "asl",
+    "entry loss",
+    keeps_entry_loss=OWN_ENTRY_LOSS,
+    presets={"q2l": {"gamma_pos": 0.0, "gamma_neg": 2.0, "margin": 0.0, "scale": 1000.0}},
+)
+def asl(
+    gamma_pos: float = 0.0, gamma_neg: float = 4.0, margin: float = 0.05, scale: float | None = None
+) -> SparseLoss:
+    """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
+
+    The sum over the entries; no gradient through the powers, as in the authors' program. A loss for full
+    labels: observed negatives are on its negative side too; in combinations, as en+asl, they are −log(1−p).
+    With ``scale`` it is so many times the mean over the entries: Query2Label's program takes γ 0 and 2, no
+    margin and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). The program clamps scores at 1e-8, ours
+    computes from logits.
+
+    Parameters
+    ----------
+    gamma_pos
+        Exponent γ₊ of positives.
+    gamma_neg
+        Exponent γ₋ of negatives.
+    margin
+        Taken off the scores of negatives.
+    scale
+        So many times the mean over the entries instead of their sum; Query2Label takes 1000.
+    """
+    label_loss = TargetLoss(AssumedNegative(), Asymmetric(gamma_pos, gamma_neg, margin))
+    return SparseLoss(label_loss, reduction=batch_sum if scale is None else ScaledMean(scale))
+
+
+@register("hill", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
+def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> SparseLoss:
+    """Hill loss: an unknown label costs (1.5−p)·p², which pulls less at high scores (Zhang et al. 2021).
+
+    Its gradient 3p²·(1−p)² is the hill. Positives are focal on σ(logit − ``margin``). The sum over the
+    entries. An observed negative is −log(1−p) (ours; the paper has none).
+
+    Parameters
+    ----------
+    gamma_pos
+        Exponent γ₊ of positives.
+    margin
+        Taken off the logits of positives.
+    """
+    return SparseLoss(TargetLoss(AssumedNegative(), Hill(gamma_pos, margin)), reduction=batch_sum)

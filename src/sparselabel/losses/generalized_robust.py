@@ -16,9 +16,9 @@ from sparselabel.losses.base import (
     SparseLoss,
     Step,
     at_least_float32,
+    cross_entropy,
     not_begun,
 )
-from sparselabel.losses.entry_losses import cross_entropy
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import finite
 from sparselabel.losses.target_rules import positive_targets
