@@ -124,9 +124,6 @@ def refuse_answers(truth: Labels, answers: int) -> None:
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
             f"images and {truth.shape[1]:,} classes have",
             f"take {param('answers', truth.size)} or fewer",
-            what="answers",
-            value=answers,
-            allowed=truth.size,
         )
 
 
@@ -288,8 +285,6 @@ def buys_nothing(name: str, split: RawSplit, how: Sparsify) -> ConfigError:
         f"every image ({answers:,} answers) and one answer costs {1 / answers:.2g} or, with points or boxes, "
         "more",
         "give more",
-        what="budget",
-        value=how.budget,
     )
 
 
@@ -301,9 +296,6 @@ def refuse_more_than_all(split: RawSplit, how: Sparsify) -> None:
             f"{param('budget', f'{how.budget:g}')} is more than everything: annotation {how.annotate} of "
             f"every class on every image costs {most:.6g} of what answers alone would (cost {how.cost})",
             f"give at most {param('budget', f'{math.floor(most * 1e4) / 1e4:g}')}",
-            what="budget",
-            value=how.budget,
-            allowed=most,
         )
 
 
@@ -327,8 +319,6 @@ def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[Spatial
             f"annotations of kind {kind} need {what}, and the data has none",
             "prepare data with boxes (voc, coco, scenes, a table with x, y, w, h)",
             f"take {param('annotate', 'I')}",
-            what="annotate",
-            value=kind,
         )
     return spatial_labels.only(numbers), numbers
 

@@ -71,7 +71,7 @@ def read_answers(file: Path) -> list[Answer]:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
-            f"{file} is not there", f"give a file of answers, as {command('review')} writes it", what=file
+            f"{file} is not there", f"give a file of answers, as {command('review')} writes it"
         ) from None
     # The header of a file that is not ours is refused below.
     end = finished_length(file, content) if has_our_columns(content) else len(content)
@@ -104,8 +104,6 @@ def finished_length(file: Path, content: bytes) -> int:
             f"{file}, line {line:,}: a quotation mark begins there and never ends, so what follows cannot be "
             "read",
             'mend the line (a cell with " in it stands in quotes, and each " inside twice)',
-            what=file,
-            where=f"line {line:,}",
         )
     return end
 
@@ -122,7 +120,6 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
                 f"{file} is not a file of answers: its columns must be {', '.join(COLUMNS)}, not "
                 f"{listing(header)}",
                 f"give what {command('review')} wrote",
-                what=file,
             )
         for cells in reader:
             where = f"{file}, line {reader.line_num:,}"
@@ -130,9 +127,7 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
                 continue
             if len(cells) != len(COLUMNS) or not cells[0] or not cells[1]:
                 raise DataError(
-                    f"{where}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}",
-                    *ways_out,
-                    what=file,
+                    f"{where}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}", *ways_out
                 )
             image, label, word, time, reviewer = cells
             if word != TAKEN_BACK and word not in WORDS:
@@ -140,8 +135,6 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
                     f"{where}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
                     f"back), not {word!r}",
                     *ways_out,
-                    what=file,
-                    value=word,
                 )
             yield Answer(image, label, WORDS.get(word), time, reviewer)
     except UnicodeDecodeError as error:

@@ -157,8 +157,6 @@ class Collected:
                 f"{self.file}: {len(self._missing):,} of {len(self._named):,} images are not in "
                 f"{self.root}: {listing(self._missing)}",
                 IMAGES_FOLDER,
-                what="images",
-                value=self.root,
             )
 
     def _warn(self) -> None:

@@ -38,7 +38,6 @@ def read(source: Path) -> RawDataset:
             f"{source} has folders {listing(tops)}: neither classes nor splits, which are named train, val "
             "and test, with nothing beside them",
             "rename or move the others",
-            what=source,
         )
     else:
         paths_of["train"] = _read_classes(source, "", others, empty)

@@ -136,9 +136,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     ``masks``: read outlines too; it takes a few times as long.
     """
     if not file.is_file():
-        raise DataError(
-            f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO", what=file
-        )
+        raise DataError(f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO")
     expected = f"an object with the lists {', '.join(LISTS)}"
     lists: dict[str, Any] = {}
     others: list[str] = []

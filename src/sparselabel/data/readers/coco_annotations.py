@@ -377,8 +377,6 @@ class Annotations:
                 f"{self.file}: image {image} has category {category} in neg_category_ids, and an annotation "
                 "of it",
                 "remove one of the two",
-                what=self.file,
-                where=f"image {image}",
             )
 
 

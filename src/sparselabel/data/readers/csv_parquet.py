@@ -34,9 +34,6 @@ class Cells:
             raise DataError(
                 f"{self.file} has no column {name!r} ({nearest(name, self.header)})",
                 f"say which it is with {param(parameter)}",
-                what=parameter,
-                value=name,
-                allowed=self.header,
             )
         return self.header.index(name)
 
@@ -49,9 +46,7 @@ def open_cells(file: Path, wanted: str) -> Iterator[Cells]:
     """
     if not file.is_file():
         raise DataError(
-            f"{file} is {'not a file' if file.exists() else 'not there'}",
-            "give a CSV, TSV or Parquet file",
-            what=file,
+            f"{file} is {'not a file' if file.exists() else 'not there'}", "give a CSV, TSV or Parquet file"
         )
     if file.suffix.lower() in (".parquet", ".pq"):
         with _open_parquet(file) as cells:
@@ -72,7 +67,6 @@ def _checked(cells: Cells) -> Cells:
         raise DataError(
             f"{cells.file}: column {header.index('') + 1} has no name",
             "if it is an index written by pandas, write with index=False",
-            what=cells.file,
         )
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
@@ -108,9 +102,7 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             yield line + 1, row
             line = blank + reader.line_num
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8", what=file
-        ) from error
+        raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8") from error
     except csv.Error as error:
         why, where = str(error), f"line {line + 1:,}"
         remedies: tuple[str, ...] = ()
@@ -160,7 +152,6 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
                     f"{file}: column {column.name!r} holds {column.type}, and cells must be text or numbers",
                     "write several labels in one row each",
                     f"as one text with a {param('separator')}",
-                    what=file,
                 )
         yield Cells(file, "row", tuple(schema.names), _parquet_rows(opened))
 

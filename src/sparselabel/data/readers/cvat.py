@@ -46,9 +46,7 @@ def read(
     """
     file = source / "annotations.xml" if source.is_dir() else source
     if not file.is_file():
-        raise DataError(
-            f"{file} is not there", "give the XML file of an export 'CVAT for images 1.1'", what=file
-        )
+        raise DataError(f"{file} is not there", "give the XML file of an export 'CVAT for images 1.1'")
     beside = file.parent / "images"
     root = require_folder(images or (beside if beside.is_dir() else file.parent))
     reader = _Reader(Collected(file, root), negative)
@@ -58,9 +56,6 @@ def read(
             f"{file}: no label has an attribute {negative!r} ({nearest(negative, reader.attributes)})",
             f"name one of them with {param('negative')}",
             f"leave {param('negative')} out if nobody said what is not there",
-            what="negative",
-            value=negative,
-            allowed=sorted(reader.attributes),
         )
     return reader.collected.source(
         file.stem if file.stem != "annotations" else file.resolve().parent.name, complete

@@ -70,10 +70,7 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
         fitting = paths.get(key, [])
         if len(fitting) > 1:
             raise DataError(
-                f"{file}, {where}: several files have this name: {listing(fitting)}",
-                "keep one of them",
-                what=file,
-                where=where,
+                f"{file}, {where}: several files have this name: {listing(fitting)}", "keep one of them"
             )
         row = collected.image(where, key, [key, *fitting], labels is not None and value == POSITIVE)
         for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
@@ -98,7 +95,6 @@ def _load(file: Path) -> dict[str, Any]:
         raise DataError(
             f"{file}: must be an object with 'classes' and 'labels' by image",
             "export with dataset_type FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset",
-            what=file,
         )
     return content
 

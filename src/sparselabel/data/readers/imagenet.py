@@ -92,7 +92,6 @@ def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
             f"{file} has the devkit's numbers, whose order is in meta.mat",
             f"name a text file of the synset ids in that order with {param('synsets')} (docs/readers.md)",
             "use LOC_val_solution.csv",
-            what="synsets",
         )
     order = lines_of(synsets)
     wrong = next((line for line, text in enumerate(order, 1) if not is_synset(text)), None)
@@ -145,7 +144,6 @@ def read_real(file: Path, split: RawSplit) -> RawSplit:
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
             "another order of classes, or of images",
             f"check the files of {param('labels')} and {param('synsets')}",
-            what=file,
         )
     return replace(split, real=real)
 
@@ -155,7 +153,7 @@ def _load(file: Path) -> list[object]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"{file} is not there", f"leave {param('real')} out", "name ReaL's real.json", what="real"
+            f"{file} is not there", f"leave {param('real')} out", "name ReaL's real.json"
         ) from None
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
@@ -284,7 +282,6 @@ def _read_validation(
             f"add {LABELS[0]}",
             f"name a file with {param('labels')}",
             "sort the images into class folders",
-            what="labels",
         )
     column = read_single(labels, synsets, flat, ids)
     paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)

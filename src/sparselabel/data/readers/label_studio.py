@@ -66,9 +66,6 @@ def read(
             f"{source}: no annotation is of a control {negative!r} ({nearest(negative, controls)})",
             f"name one of them with {param('negative')}",
             f"leave {param('negative')} out if nobody said what is not there",
-            what="negative",
-            value=negative,
-            allowed=sorted(controls),
         )
     return collected.source(source.stem, complete)
 

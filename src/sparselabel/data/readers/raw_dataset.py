@@ -184,8 +184,6 @@ def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None
             f"{named_by} names {len(missing):,} of {len(paths):,} images that are not in {files.root}: "
             f"{listing(missing)}",
             IMAGES_FOLDER,
-            what="images",
-            value=files.root,
         )
 
 

@@ -268,11 +268,7 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
                     raise DataError(f"{where}: {code!r} is {name!r} here and {name_of[code]!r} before")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
-            f"{file} is not there",
-            "give a CSV file of codes and names",
-            f"leave {param('names')} out",
-            what="names",
-            value=file,
+            f"{file} is not there", "give a CSV file of codes and names", f"leave {param('names')} out"
         ) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
@@ -281,8 +277,6 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
         raise DataError(
             f"{file} has no name for {len(unknown):,} of {len(codes):,} labels: {listing(unknown)}",
             "give the file that belongs to the labels",
-            what="names",
-            value=file,
         )
     often = Counter(name_of[code] for code in codes)
     return tuple(

@@ -156,7 +156,6 @@ def _locate(source: Path) -> Path:
         f"{source}: no ImageSets/Main with <class>_train.txt files in it, in VOC2012 or in VOCdevkit/VOC2012 "
         "below it",
         "give the unpacked VOCdevkit",
-        what=source,
     )
 
 
