@@ -83,20 +83,14 @@ class Sparsify:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ConfigError(
-                f"{param('share')} must be in (0, 1], not {self.share}", what="share", value=self.share
-            )
+            raise ConfigError(f"{param('share')} must be in (0, 1], not {self.share}")
         if not 0 <= self.label_seed < 2**32:
             raise ConfigError(
-                f"{param('label_seed')} must be 0 or more and less than 2^32, not {self.label_seed}",
-                what="label_seed",
-                value=self.label_seed,
+                f"{param('label_seed')} must be 0 or more and less than 2^32, not {self.label_seed}"
             )
         for name in ("positives", "negatives"):
             if (count := getattr(self, name)) < ALL:
-                raise ConfigError(
-                    f"{param(name)} must be a count, or -1 for all, not {count}", what=name, value=count
-                )
+                raise ConfigError(f"{param(name)} must be a count, or -1 for all, not {count}")
         for name, (default, kinds) in USED_BY.items():
             if getattr(self, name) != default and self.sparsify not in kinds:
                 raise ConfigError(
@@ -104,8 +98,6 @@ class Sparsify:
                     f"{param('sparsify', self.sparsify)}",
                     f"give {' or '.join(param('sparsify', kind) for kind in kinds)}",
                     f"leave {param(name)} out",
-                    what=name,
-                    value=getattr(self, name),
                 )
         if self.prefer != "any" and self.sparsify != "single-positive":
             raise ConfigError(
@@ -113,8 +105,6 @@ class Sparsify:
                 f"{param('sparsify', self.sparsify)}",
                 f"give {param('sparsify', 'single-positive')}",
                 f"leave {param('prefer')} out",
-                what="prefer",
-                value=self.prefer,
             )
         if self.sparsify == "budget":
             self._check_budget()
@@ -124,8 +114,7 @@ class Sparsify:
             both = "not both" if self.budget is not None else "and neither is given"
             raise ConfigError(
                 f"{param('sparsify', 'budget')} needs its size, as {param('budget', 0.02)} (a share) or "
-                f"{param('answers', 1000)}, {both}",
-                what="budget",
+                f"{param('answers', 1000)}, {both}"
             )
         # Points or boxes of everything cost more than 1: how much more only the data knows.
         most, rule = (1.0, "in (0, 1]") if self.annotate == "I" else (math.inf, "above 0")
@@ -134,15 +123,9 @@ class Sparsify:
                 f"{param('budget')} must be a share {rule}, where 1 is to ask for every class on every "
                 f"image, not {self.budget}",
                 f"2 % is {param('budget', 0.02)}",
-                what="budget",
-                value=self.budget,
             )
         if self.answers is not None and self.answers < 1:
-            raise ConfigError(
-                f"{param('answers')} must be 1 or more, not {self.answers}",
-                what="answers",
-                value=self.answers,
-            )
+            raise ConfigError(f"{param('answers')} must be 1 or more, not {self.answers}")
 
 
 @dataclass(frozen=True)
@@ -182,16 +165,10 @@ class Preparation(Sparsify):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.validation < 1:
-            raise ConfigError(
-                f"{param('validation')} must be a share in [0, 1), not {self.validation}",
-                what="validation",
-                value=self.validation,
-            )
+            raise ConfigError(f"{param('validation')} must be a share in [0, 1), not {self.validation}")
         for name in ("keep_train", "keep_validation"):
             if not 0 < (share := getattr(self, name)) <= 1:
-                raise ConfigError(
-                    f"{param(name)} must be a share in (0, 1], not {share}", what=name, value=share
-                )
+                raise ConfigError(f"{param(name)} must be a share in (0, 1], not {share}")
         self._check_scores()
 
     def _check_scores(self) -> None:
@@ -200,18 +177,13 @@ class Preparation(Sparsify):
             raise ConfigError(
                 f"{param('score_positive')} and {param('score_negative')} are thresholds of scores",
                 f"give the file of the scores as {param('scores')}",
-                what="scores",
             )
         if self.scores is not None and high is None and low is None:
             raise ConfigError(
                 f"{param('scores', self.scores)} needs a threshold",
                 f"give {param('score_positive')}, {param('score_negative')} or both",
-                what="scores",
-                value=self.scores,
             )
         if high is not None and low is not None and not low < high:
             raise ConfigError(
-                f"{param('score_negative')} must be below {param('score_positive')}, not {low} and {high}",
-                what="score_negative",
-                value=low,
+                f"{param('score_negative')} must be below {param('score_positive')}, not {low} and {high}"
             )

@@ -36,10 +36,7 @@ class Comparison:
     def __post_init__(self) -> None:
         if len(self.vary) > 1:
             raise ConfigError(
-                f"a recipe varies one setting, not {', '.join(self.vary)}",
-                "write a file for each",
-                what="vary",
-                value=tuple(self.vary),
+                f"a recipe varies one setting, not {', '.join(self.vary)}", "write a file for each"
             )
 
 
@@ -72,9 +69,7 @@ class Measured:
             if len(values) != len(self.seeds):
                 raise ConfigError(
                     f"values of {method} must be one for each of the {len(self.seeds)} seeds, "
-                    f"not {len(values)}",
-                    what=method,
-                    value=values,
+                    f"not {len(values)}"
                 )
 
 
@@ -126,10 +121,5 @@ def take_recipe(values: dict[str, Any], where: str) -> Recipe | None:
         return None
     table = values.pop(TABLE)
     if not isinstance(table, dict):
-        raise ConfigError(
-            f"{where}: {TABLE} must be a table ([{TABLE}]), not {table!r}",
-            what=TABLE,
-            where=where,
-            value=table,
-        )
+        raise ConfigError(f"{where}: {TABLE} must be a table ([{TABLE}]), not {table!r}")
     return from_dict(Recipe, table, f"{where}[{TABLE}]")

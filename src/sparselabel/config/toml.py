@@ -38,13 +38,7 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for key in values:
         if key not in names:
-            raise ConfigError(
-                f"{where} has an unknown key {key!r}",
-                nearest(key, names),
-                what=key,
-                where=where,
-                allowed=names,
-            )
+            raise ConfigError(f"{where} has an unknown key {key!r}", nearest(key, names))
     for f in fields(kind):  # type: ignore[arg-type]
         if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
             raise ConfigError(f"{where} has no {f.name!r}: it must be given", what=f.name, where=where)
@@ -71,14 +65,7 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
     if get_origin(kinds[0]) is Literal:
         words = get_args(kinds[0])
         if value not in words:
-            raise ConfigError(
-                f"{where}: {key} cannot be {value!r}",
-                nearest(str(value), words),
-                what=key,
-                where=where,
-                value=value,
-                allowed=words,
-            )
+            raise ConfigError(f"{where}: {key} cannot be {value!r}", nearest(str(value), words))
         return value
     if float in kinds and type(value) is int:
         return float(value)
@@ -89,9 +76,7 @@ def _checked(hint: Any, value: Any, key: str, where: str) -> Any:
 
 
 def _unfit(where: str, key: str, wanted: str, value: Any) -> ConfigError:
-    return ConfigError(
-        f"{where}: {key} must be {wanted}, not {value!r}", what=key, where=where, value=value, allowed=wanted
-    )
+    return ConfigError(f"{where}: {key} must be {wanted}, not {value!r}")
 
 
 def _checked_many(hint: Any, value: Any, key: str, where: str) -> Any:

@@ -9,7 +9,7 @@ What is bought for a yes besides the answer is the kind of annotation:
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +58,7 @@ FLAT_OBJECTS365 = Prices(mean_point=372 / 365, mean_box=395 / 365)
 PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, "per-positive": Prices()}
 
 
-@dataclass(frozen=True, eq=False)
-class Bought:
+class Bought(NamedTuple):
     """What a budget bought: observed labels, the indices of the spatial labels, and the seconds spent."""
 
     observed: Labels
@@ -82,21 +81,8 @@ def buy(
     """
     prices = prices or Prices()
     _refuse(truth, kind, seconds)
-    random = np.random.default_rng(seed)
-    size = truth.size
-    affordable = min(size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
-    return _answered(
-        truth, spatial_labels, kind, prices, _questions(size, affordable, random), random, seconds
-    )
-
-
-def cost_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Kind, prices: Prices) -> float:
-    """Seconds that it takes to ask every question, with all points or boxes of its kind."""
-    _, counts, _ = _objects(
-        spatial_labels.only(truth[spatial_labels.rows, spatial_labels.classes] == POSITIVE), truth.shape
-    )
-    yes = float(_costs(kind, prices, counts).sum())
-    return yes + (truth.size - len(counts)) * _least(kind, prices)
+    affordable = min(truth.size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
+    return _answered(truth, spatial_labels, kind, prices, affordable, seed, seconds)
 
 
 def ask(
@@ -108,13 +94,9 @@ def ask(
     seed: Seed = 0,
 ) -> Bought:
     """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
-    prices = prices or Prices()
     _refuse(truth, kind, answers)
     refuse_answers(truth, answers)
-    random = np.random.default_rng(seed)
-    return _answered(
-        truth, spatial_labels, kind, prices, _questions(truth.size, answers, random), random, np.inf
-    )
+    return _answered(truth, spatial_labels, kind, prices or Prices(), answers, seed, np.inf)
 
 
 def refuse_answers(truth: Labels, answers: int) -> None:
@@ -124,18 +106,7 @@ def refuse_answers(truth: Labels, answers: int) -> None:
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
             f"images and {truth.shape[1]:,} classes have",
             f"take {param('answers', truth.size)} or fewer",
-            what="answers",
-            value=answers,
-            allowed=truth.size,
         )
-
-
-def _questions(size: int, count: int, random: np.random.Generator) -> Indices:
-    """So many of all questions, in random order."""
-    if count == size:
-        return random.permutation(size)
-    # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
-    return random.permutation(random.choice(size, count, replace=False, shuffle=False))
 
 
 def _answered(
@@ -143,20 +114,34 @@ def _answered(
     spatial_labels: SpatialLabels,
     kind: Kind,
     prices: Prices,
-    questions: Indices,
-    random: np.random.Generator,
+    count: int,
+    seed: Seed,
     seconds: float,
 ) -> Bought:
-    """What the first of these questions bring, as many as the seconds allow."""
+    """What so many random questions bring, or the first of them, as many as the seconds allow."""
+    random = np.random.default_rng(seed)
+    # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
+    few = (
+        truth.size if count == truth.size else random.choice(truth.size, count, replace=False, shuffle=False)
+    )
+    questions: Indices = random.permutation(few)
     firsts, counts, order = _objects(spatial_labels, truth.shape)
-    yes = truth.ravel()[questions] == POSITIVE
-    objects = np.where(yes, _counts_of(questions, firsts, counts), 0)
+    objects = np.zeros(len(questions), np.int64)
+    if len(firsts):
+        position = np.minimum(np.searchsorted(firsts, questions), len(firsts) - 1)
+        yes = truth.ravel()[questions] == POSITIVE
+        objects = np.where(yes & (firsts[position] == questions), counts[position], 0)
     costs = _costs(kind, prices, objects)
     affordable = int(np.searchsorted(np.cumsum(costs), seconds * (1 + ROUNDING), side="right"))
     questions, objects = questions[:affordable], objects[:affordable]
     observed = np.full_like(truth, UNKNOWN)
     observed.ravel()[questions] = truth.ravel()[questions]
-    chosen = _chosen(kind, questions[objects > 0], firsts, counts, order, random)
+    chosen = np.empty(0, np.int64)
+    if kind != "I" and objects.any():
+        position = np.searchsorted(firsts, questions[objects > 0])
+        start, count_of_each = (np.cumsum(counts) - counts)[position], counts[position]
+        one = kind in ("SP", "SB")
+        chosen = order[start + random.integers(count_of_each) if one else spans(start, count_of_each)]
     return Bought(observed, np.sort(chosen), float(costs[:affordable].sum()))
 
 
@@ -192,42 +177,14 @@ def _costs(kind: Kind, prices: Prices, objects: npt.NDArray[np.int64]) -> npt.ND
 def _objects(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> tuple[Indices, Indices, Indices]:
     """Questions with objects, how many each has, and the objects' indices in the order of questions."""
     question = np.asarray(spatial_labels.rows) * shape[1] + np.asarray(spatial_labels.classes)
-    order = np.argsort(question, kind="stable")
-    firsts, counts = np.unique(question, return_counts=True)
-    return firsts, counts, order
-
-
-def _counts_of(questions: Indices, firsts: Indices, counts: Indices) -> Indices:
-    if not len(firsts):
-        return np.zeros(len(questions), np.int64)
-    position = np.minimum(np.searchsorted(firsts, questions), len(firsts) - 1)
-    return np.where(firsts[position] == questions, counts[position], 0)
-
-
-def _chosen(
-    kind: Kind,
-    questions: Indices,
-    firsts: Indices,
-    counts: Indices,
-    order: Indices,
-    random: np.random.Generator,
-) -> Indices:
-    """The indices of the spatial labels that are bought with a yes."""
-    if kind == "I" or not len(questions):
-        return np.empty(0, np.int64)
-    position = np.searchsorted(firsts, questions)
-    start, count = (np.cumsum(counts) - counts)[position], counts[position]
-    if kind in ("SP", "SB"):
-        return np.asarray(order[start + random.integers(count)], np.int64)
-    return np.asarray(order[spans(start, count)], np.int64)
+    return *np.unique(question, return_counts=True), np.argsort(question, kind="stable")
 
 
 SPREAD = 0.02  # of points around the middle of a box, in shares of the image (PatchML §4, Objects365)
 BLOCK = 4096  # masks decoded together
 
 
-@dataclass(frozen=True, eq=False)
-class Annotated:
+class Annotated(NamedTuple):
     """What training may see of a split; ``bought`` summarizes it for dataset.json."""
 
     observed: Labels
@@ -250,10 +207,9 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
         seconds = (how.budget or 0.0) * truth.size * prices.answer
         bought = buy(truth, spatial_labels, how.annotate, seconds, prices, seed)
     chosen = numbers[bought.spatial_labels]
+    seen = split.spatial_labels.only(chosen)
     if how.annotate in ("SP", "AP"):
         seen = points_on(split.spatial_labels, split.masks, chosen, np.random.default_rng((*seed, 1)))
-    else:
-        seen = split.spatial_labels.only(chosen)
     points = int(seen.is_point.sum())
     positives, negatives = (int((bought.observed == value).sum()) for value in (POSITIVE, NEGATIVE))
     summary = {
@@ -283,13 +239,11 @@ def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
 def buys_nothing(name: str, split: RawSplit, how: Sparsify) -> ConfigError:
     """The error of a budget that is less than its first answer costs."""
     answers = split.labels.values.size
+    whole = f"1 is to ask for every class on every image ({answers:,} answers)"
     return ConfigError(
-        f"{param('budget', how.budget)} buys nothing of split {name!r}, where 1 is to ask for every class on "
-        f"every image ({answers:,} answers) and one answer costs {1 / answers:.2g} or, with points or boxes, "
-        "more",
+        f"{param('budget', how.budget)} buys nothing of split {name!r}, where {whole} and one answer costs "
+        f"{1 / answers:.2g} or, with points or boxes, more",
         "give more",
-        what="budget",
-        value=how.budget,
     )
 
 
@@ -301,34 +255,29 @@ def refuse_more_than_all(split: RawSplit, how: Sparsify) -> None:
             f"{param('budget', f'{how.budget:g}')} is more than everything: annotation {how.annotate} of "
             f"every class on every image costs {most:.6g} of what answers alone would (cost {how.cost})",
             f"give at most {param('budget', f'{math.floor(most * 1e4) / 1e4:g}')}",
-            what="budget",
-            value=how.budget,
-            allowed=most,
         )
 
 
 def share_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Annotation, prices: Prices) -> float:
     """What it costs to annotate everything, as a share of what answers alone would: 1 for kind I."""
-    return cost_of_all(truth, _instances(spatial_labels, kind)[0], kind, prices) / (
-        truth.size * prices.answer
-    )
+    objects = _instances(spatial_labels, kind)[0]
+    _, counts, _ = _objects(objects.only(truth[objects.rows, objects.classes] == POSITIVE), truth.shape)
+    seconds = float(_costs(kind, prices, counts).sum()) + (truth.size - len(counts)) * _least(kind, prices)
+    return seconds / (truth.size * prices.answer)
 
 
 def _instances(spatial_labels: SpatialLabels, kind: Annotation) -> tuple[SpatialLabels, Indices]:
     """The spatial labels that can be bought, and their indices among all."""
     if kind == "I":
         return SpatialLabels.none(), np.empty(0, np.int64)
-    numbers = np.arange(len(spatial_labels))
-    if kind in ("SB", "AB"):
-        numbers = np.flatnonzero(~spatial_labels.is_point)
+    boxes = kind in ("SB", "AB")
+    numbers = np.flatnonzero(~spatial_labels.is_point) if boxes else np.arange(len(spatial_labels))
     if not len(numbers):
-        what = "boxes" if kind in ("SB", "AB") else "points and boxes"
+        what = "boxes" if boxes else "points and boxes"
         raise DataError(
             f"annotations of kind {kind} need {what}, and the data has none",
             "prepare data with boxes (voc, coco, scenes, a table with x, y, w, h)",
             f"take {param('annotate', 'I')}",
-            what="annotate",
-            value=kind,
         )
     return spatial_labels.only(numbers), numbers
 

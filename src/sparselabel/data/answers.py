@@ -14,7 +14,9 @@ import io
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,9 +72,8 @@ def read_answers(file: Path) -> list[Answer]:
     try:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError(
-            f"{file} is not there", f"give a file of answers, as {command('review')} writes it", what=file
-        ) from None
+        remedy = f"give a file of answers, as {command('review')} writes it"
+        raise DataError(f"{file} is not there", remedy) from None
     # The header of a file that is not ours is refused below.
     end = finished_length(file, content) if has_our_columns(content) else len(content)
     return list(_lines_of(file, content[:end]))
@@ -101,11 +102,8 @@ def finished_length(file: Path, content: bytes) -> int:
     if torn.count(b"\n") > 1 or (b"\n" in torn and before and not before.endswith(b",")):
         line = content.count(b"\n", 0, end) + 1
         raise DataError(
-            f"{file}, line {line:,}: a quotation mark begins there and never ends, so what follows cannot be "
-            "read",
+            f"{file}, line {line:,}: a quotation mark begins there and never ends: what follows is lost",
             'mend the line (a cell with " in it stands in quotes, and each " inside twice)',
-            what=file,
-            where=f"line {line:,}",
         )
     return end
 
@@ -118,36 +116,23 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
         if header is None:
             return
         if tuple(header) != COLUMNS:
+            rule = f"its columns must be {', '.join(COLUMNS)}, not {listing(header)}"
             raise DataError(
-                f"{file} is not a file of answers: its columns must be {', '.join(COLUMNS)}, not "
-                f"{listing(header)}",
-                f"give what {command('review')} wrote",
-                what=file,
+                f"{file} is not a file of answers: {rule}", f"give what {command('review')} wrote"
             )
-        for cells in reader:
+        for cells in filter(any, reader):
             where = f"{file}, line {reader.line_num:,}"
-            if not any(cells):
-                continue
             if len(cells) != len(COLUMNS) or not cells[0] or not cells[1]:
-                raise DataError(
-                    f"{where}: must be {', '.join(COLUMNS)}, not {listing(cells) or 'nothing'}",
-                    *ways_out,
-                    what=file,
-                )
+                raise DataError(f"{where}: must be {', '.join(COLUMNS)}, not {listing(cells)}", *ways_out)
             image, label, word, time, reviewer = cells
             if word != TAKEN_BACK and word not in WORDS:
-                raise DataError(
-                    f"{where}: a value must be 1 (there), 0 (not there), ? (cannot tell) or nothing (taken "
-                    f"back), not {word!r}",
-                    *ways_out,
-                    what=file,
-                    value=word,
-                )
+                rule = "1 (there), 0 (not there), ? (cannot tell) or nothing (taken back)"
+                raise DataError(f"{where}: a value must be {rule}, not {word!r}", *ways_out)
             yield Answer(image, label, WORDS.get(word), time, reviewer)
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8 ({error.reason})", *ways_out, what=file) from error
+        raise DataError(f"{file} is not text in UTF-8 ({error.reason})", *ways_out) from error
     except csv.Error as error:
-        raise DataError(f"{file} is not a CSV file ({error})", *ways_out, what=file) from error
+        raise DataError(f"{file} is not a CSV file ({error})", *ways_out) from error
 
 
 def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
@@ -162,8 +147,7 @@ def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
     return {key: values[-1] for key, values in values_of.items() if values}
 
 
-@dataclass(frozen=True, eq=False)
-class Overlay:
+class Overlay(NamedTuple):
     """Labels with answers laid over them, and what the answers did."""
 
     values: Labels
@@ -219,13 +203,8 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     ``where`` is what the answers are called in messages: their files.
     """
     train = data.train
-    others = (
-        str(name)
-        for split in data.splits.values()
-        if split is not train
-        for names in (split.paths, split.truth.ids)
-        for name in names
-    )
+    other_splits = [split for split in data.splits.values() if split is not train]
+    others = (str(name) for split in other_splits for name in chain(split.paths, split.truth.ids))
     names = train.truth.ids, train.paths
     laid = lay_over(last_words(answers), train.observed.values, names, data.classes, where, others)
     if laid.elsewhere:
@@ -235,26 +214,15 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
             OTHER_ANSWERS,
         )
     if laid.changed:
-        warnings.warn(
-            f"{where}: {counted(laid.changed, 'answer')} contradict labels that were observed before; the "
-            "answers count",
-            DataWarning,
-            stacklevel=2,
-        )
+        problem = f"{where}: {counted(laid.changed, 'answer')} contradict labels that were observed before"
+        warnings.warn(f"{problem}; the answers count", DataWarning, stacklevel=2)
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
     observed = replace(train.observed, values=laid.values, check=False)
-    there = (
-        laid.values[train.seen.rows, train.seen.classes] == POSITIVE
-    )  # absent classes have no spatial labels
-    spatial_labels = train.seen if there.all() else train.seen.only(there)
-    seen = replace(
-        train,
-        observed=observed,
-        seen=spatial_labels,
-        digest=digest.hexdigest() if laid.known else train.digest,
-    )
-    splits = data.splits | {"train": seen}
+    # Absent classes have no spatial labels.
+    seen = train.seen.only(laid.values[train.seen.rows, train.seen.classes] == POSITIVE)
+    text = digest.hexdigest() if laid.known else train.digest
+    splits = data.splits | {"train": replace(train, observed=observed, seen=seen, digest=text)}
     return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
 
 

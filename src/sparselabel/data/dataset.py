@@ -100,9 +100,6 @@ class Prepared:
             raise DataError(
                 f"{self.folder} has no split {name!r}, only {listing(self.splits)}",
                 f"name one of them with {param('split')}",
-                what="split",
-                value=name,
-                allowed=[*self.splits],
             )
         return self.splits[name]
 
@@ -115,7 +112,6 @@ def open_prepared(folder: Path) -> Prepared:
         raise DataError(
             f"{folder} is not prepared data ({why})",
             f"make it with {command('prepare', 'READER', 'SOURCE', out='DIR')}",
-            what=folder,
         )
     try:
         made = json.loads(index.read_text())
@@ -125,11 +121,7 @@ def open_prepared(folder: Path) -> Prepared:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
     if made["format"] != FORMAT:
         raise DataError(
-            f"{index} has format {made['format']}, this program reads format {FORMAT}",
-            PREPARE_AGAIN,
-            what=index,
-            value=made["format"],
-            allowed=FORMAT,
+            f"{index} has format {made['format']}, this program reads format {FORMAT}", PREPARE_AGAIN
         )
     classes = tuple(made["classes"])
     root = Path(made["root"])
@@ -146,13 +138,9 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
             loaded = np.load(file, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(
-                f"{file} cannot be read ({numpy_said(error)})", PREPARE_AGAIN, what=file
-            ) from error
+            raise DataError(f"{file} cannot be read ({numpy_said(error)})", PREPARE_AGAIN) from error
         if shape and loaded.shape != shape:  # a file of other data; its values are not checked here
-            raise DataError(
-                f"{file} has shape {loaded.shape}, not {shape}", PREPARE_AGAIN, what=file, value=loaded.shape
-            )
+            raise DataError(f"{file} has shape {loaded.shape}, not {shape}", PREPARE_AGAIN)
         return loaded
 
     def spatial_labels(kind: str) -> SpatialLabels:

@@ -173,6 +173,5 @@ def _checked(table: LabelTable, file: Path, start: int, step: int) -> Labels:
             f"{file} is damaged: it holds {block.max() if block.max() > POSITIVE else block.min()}, and a "
             "label is 1, 0 or -1 (unknown)",
             PREPARE_AGAIN,
-            what=file,
         )
     return block

@@ -64,10 +64,7 @@ def apply_scores(
         if twice.any():
             column = table.classes[at[int(np.argmax(twice))]]
             raise DataError(
-                f"{file}, {where}: a second score of {column!r} for {name!r}",
-                "remove one of the two",
-                what=file,
-                where=where,
+                f"{file}, {where}: a second score of {column!r} for {name!r}", "remove one of the two"
             )
         labels = np.full(len(at), _BETWEEN, dtype=np.int8)
         if positive is not None:
@@ -79,7 +76,6 @@ def apply_scores(
         raise DataError(
             f"{file} has no score for any of the {len(table):,} training images",
             f"name them as they are named in the data, as in {table.ids[0]!s} or {paths[0]!s}",
-            what=file,
         )
     predicted[predicted == _BETWEEN] = UNKNOWN
     report = _report(table.values, predicted, len(table) - len(scored_rows))
@@ -156,7 +152,6 @@ def _no_class(file: Path, classes: tuple[str, ...]) -> DataError:
         f"{file} has scores of none of the classes {listing(classes)}",
         "give it a column for each class",
         "columns image, label and score",
-        what=file,
     )
 
 

@@ -47,7 +47,6 @@ def prepare(
         raise DataError(
             f"{source.name} has no split 'train', only {listing(source.splits)}",
             "call the one to train on 'train'",
-            what="split",
         )
     refuse_absent(source)
     _refuse_to_hide(source, how)
@@ -72,8 +71,6 @@ def prepare(
                 f"{'training' if len(val_rows) else 'validation'}",
                 f"change {param('validation')} (0: no validation split)",
                 "add images",
-                what="validation",
-                value=how.validation,
             )
         splits = {"train": splits["train"].take(train_rows), "val": splits["train"].take(val_rows)} | {
             name: other for name, other in splits.items() if name != "train"
@@ -130,8 +127,6 @@ def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
                 f"{param('sparsify', how.sparsify)}",
                 f"leave {param('sparsify')} out",
                 f"leave the list ({param('labels')}) out",
-                what="sparsify",
-                value=how.sparsify,
             )
         refuse_incomplete(split.labels.values)
         if how.sparsify == "budget" and (name == "train" or how.validation_labels == "observed"):
@@ -195,10 +190,7 @@ def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, Ob
     shares = {"train": how.keep_train, "val": how.keep_validation}
     if how.keep_validation < 1 and "val" not in splits:
         raise DataError(
-            "there is no validation split to keep a share of",
-            f"leave {param('keep_validation')} out",
-            what="keep_validation",
-            value=how.keep_validation,
+            "there is no validation split to keep a share of", f"leave {param('keep_validation')} out"
         )
     if min(shares.values()) == 1:
         return {}
@@ -211,8 +203,6 @@ def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, Ob
             raise DataError(
                 f"a share of {shares[name]} of {counted(counts[name], 'image')} leaves none of {name!r}",
                 "keep more",
-                what="keep_train" if name == "train" else "keep_validation",
-                value=shares[name],
             )
     return {name: splits[name].take(rows) for name, rows in rows_of.items()}
 

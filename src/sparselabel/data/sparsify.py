@@ -54,7 +54,6 @@ def refuse_incomplete(truth: Labels) -> None:
         raise DataError(
             f"{param('sparsify')} hides labels of complete data, but {hidden:,} labels are unknown already",
             f"leave {param('sparsify')} out",
-            what="sparsify",
         )
 
 
@@ -113,8 +112,6 @@ def largest_boxes(spatial_labels: SpatialLabels, shape: tuple[int, ...]) -> npt.
         raise DataError(
             f"{param('prefer', 'larger')} needs boxes, and these {shape[0]:,} images have none",
             f"take {param('prefer', 'frequent')} or {param('prefer', 'any')}",
-            what="prefer",
-            value="larger",
         )
     shares = np.zeros(shape, dtype=np.float32)
     np.maximum.at(

@@ -43,7 +43,6 @@ def refuse_in_the_way(source: RawDataset, out: Path, how: Preparation) -> None:
         raise RunError(
             f"{out} has {listing(in_the_way)}, which is not prepared data and is never overwritten",
             f"choose another {param('out')}",
-            what=out,
         )
 
 

@@ -192,13 +192,11 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
         raise
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} is gone (No such file)", "bring it back", "prepare data without it", what=path
+            f"{path} is gone (No such file)", "bring it back", "prepare data without it"
         ) from error
     except Exception as error:  # decoders raise whatever they like on a broken file
         reason = str(error) or type(error).__name__
-        raise DataError(
-            f"{path} cannot be read as an image ({reason})", "mend it or leave it out", what=path
-        ) from error
+        raise DataError(f"{path} cannot be read as an image ({reason})", "mend it or leave it out") from error
 
 
 def size_of(path: str | Path) -> tuple[int, int]:

@@ -29,10 +29,7 @@ def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path
     splits = [*prepared.splits.values()] if split is None else [prepared.split(split)]
     if file.exists() and not force:
         raise RunError(
-            f"{file} exists",
-            f"choose another {param('out')}",
-            f"replace it with {param('force', True)}",
-            what=file,
+            f"{file} exists", f"choose another {param('out')}", f"replace it with {param('force', True)}"
         )
     if file.suffix.lower() not in (".csv", ".json"):
         raise DataError(
@@ -42,8 +39,6 @@ def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path
         raise DataError(
             "COCO's form has a file for each split",
             f"name one of {listing(prepared.splits)} with {param('split')}",
-            what="split",
-            allowed=[*prepared.splits],
         )
     with atomic_write(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         if file.suffix.lower() == ".csv":

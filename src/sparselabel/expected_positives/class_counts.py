@@ -98,11 +98,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             names = [row["name"] for row in content["classes"]]
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DataError(
-                f"{path} counts {listing(twice)} more than once",
-                "leave one line of each class",
-                AGAIN,
-                what=path,
-                value=twice,
+                f"{path} counts {listing(twice)} more than once", "leave one line of each class", AGAIN
             )
         missing = [name for name in classes if name not in rows]
         extra = [name for name in rows if name not in classes]
@@ -111,7 +107,6 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
                 f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
                 f"unknown: {listing(extra) or 'none'})",
                 AGAIN,
-                what=path,
             )
         column = {
             key: np.array([rows[name][key] for name in classes], dtype=np.float64)
@@ -125,9 +120,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
-            f"{path} is not a file of expected positives ({reason})",
-            f"make it with {command('expect')}",
-            what=path,
+            f"{path} is not a file of expected positives ({reason})", f"make it with {command('expect')}"
         ) from error
     fault = _fault(how, images, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
@@ -147,8 +140,6 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
             "change their `expected` and K together",
             "give K itself in place of the file",
             AGAIN,
-            what=path,
-            value=per_image,
         )
     return counts
 

@@ -41,9 +41,7 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
         )
     if len(complete) < 2:
         raise DataError(
-            f"{len(complete)} counted images say nothing",
-            "label a few dozen random ones completely",
-            value=len(complete),
+            f"{len(complete)} counted images say nothing", "label a few dozen random ones completely"
         )
     annotated = annotated_positives(observed.values)
     counts = (complete.values == POSITIVE).astype(np.float64)
@@ -92,7 +90,6 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
             f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "
             f"{data.folder}: {listing(strangers)}",
             naming,
-            what=file,
         )
     unknown = [name for name in found.classes if name not in data.classes]
     if unknown:

@@ -101,11 +101,7 @@ def cross_fitted_scores(features: Tensor, labels: Tensor, seed: int) -> Tensor:
     count, width = features.shape
     if count < 2 * FOLDS:
         raise DataError(
-            f"{count} labeled images are too few for {FOLDS} folds",
-            f"label at least {2 * FOLDS}",
-            COUNT,
-            value=count,
-            allowed=2 * FOLDS,
+            f"{count} labeled images are too few for {FOLDS} folds", f"label at least {2 * FOLDS}", COUNT
         )
     inputs = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)
@@ -139,7 +135,6 @@ def _from_scores(
             f"{'many' if len(known) > 1 else 'few'} to estimate positives from single labels (2 to "
             f"{MOST_CLASSES})",
             COUNT,
-            value=len(known),
         )
     random = np.random.default_rng(seed)
     if len(rows) > MOST_IMAGES:

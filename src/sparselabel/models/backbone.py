@@ -272,7 +272,6 @@ def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Modu
             raise ConfigError(
                 f"{param('finetune.frozen_norm')} keeps batch norm as it is, and this backbone has none",
                 "leave it out",
-                what="finetune.frozen_norm",
             )
     return frozen + (_first_stages(backbone.network, stages) if stages else [])
 
@@ -327,5 +326,4 @@ def grad_checkpointing(backbone: Backbone, on: bool) -> None:
                 f"take {param('finetune.micro_batches')}",
                 f"a smaller {param('finetune.batch_size')}",
                 f"another {param('backbone')}",
-                what="finetune.grad_checkpointing",
             ) from error

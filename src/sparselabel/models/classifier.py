@@ -68,8 +68,6 @@ class LinearHead(Head):
                 "a boosted head multiplies the logits of cells, which pooled features do not have",
                 f"give it the features of cells (no {param('frozen')})",
                 f"leave {param('boost')} out",
-                what="boost",
-                value=self.boost,
             )
         if maps or self.boost is not None:
             cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)

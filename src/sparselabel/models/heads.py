@@ -24,13 +24,7 @@ def make_head(
         case "query2label":
             query = query or Query()
             return QueryHead(width, classes, query.width, self_attention=query.self_attention)
-    raise ConfigError(
-        f"there is no {param('classifier')} {name!r}",
-        nearest(name, HEADS),
-        what="classifier",
-        value=name,
-        allowed=HEADS,
-    )
+    raise ConfigError(f"there is no {param('classifier')} {name!r}", nearest(name, HEADS))
 
 
 def check_head(head: Head, backbone: Backbone) -> None:
@@ -40,6 +34,4 @@ def check_head(head: Head, backbone: Backbone) -> None:
             f"{param('classifier', 'token')} reads a class token, and this backbone has none",
             "take a transformer such as deit_base_patch16_224",
             f"another {param('classifier')}",
-            what="classifier",
-            value="token",
         )

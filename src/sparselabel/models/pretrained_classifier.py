@@ -44,7 +44,6 @@ def make_published(name: str, weights: str = PRETRAINED) -> PublishedClassifier:
             f"{name} with weights {weights} has no classifier",
             f"give a file of a whole Query2Label model on it ({param('weights', 'FILE')})",
             WITH_CLASSIFIER,
-            what="weights",
             value=weights,
         )
     config, size = known_network(name), own_size(name)

@@ -50,8 +50,6 @@ class QueryHead(Head):
             raise ModelError(
                 f"query2label needs a width that 4 and its {heads} heads divide, not {size}",
                 f"give {param('query.width', max(size - size % step, step))}",
-                what="query.width",
-                value=size,
             )
         inner = inner or 4 * size
         self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
@@ -216,7 +214,6 @@ def released_head(
             f"name the {param('backbone')} it was trained with",
             "take another file",
             f"take its backbone alone, with another {param('classifier')}",
-            what=file,
         )
     head.load_state_dict(released, strict=same_classes)
     loaded = head.state_dict()

@@ -116,8 +116,6 @@ def refuse_not_finite(loaded: Mapping[str, Tensor], path: Path) -> None:
             raise ModelError(
                 f"{path}: tensor {name} has values that are not finite ({wrong:,} of {value.numel():,})",
                 "take another file",
-                what=path,
-                where=name,
             )
 
 
@@ -125,9 +123,7 @@ def require_weights_file(path: Path) -> None:
     """Raise unless there is such a file."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise ModelError(
-            f"weights file {path} {what}", "give a file, `pretrained` or `none`", what="weights", value=path
-        )
+        raise ModelError(f"weights file {path} {what}", "give a file, `pretrained` or `none`")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -143,8 +139,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise ModelError(
             f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
-            "file of plain tensors (torch.save(model.state_dict(), file))",
-            what=path,
+            "file of plain tensors (torch.save(model.state_dict(), file))"
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
@@ -154,7 +149,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"{path} holds a {type(content).__name__}, not tensors by name",
             "save a model's own (torch.save(model.state_dict(), file))",
             "take another file",
-            what=path,
         )
     return {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)

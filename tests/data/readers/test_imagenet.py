@@ -167,10 +167,11 @@ def test_real_that_is_wrong(folders: Path, content: Any, message: str) -> None:
 
 def test_real_elsewhere(folders: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("[[2], [0")
-    with pytest.raises(DataError, match=r"labels.json is not JSON"):
+    with pytest.raises(DataError, match=r"labels.json, line 1, column 9 is not JSON"):
         imagenet.read(folders, real=tmp_path / "labels.json")
-    with pytest.raises(DataError, match=r"nothing.json is not there: leave `real` out"):
+    with pytest.raises(DataError, match=r"nothing.json is not there") as raised:
         imagenet.read(folders, real=tmp_path / "nothing.json")
+    assert raised.value.parameters == ["real"]
     (folders / "val" / FISH / NAMES[1]).rename(folders / "val" / FISH / "tench.JPEG")
     (tmp_path / "labels.json").write_text(json.dumps(REAL))
     with pytest.raises(DataError, match=r"tench.JPEG is not among ILSVRC2012_val_00000001.JPEG and so on"):

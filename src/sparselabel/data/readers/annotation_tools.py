@@ -1,7 +1,7 @@
 """What exports of annotation tools have in common: labels and spatial labels one by one, in any order."""
 
-import warnings
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,10 @@ from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     SpatialLabelColumns,
+    by_split,
+    warn,
 )
-from sparselabel.errors import DataError, DataWarning, listing, param
+from sparselabel.errors import DataError, listing, nearest, param
 
 
 def tails(path: str) -> list[str]:
@@ -35,7 +37,7 @@ class Collected:
     def __init__(self, file: Path, root: Path) -> None:
         self.file = file
         self.root = root
-        self.passed_over: dict[str, int] = {}  # kinds of annotations that are not read
+        self.passed_over: Counter[str] = Counter()  # kinds of annotations that are not read
         self._files = Listing(root)
         self._row_of: dict[str, int] = {}
         self._named: list[tuple[str, str]] = []  # how a row's image was named, and where
@@ -113,66 +115,54 @@ class Collected:
             )
         return inside
 
+    def refuse_unused(self, negative: str | None, known: Collection[str], problem: str) -> None:
+        """Raise if ``negative``, which says what is not there, is none of the names that the file knows."""
+        if negative is not None and negative not in known:
+            raise DataError(
+                f"{self.file}: {problem} {negative!r} ({nearest(negative, known)})",
+                f"name one of them with {param('negative')}",
+                f"leave {param('negative')} out if nobody said what is not there",
+            )
+
     def pass_over(self, kind: str) -> None:
         """Count an annotation that is not read; a warning names its kind."""
-        self.passed_over[kind] = self.passed_over.get(kind, 0) + 1
+        self.passed_over[kind] += 1
 
     def source(self, name: str, complete: bool) -> RawDataset:
         """The data. ``complete``: labels that are not given are NEGATIVE on images that were annotated."""
-        self._refuse_missing()
-        shape = (len(self._named), len(self._index_of))
-        values = np.full(shape, UNKNOWN, dtype=np.int8)
+        if self._missing:
+            raise DataError(
+                f"{self.file}: {len(self._missing):,} of {len(self._named):,} images are not in "
+                f"{self.root}: {listing(self._missing)}",
+                IMAGES_FOLDER,
+            )
+        values = np.full((len(self._named), len(self._index_of)), UNKNOWN, dtype=np.int8)
         if complete:
             values[np.asarray(self._looked_at, dtype=np.bool_)] = NEGATIVE
         for key, value in self._values.items():
             values[key] = value
         for key in self._contradicted:
             values[key] = UNKNOWN
-        self._warn()
+        if self._contradicted:
+            warn(
+                f"{self.file}: {len(self._contradicted):,} labels are said to be there and not to be there, "
+                f"and were left unknown: {listing(self._contradicted.values())}"
+            )
+        if self.passed_over:
+            kinds = [f"{kind} ({count:,})" for kind, count in sorted(self.passed_over.items())]
+            warn(f"{self.file}: annotations that say nothing of a class were passed over: {listing(kinds)}")
         known = np.any(values != UNKNOWN, axis=1)
         paths = np.asarray(list(self._row_of), dtype=np.str_)
         if not known.all():
-            warnings.warn(
+            warn(
                 f"{self.file}: {int((~known).sum()):,} of {len(known):,} images were left out, of which "
-                f"nothing is known: {listing(paths[~known])}",
-                DataWarning,
-                stacklevel=3,
+                f"nothing is known: {listing(paths[~known])}"
             )
         if not known.any():
             raise DataError(f"{self.file}: no image has a label")
         table = LabelTable(paths, tuple(self._index_of), values)
         built = self._spatial_labels.build()
         positive = values[built.rows, built.classes] == POSITIVE  # not contradicted
-        spatial_labels = built.only(positive)
-        splits: dict[str, RawSplit] = {}
-        for split in SPLITS:
-            rows = np.flatnonzero(known & (np.asarray(self._splits) == split))
-            if len(rows):
-                splits[split] = RawSplit(table.take(rows), paths[rows], spatial_labels.take(rows))
-        return RawDataset(name, self.root, splits)
-
-    def _refuse_missing(self) -> None:
-        if self._missing:
-            raise DataError(
-                f"{self.file}: {len(self._missing):,} of {len(self._named):,} images are not in "
-                f"{self.root}: {listing(self._missing)}",
-                IMAGES_FOLDER,
-                what="images",
-                value=self.root,
-            )
-
-    def _warn(self) -> None:
-        if self._contradicted:
-            warnings.warn(
-                f"{self.file}: {len(self._contradicted):,} labels are said to be there and not to be there, "
-                f"and were left unknown: {listing(self._contradicted.values())}",
-                DataWarning,
-                stacklevel=4,
-            )
-        if self.passed_over:
-            kinds = [f"{kind} ({count:,})" for kind, count in sorted(self.passed_over.items())]
-            warnings.warn(
-                f"{self.file}: annotations that say nothing of a class were passed over: {listing(kinds)}",
-                DataWarning,
-                stacklevel=4,
-            )
+        whole = RawSplit(table, paths, built.only(positive))
+        codes = np.asarray([SPLITS.index(split) for split in self._splits])
+        return RawDataset(name, self.root, by_split(whole, np.where(known, codes, -1)))

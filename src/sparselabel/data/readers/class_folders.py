@@ -4,14 +4,19 @@ SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.
 """
 
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
-from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, require_folder
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.data.readers.raw_dataset import (
+    SPLITS,
+    RawDataset,
+    RawSplit,
+    require_folder,
+    warn,
+    with_one_label,
+)
+from sparselabel.errors import DataError, listing
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
@@ -38,25 +43,28 @@ def read(source: Path) -> RawDataset:
             f"{source} has folders {listing(tops)}: neither classes nor splits, which are named train, val "
             "and test, with nothing beside them",
             "rename or move the others",
-            what=source,
         )
     else:
         paths_of["train"] = _read_classes(source, "", others, empty)
     if others:
-        warnings.warn(
+        warn(
             f"{source}: {len(others):,} files were left out, which are no images or in no class folder: "
-            f"{listing(sorted(others))}",
-            DataWarning,
-            stacklevel=2,
+            f"{listing(sorted(others))}"
         )
     if empty:
-        warnings.warn(f"{source}: class folders without images: {listing(empty)}", DataWarning, stacklevel=2)
+        warn(f"{source}: class folders without images: {listing(empty)}")
     classes = sorted({name for folders in paths_of.values() for name in folders})
+    index_of = {name: index for index, name in enumerate(classes)}
     if not classes:
         raise DataError(f"{source}: no images ({' '.join(SUFFIXES)}) in class folders")
-    return RawDataset(
-        source.resolve().name, source, {split: _table(classes, paths_of[split]) for split in paths_of}
-    )
+    splits: dict[str, RawSplit] = {}
+    for split, folders in paths_of.items():
+        pairs = sorted((path, index_of[name]) for name, paths in folders.items() for path in paths)
+        names = np.asarray([path for path, _ in pairs], dtype=np.str_)
+        splits[split] = with_one_label(
+            names, names, classes, np.asarray([index for _, index in pairs], np.intp)
+        )
+    return RawDataset(source.resolve().name, source, splits)
 
 
 def _visible(folder: Path) -> tuple[list[str], list[str]]:
@@ -78,7 +86,11 @@ def _read_classes(source: Path, below: str, others: list[str], empty: list[str])
 def _images(source: Path, below: str, others: list[str]) -> list[str]:
     """The images at any depth below a class folder, relative to ``source``; adds the rest to ``others``."""
     paths: list[str] = []
-    for folder, folders, files in os.walk(source / below, onerror=_refuse):
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for folder, folders, files in os.walk(source / below, onerror=refuse):
         inner = Path(folder).relative_to(source).as_posix()
         for name in files:
             if not name.startswith("."):
@@ -87,18 +99,3 @@ def _images(source: Path, below: str, others: list[str]) -> list[str]:
         # A linked folder may lead back to its own parent, so links inside a class folder are not followed.
         others += [f"{inner}/{name}" for name in folders if Path(folder, name).is_symlink()]
     return paths
-
-
-def _refuse(error: OSError) -> None:
-    raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-
-def _table(classes: list[str], folders: dict[str, list[str]]) -> RawSplit:
-    index_of = {name: index for index, name in enumerate(classes)}
-    columns = [np.full(len(paths), index_of[name]) for name, paths in folders.items()]
-    column = np.concatenate([np.empty(0, np.intp), *columns])
-    paths = np.asarray([path for name in folders for path in folders[name]], dtype=np.str_)
-    values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
-    values[np.arange(len(paths)), column] = POSITIVE
-    order = np.argsort(paths)
-    return RawSplit(LabelTable(paths[order], tuple(classes), values[order]), paths[order])

@@ -4,11 +4,10 @@ annotations/instances_train2014.json   {"images": [...], "annotations": [...], "
 train2014/COCO_train2014_000000000009.jpg
 """
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +23,15 @@ from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     Size,
+    images_folder,
     lines_of,
     naming,
-    refuse_empty,
-    require_folder,
+    warn,
     warn_of_another_size,
     warn_of_lost_boxes,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing, param
+from sparselabel.errors import DataError, listing, param
 
 OFFICIAL = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
@@ -40,8 +39,7 @@ OFFICIAL = {"train": "train", "test": "val"}
 LISTS = ("images", "annotations", "categories")
 
 
-@dataclass(frozen=True, eq=False)
-class Instances:
+class Instances(NamedTuple):
     """What a file says of its images, in the order of their ids as strings; ``names`` are file names."""
 
     labels: LabelTable
@@ -85,15 +83,15 @@ def read(
         return _with_images(file, read_instances(file, keep_empty, masks=True), files, below, skip_missing)
 
     if not source.is_dir():
-        root = require_folder(images or source.parent)
+        root = images_folder(images, source.parent)
         train = split(source, Listing(root), "")
         return RawDataset(source.stem, root, {"train": with_observed(train, labels) if labels else train})
-    root = require_folder(images or source)
+    root = images_folder(images, source)
     year = _year(source, root)
     files = Listing(root)
     splits: dict[str, RawSplit] = {}
     for name, official in OFFICIAL.items():
-        file = _annotations(source, official + year)
+        file = source / "annotations" / f"instances_{official}{year}.json"
         if file.exists():
             splits[name] = split(file, files, f"{official}{year}/")
     if len({split.labels.classes for split in splits.values()}) > 1:
@@ -109,14 +107,10 @@ def read(
     return RawDataset(source.resolve().name, root, splits)
 
 
-def _annotations(source: Path, official: str) -> Path:
-    return source / "annotations" / f"instances_{official}.json"
-
-
 def _year(source: Path, root: Path) -> str:
     """The year whose files are there; it is an error if there are several."""
-    ends = _annotations(source, "train*")
-    years = sorted(file.stem.removeprefix("instances_train") for file in ends.parent.glob(ends.name))
+    files = (source / "annotations").glob("instances_train*.json")
+    years = sorted(file.stem.removeprefix("instances_train") for file in files)
     if not years:
         raise DataError(
             f"{source}: no annotations/instances_train2014.json or ..._train2017.json",
@@ -124,9 +118,8 @@ def _year(source: Path, root: Path) -> str:
         )
     years = [year for year in years if (root / f"train{year}").is_dir()] or years
     if len(years) > 1:
-        raise DataError(
-            f"{source} has annotations of several years ({', '.join(years)})", "keep one year in a folder"
-        )
+        several = f"annotations of several years ({', '.join(years)})"
+        raise DataError(f"{source} has {several}", "keep one year in a folder")
     return years[0]
 
 
@@ -136,9 +129,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     ``masks``: read outlines too; it takes a few times as long.
     """
     if not file.is_file():
-        raise DataError(
-            f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO", what=file
-        )
+        raise DataError(f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO")
     expected = f"an object with the lists {', '.join(LISTS)}"
     lists: dict[str, Any] = {}
     others: list[str] = []
@@ -169,10 +160,11 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
     if annotations.first_left_out is not None:
         name, key, box = annotations.first_left_out
         warn_of_lost_boxes(file, annotations.left_out, f"{name}, {categories[key][1]!r}, bbox {box}")
+    if not len(rows):
+        raise DataError(f"{file}: no image has an annotation")
     names = tuple(name for _, name in categories.values())
     # Ids and names were checked to be unique, and the values are what they are.
     table = LabelTable(images.ids[rows], names, values, check=False)
-    refuse_empty(table, f"{file}: no image has an annotation")
     return Instances(table, images.names[rows], spatial_labels, instance_masks)
 
 
@@ -180,37 +172,28 @@ def _with_images(
     file: Path, instances: Instances, files: Listing, below: str, skip_missing: bool
 ) -> RawSplit:
     """The instances with their images' paths, and without those of no image if that is wanted."""
-    labels = instances.labels
-    paths, there = _images(file, instances, files, below)
-    if not there.all():
-        missing = [
-            f"{below}{name.decode()} (image {key})"
-            for name, key in zip(instances.names[~there][:10].tolist(), labels.ids[~there], strict=False)
-        ]
-        left_out = int((~there).sum())
-        more = f" and {left_out - len(missing):,} more" if left_out > len(missing) else ""
+    labels, names, spatial_labels, masks = instances
+    paths = _paths(file, instances, files, below)
+    split = RawSplit(labels, paths, spatial_labels, masks=masks)
+    missing = np.flatnonzero(paths == "")
+    if len(missing):
+        shown = (f"{below}{names[row].decode()} (image {labels.ids[row]})" for row in missing)
         problem = (
-            f"{file}: {left_out:,} of {len(labels):,} images are not in {files.root}: "
-            f"{', '.join(missing)}{more}"
+            f"{file}: {len(missing):,} of {len(labels):,} images are not in {files.root}: {listing(shown)}"
         )
-        if not skip_missing or not there.any():
-            leave_out = f"leave them out with {param('skip_missing', True)}"
-            raise DataError(problem, IMAGES_FOLDER, leave_out, what="images", value=files.root)
-        warnings.warn(f"{problem}; they were left out", DataWarning, stacklevel=4)
-    split = RawSplit(labels, paths, instances.spatial_labels, masks=instances.masks)
-    if not there.all():
-        split = split.take(np.flatnonzero(there))
+        if not skip_missing or len(missing) == len(labels):
+            raise DataError(problem, IMAGES_FOLDER, f"leave them out with {param('skip_missing', True)}")
+        warn(f"{problem}; they were left out")
+        split = split.take(np.flatnonzero(paths != ""))
     with naming(file):
         refuse_duplicates("image file", split.paths)
     return split
 
 
-def _images(
-    file: Path, instances: Instances, files: Listing, below: str
-) -> tuple[Texts, npt.NDArray[np.bool_]]:
-    """Where the images are: ``file_name``, or its last two or last one components (patch folders)."""
+def _paths(file: Path, instances: Instances, files: Listing, below: str) -> Texts:
+    """Where the images are: ``file_name``, or its last two or last one components (patch folders), or ""."""
     blocks: list[Texts] = []
-    for start in range(0, len(instances.names), 65_536):
+    for start in range(0, len(instances.names), 65_536):  # texts of a list take much more than of an array
         paths: list[str] = []
         for row, name in enumerate(instances.names[start : start + 65_536].tolist(), start):
             folders = name.decode().split("/")
@@ -219,8 +202,7 @@ def _images(
             ends = (below + "/".join(folders[-most:]) for most in (len(folders), 2, 1))
             paths.append(next((end for end in ends if end in files), ""))
         blocks.append(np.asarray(paths, dtype=np.str_))
-    joined = np.concatenate(blocks)
-    return joined, joined != ""
+    return np.concatenate(blocks)
 
 
 # The lists of Hill and SPLC with 75 %, 40 % and one of COCO's labels: coco_train_0.75left.txt and so on.
@@ -232,12 +214,10 @@ def warn_of_another_list(file: Path, size: Size) -> None:
     for expected in PUBLISHED_LISTS:
         near = all(abs(here / there - 1) <= NEARLY for here, there in zip(size, expected, strict=True))
         if near and size != expected:
-            warnings.warn(
+            warn(
                 f"{file} names {size.positives:,} labels of {size.images:,} images; the published list "
                 f"that is most like it has {expected.positives:,} of {expected.images:,}: is it complete? "
-                "Numbers may not compare with the papers'",
-                DataWarning,
-                stacklevel=3,
+                "Numbers may not compare with the papers'"
             )
 
 
@@ -248,23 +228,20 @@ def with_observed(split: RawSplit, file: Path) -> RawSplit:
     """
     row_of = {path.rpartition("/")[2]: row for row, path in enumerate(split.paths.tolist())}
     if len(row_of) < len(split.paths):
-        raise DataError(
-            f"{file}: images of several folders have one file name: a list cannot tell them apart"
-        )
+        alike = "images of several folders have one file name"
+        raise DataError(f"{file}: {alike}: a list cannot tell them apart")
     observed = np.full_like(split.labels.values, UNKNOWN)
     seen: dict[int, int] = {}  # row -> line
     for line, text in enumerate(lines_of(file), 1):
-        row = _listed_row(file, line, text, row_of)
-        if row in seen:
-            raise DataError(
-                f"{file}, line {line:,}: {text!r:.100} is there a second time, after line {seen[row]:,}"
-            )
-        seen[row] = line
-        classes = _listed_classes(file, line, text, len(split.labels.classes))
+        where = f"{file}, line {line:,}"
+        row = _listed_row(where, text, row_of)
+        if (first := seen.setdefault(row, line)) != line:
+            raise DataError(f"{where}: {text!r:.100} is there a second time, after line {first:,}")
+        classes = _listed_classes(where, text, len(split.labels.classes))
         absent = [index for index in classes if split.labels.values[row, index] != POSITIVE]
         if absent:
             raise DataError(
-                f"{file}, line {line:,}: {text!r:.100}: by its full labels, class {absent[0]} "
+                f"{where}: {text!r:.100}: by its full labels, class {absent[0]} "
                 f"({split.labels.classes[absent[0]]}) is not on the image: is the list for this set, "
                 "with classes counted from 0?"
             )
@@ -273,29 +250,24 @@ def with_observed(split: RawSplit, file: Path) -> RawSplit:
         raise DataError(f"{file} is empty: a line `image,class class ...` for each image is needed")
     warn_of_another_list(file, Size(len(seen), int((observed == POSITIVE).sum())))
     if len(seen) < len(row_of):
-        warnings.warn(
-            f"{file} names {len(seen):,} of {len(row_of):,} training images; the others were left out",
-            DataWarning,
-            stacklevel=2,
-        )
-    rows = np.flatnonzero(np.isin(np.arange(len(observed)), [*seen]))
-    return replace(split, observed=observed).take(rows)
+        warn(f"{file} names {len(seen):,} of {len(row_of):,} training images; the others were left out")
+    return replace(split, observed=observed).take(np.asarray(sorted(seen), dtype=np.intp))
 
 
-def _listed_row(file: Path, line: int, text: str, row_of: Mapping[str, int]) -> int:
+def _listed_row(where: str, text: str, row_of: Mapping[str, int]) -> int:
     name, comma, _ = text.partition(",")
     name = name.rpartition("/")[2]
     if not comma:
-        raise DataError(f"{file}, line {line:,}: must be `image,class class ...`, not {text!r:.100}")
+        raise DataError(f"{where}: must be `image,class class ...`, not {text!r:.100}")
     if name not in row_of:
-        raise DataError(f"{file}, line {line:,}: {name!r:.100} is not among the training images with a label")
+        raise DataError(f"{where}: {name!r:.100} is not among the training images with a label")
     return row_of[name]
 
 
-def _listed_classes(file: Path, line: int, text: str, count: int) -> list[int]:
+def _listed_classes(where: str, text: str, count: int) -> list[int]:
     words = text.partition(",")[2].split()
     wrong = [word for word in words if not (word.isdecimal() and int(word) < count)]
     if wrong or not words:
         why = f"not {wrong[0]!r:.100}" if wrong else "and there is none"
-        raise DataError(f"{file}, line {line:,}: a class must be a number from 0 to {count - 1}, {why}")
+        raise DataError(f"{where}: a class must be a number from 0 to {count - 1}, {why}")
     return [int(word) for word in words]

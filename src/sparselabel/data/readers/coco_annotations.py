@@ -70,7 +70,9 @@ class Images:
             ids = column(file, "image", block, count, "id")
             sizes.append(_sizes(file, ids, block))
             keys.append(_keys(ids))
-            names.append(np.asarray([_file_name(image).encode(errors="replace") for image in block]))
+            # LVIS has an address instead of a file name.
+            texts = (str(image.get("file_name") or image.get("coco_url") or "") for image in block)
+            names.append(np.asarray([text.encode(errors="replace") for text in texts]))
             labels = _verified(block, ids, categories)
             if labels:
                 verified = (verified or []) + [(rows + count, codes, value) for rows, codes, value in labels]
@@ -82,11 +84,12 @@ class Images:
             keys if self._find_by_number else [block.astype(np.str_) for block in keys]
         )
         # Digits sort the same as bytes, which are shorter.
-        texts: Keys = given.astype(np.bytes_) if self._find_by_number else given
-        order = np.argsort(texts, kind="stable")
+        given_texts: Keys = given.astype(np.bytes_) if self._find_by_number else given
+        order = np.argsort(given_texts, kind="stable")
         self.names = np.concatenate(names)[order]
         self.sizes = np.concatenate(sizes)[order]
-        self.ids = _trimmed(texts[order])
+        longest = max(int(np.strings.str_len(given_texts).max()), 1)
+        self.ids: Texts = given_texts[order].astype(f"U{longest}")
         if (self.ids[1:] == self.ids[:-1]).any():
             with naming(file):
                 refuse_duplicates("image id", self.ids)
@@ -124,14 +127,11 @@ def read_categories(file: Path, categories: list[Any]) -> dict[str, tuple[int, s
 
 def column(file: Path, kind: str, block: list[Any], first: int, key: str) -> list[Any]:
     """A member of all records of a block, of which the first is number ``first`` of its list."""
-    try:
-        return [record[key] for record in block]
-    except (KeyError, TypeError, IndexError):
-        for position, record in enumerate(block):
-            if not isinstance(record, dict) or key not in record:
-                name = name_of(kind, first + position, record)
-                raise DataError(f"{file}: {name} has no {key!r}: {record!r:.200}") from None
-        raise
+    for position, record in enumerate(block):
+        if not isinstance(record, dict) or key not in record:
+            name = name_of(kind, first + position, record)
+            raise DataError(f"{file}: {name} has no {key!r}: {record!r:.200}")
+    return [record[key] for record in block]
 
 
 def name_of(kind: str, position: int, record: Any) -> str:
@@ -150,27 +150,14 @@ def _keys(ids: Sequence[Any]) -> Keys:
     return np.asarray([str(key) for key in ids], dtype=np.str_)
 
 
-def _trimmed(texts: Keys) -> Texts:
-    """Texts as wide as the longest of them."""
-    return texts.astype(f"U{max(int(np.strings.str_len(texts).max()), 1)}")
-
-
 def _sizes(file: Path, ids: list[Any], block: list[Any]) -> npt.NDArray[np.float64]:
     """(B, 2) widths and heights."""
     for key, image in zip(ids, block, strict=True):
         width, height = image.get("width"), image.get("height")
-        if not (isinstance(width, int | float) and isinstance(height, int | float)) or not (
-            0 < width < math.inf and 0 < height < math.inf
-        ):
-            raise DataError(
-                f"{file}: image {key} must have a width and a height above 0, not {width!r} and {height!r}"
-            )
+        if not all(isinstance(side, int | float) and 0 < side < math.inf for side in (width, height)):
+            rule = "must have a width and a height above 0"
+            raise DataError(f"{file}: image {key} {rule}, not {width!r} and {height!r}")
     return np.asarray([(image["width"], image["height"]) for image in block], dtype=np.float64).reshape(-1, 2)
-
-
-def _file_name(image: dict[str, Any]) -> str:
-    """The image's file name, or the address that LVIS has instead."""
-    return str(image.get("file_name") or image.get("coco_url") or "")
 
 
 def _verified(block: list[Any], ids: list[Any], categories: CategoryCodes) -> list[tuple[Rows, Codes, int]]:
@@ -179,15 +166,16 @@ def _verified(block: list[Any], ids: list[Any], categories: CategoryCodes) -> li
     for key, value in VERIFIED.items():
         lists = [image.get(key) for image in block]
         if any(given is not None for given in lists):
-            pairs = [(image, category) for image, given in enumerate(lists) for category in given or []]
-            positions = np.asarray([position for position, _ in pairs], dtype=np.int64)
+            rows = [row for row, given in enumerate(lists) for _ in given or []]
+            looked_for = [category for given in lists for category in given or []]
 
-            def describe(at: int, pairs: list[tuple[int, Any]] = pairs, key: str = key) -> str:
-                return f"image {ids[pairs[at][0]]}: {pairs[at][1]!r} of {key}"
+            def describe(
+                at: int, rows: list[int] = rows, names: list[Any] = looked_for, key: str = key
+            ) -> str:
+                return f"image {ids[rows[at]]}: {names[at]!r} of {key}"
 
-            verified.append(
-                (positions, categories.code([category for _, category in pairs], describe), value)
-            )
+            codes = categories.code(looked_for, describe)
+            verified.append((np.asarray(rows, dtype=np.int64), codes, value))
     return verified
 
 
@@ -239,16 +227,15 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
             pixels = pixels_of(columns.build() or Masks.none(0))
         except DataError:
             raise ValueError("they are damaged") from None
-        if pixels != height * width:
-            raise ValueError(f"its runs are of {pixels:,} pixels")
     else:
         lengths = np.asarray(counts)
         if lengths.dtype.kind not in "iu" or lengths.ndim != 1 or lengths.min(initial=0) < 0:
             raise ValueError("run lengths are counts of pixels")
-        if int(lengths.sum()) != height * width:
-            raise ValueError(f"its runs are of {int(lengths.sum()):,} pixels")
-        rle = run_lengths.frPyObjects({"size": [height, width], "counts": lengths.tolist()}, height, width)
-    return rle
+        pixels = int(lengths.sum())
+        rle = {"size": [height, width], "counts": lengths.tolist()}
+    if pixels != height * width:
+        raise ValueError(f"its runs are of {pixels:,} pixels")
+    return rle if isinstance(counts, str) else run_lengths.frPyObjects(rle, height, width)
 
 
 class Annotations:
@@ -263,8 +250,8 @@ class Annotations:
         self._rows: list[npt.NDArray[np.int32]] = []
         self._codes: list[Codes] = []
         self._boxed: list[npt.NDArray[np.bool_]] = []
-        self._centers: list[Floats] = []
-        self._sizes: list[Floats] = []
+        self._centers: list[Floats] = [np.empty((0, 2), dtype=np.float32)]
+        self._sizes: list[Floats] = [np.empty((0, 2), dtype=np.float32)]
         self._masks = MaskColumns() if masks else None
         self.left_out = 0
         self.first_left_out: tuple[str, str, Any] | None = None  # annotation, category id and bbox
@@ -319,7 +306,12 @@ class Annotations:
         numbers = _boxes([block[position].get("bbox") for position in chosen.tolist()])
         if numbers is None:
             for position in chosen.tolist():
-                _refuse_box(self.file, first + position, block[position])
+                annotation = block[position]
+                name = f"{self.file}: {name_of('annotation', first + position, annotation)}"
+                if "bbox" not in annotation:
+                    raise DataError(f"{name} has no 'bbox': {annotation!r:.200}")
+                if _boxes([box := annotation["bbox"]]) is None:
+                    raise DataError(f"{name}: bbox must be [x, y, width, height] in pixels, not {box!r}")
             raise DataError(f"{self.file}: a bbox has a number too large to be one of pixels")
         low, high = numbers[:, :2] / sizes, (numbers[:, :2] + numbers[:, 2:]) / sizes
         return np.maximum(low, 0.0), np.minimum(high, 1.0)
@@ -327,10 +319,10 @@ class Annotations:
     def with_any(self) -> npt.NDArray[np.bool_]:
         """(N,) Whether an image has an annotation of whatever kind, or a category was looked for on it."""
         annotated = np.zeros(len(self._images.ids), dtype=np.bool_)
-        for rows in self._rows:
+        for annotated_rows in self._rows:
+            annotated[annotated_rows] = True
+        for rows, _, _ in self._images.verified or []:
             annotated[rows] = True
-        for looked_at, _, _ in self._images.verified or []:
-            annotated[looked_at] = True
         return annotated
 
     def build(self, class_of: dict[str, int], selected: Rows) -> tuple[Labels, SpatialLabels, Masks | None]:
@@ -348,42 +340,26 @@ class Annotations:
         start = 0
         for block, boxed in enumerate(self._boxed):
             rows, indices = new_row[self._rows[block]], classes[self._codes[block]]
-            if verified is not None:
-                self._refuse_contradiction(values, rows, indices, class_of, selected)
+            wrong = values[rows, indices] == NEGATIVE
+            if verified is not None and wrong.any():
+                first = int(np.argmax(wrong))
+                image, category = self._images.ids[selected[rows[first]]], [*class_of][indices[first]]
+                both = f"image {image} has category {category} in neg_category_ids, and an annotation of it"
+                raise DataError(f"{self.file}: {both}", "remove one of the two")
             values[rows, indices] = POSITIVE
             end = start + int(boxed.sum())
             label_rows[start:end], label_classes[start:end] = rows[boxed], indices[boxed]
             start = end
         self._rows, self._codes, self._boxed = [], [], []
-        centers, self._centers = _joined(self._centers), []
-        sizes, self._sizes = _joined(self._sizes), []
+        centers, self._centers = np.concatenate(self._centers), []
+        sizes, self._sizes = np.concatenate(self._sizes), []
         masks = self._masks.build() if self._masks is not None else None
         if (label_rows[1:] < label_rows[:-1]).any():
             order = np.argsort(label_rows, kind="stable")
             label_rows, label_classes = label_rows[order], label_classes[order]
-            centers = centers[order]
-            sizes = sizes[order]
+            centers, sizes = centers[order], sizes[order]
             masks = masks.take(order) if masks is not None else None
         return values, SpatialLabels(label_rows, label_classes, centers, sizes, check=False), masks
-
-    def _refuse_contradiction(
-        self, values: Labels, rows: Rows, indices: Codes, class_of: dict[str, int], selected: Rows
-    ) -> None:
-        wrong = values[rows, indices] == NEGATIVE
-        if wrong.any():
-            first = int(np.argmax(wrong))
-            image, category = self._images.ids[selected[rows[first]]], [*class_of][indices[first]]
-            raise DataError(
-                f"{self.file}: image {image} has category {category} in neg_category_ids, and an annotation "
-                "of it",
-                "remove one of the two",
-                what=self.file,
-                where=f"image {image}",
-            )
-
-
-def _joined(columns: list[Floats]) -> Floats:
-    return np.concatenate(columns) if columns else np.empty((0, 2), dtype=np.float32)
 
 
 def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> Any:
@@ -416,12 +392,3 @@ def _boxes(boxes: list[Any]) -> npt.NDArray[np.float64] | None:
     numbers = given.astype(np.float64)
     right = np.isfinite(numbers).all() and (numbers[:, 2:] >= 0).all()
     return numbers if right else None
-
-
-def _refuse_box(file: Path, position: int, annotation: Any) -> None:
-    name = name_of("annotation", position, annotation)
-    if "bbox" not in annotation:
-        raise DataError(f"{file}: {name} has no 'bbox': {annotation!r:.200}")
-    if _boxes([annotation["bbox"]]) is None:
-        wrong = annotation["bbox"]
-        raise DataError(f"{file}: {name}: bbox must be [x, y, width, height] in pixels, not {wrong!r}")

@@ -4,10 +4,9 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from sparselabel.errors import DataError, listing, nearest, param
 
@@ -34,9 +33,6 @@ class Cells:
             raise DataError(
                 f"{self.file} has no column {name!r} ({nearest(name, self.header)})",
                 f"say which it is with {param(parameter)}",
-                what=parameter,
-                value=name,
-                allowed=self.header,
             )
         return self.header.index(name)
 
@@ -48,11 +44,8 @@ def open_cells(file: Path, wanted: str) -> Iterator[Cells]:
     ``wanted`` is a column that the table should have; it tells separators from names that contain them.
     """
     if not file.is_file():
-        raise DataError(
-            f"{file} is {'not a file' if file.exists() else 'not there'}",
-            "give a CSV, TSV or Parquet file",
-            what=file,
-        )
+        fault = "not a file" if file.exists() else "not there"
+        raise DataError(f"{file} is {fault}", "give a CSV, TSV or Parquet file")
     if file.suffix.lower() in (".parquet", ".pq"):
         with _open_parquet(file) as cells:
             yield _checked(cells)
@@ -72,23 +65,22 @@ def _checked(cells: Cells) -> Cells:
         raise DataError(
             f"{cells.file}: column {header.index('') + 1} has no name",
             "if it is an index written by pandas, write with index=False",
-            what=cells.file,
         )
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise DataError(
-            f"{cells.file}: columns must have different names; these occur more often: {listing(twice)}"
-        )
-    return Cells(cells.file, cells.row_name, header, _filled(cells))
+        rule = "columns must have different names"
+        raise DataError(f"{cells.file}: {rule}; these occur more often: {listing(twice)}")
 
+    def filled() -> Rows:
+        width = len(header)
+        for line, row in cells.rows:
+            if len(row) != width and any(row):
+                problem = f"the header has {width} columns, this has {len(row)}: {listing(row)}"
+                raise cells.wrong(line, problem)
+            if any(row):
+                yield line, row
 
-def _filled(cells: Cells) -> Rows:
-    width = len(cells.header)
-    for line, row in cells.rows:
-        if len(row) == width and any(row):
-            yield line, row
-        elif any(row):
-            raise cells.wrong(line, f"the header has {width} columns, this has {len(row)}: {listing(row)}")
+    return replace(cells, rows=filled())
 
 
 def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
@@ -101,16 +93,21 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             blank, first = blank + 1, stream.readline()
         if not first:
             return
-        delimiter = "\t" if file.suffix.lower() in (".tsv", ".tab") else _delimiter(first, wanted)
+
+        def rank(separator: str) -> tuple[bool, int]:
+            """Best is the separator that gives the wanted column; of several, or else, most columns."""
+            names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
+            return wanted in names, len(names)
+
+        tabs = file.suffix.lower() in (".tsv", ".tab")
+        delimiter = "\t" if tabs else max((",", "\t", ";"), key=rank)
         reader = csv.reader(chain([first], stream), delimiter=delimiter, strict=True)
         line = blank
         for row in reader:
             yield line + 1, row
             line = blank + reader.line_num
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8", what=file
-        ) from error
+        raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8") from error
     except csv.Error as error:
         why, where = str(error), f"line {line + 1:,}"
         remedies: tuple[str, ...] = ()
@@ -129,16 +126,6 @@ def _first_wrong(file: Path) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         return f"line {line:,}: {error.reason} {content[error.start]:#x}"
     return "it changed while it was read"
-
-
-def _delimiter(header: str, wanted: str) -> str:
-    """The separator that gives the wanted column; else, or of several, the one that makes most columns."""
-
-    def rank(separator: str) -> tuple[bool, int]:
-        names = [name.strip() for name in next(csv.reader([header], delimiter=separator))]
-        return wanted in names, len(names)
-
-    return max((",", "\t", ";"), key=rank)
 
 
 @contextmanager
@@ -160,24 +147,15 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
                     f"{file}: column {column.name!r} holds {column.type}, and cells must be text or numbers",
                     "write several labels in one row each",
                     f"as one text with a {param('separator')}",
-                    what=file,
                 )
-        yield Cells(file, "row", tuple(schema.names), _parquet_rows(opened))
-
-
-def _parquet_rows(opened: Any) -> Rows:
-    line = 0
-    for batch in opened.iter_batches():
-        columns = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            line += 1
-            yield line, row
+        rows = (
+            row
+            for batch in opened.iter_batches()
+            for row in zip(*([*map(_text, column.to_pylist())] for column in batch.columns), strict=True)
+        )
+        yield Cells(file, "row", tuple(schema.names), enumerate(rows, 1))
 
 
 def _text(value: object) -> str:
     """A Parquet value as a CSV file would have it."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    return str(int(value) if isinstance(value, bool) else value)
+    return "" if value is None else str(int(value) if isinstance(value, bool) else value)

@@ -9,15 +9,14 @@
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 from xml.parsers import expat
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.raw_dataset import Box, RawDataset, require_folder
-from sparselabel.errors import DataError, nearest, param
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder
+from sparselabel.errors import DataError
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")
 SUBSETS = {
@@ -46,25 +45,12 @@ def read(
     """
     file = source / "annotations.xml" if source.is_dir() else source
     if not file.is_file():
-        raise DataError(
-            f"{file} is not there", "give the XML file of an export 'CVAT for images 1.1'", what=file
-        )
-    beside = file.parent / "images"
-    root = require_folder(images or (beside if beside.is_dir() else file.parent))
-    reader = _Reader(Collected(file, root), negative)
+        raise DataError(f"{file} is not there", "give the XML file of an export 'CVAT for images 1.1'")
+    collected = Collected(file, images_folder(images, file.parent / "images", file.parent))
+    reader = _Reader(collected, negative)
     reader.parse(file)
-    if negative is not None and negative not in reader.attributes:
-        raise DataError(
-            f"{file}: no label has an attribute {negative!r} ({nearest(negative, reader.attributes)})",
-            f"name one of them with {param('negative')}",
-            f"leave {param('negative')} out if nobody said what is not there",
-            what="negative",
-            value=negative,
-            allowed=sorted(reader.attributes),
-        )
-    return reader.collected.source(
-        file.stem if file.stem != "annotations" else file.resolve().parent.name, complete
-    )
+    collected.refuse_unused(negative, reader.attributes, "no label has an attribute")
+    return collected.source(file.stem if file.stem != "annotations" else file.resolve().parent.name, complete)
 
 
 class _Reader:
@@ -104,8 +90,12 @@ class _Reader:
                 f"{file}, line {error.lineno:,}, column {error.offset + 1} is not XML: {why}"
             ) from None
 
+    @property
+    def _line(self) -> str:
+        return f"line {self._parser.CurrentLineNumber:,}"
+
     def _wrong(self, problem: str, *remedies: str) -> DataError:
-        return self.collected.wrong(f"line {self._parser.CurrentLineNumber:,}", problem, *remedies)
+        return self.collected.wrong(self._line, problem, *remedies)
 
     def _refuse_document_type(self, *_: object) -> NoReturn:
         raise self._wrong(
@@ -117,9 +107,8 @@ class _Reader:
 
     def _start(self, name: str, given: dict[str, str]) -> None:
         if not self._path and name != "annotations":
-            raise self._wrong(
-                f"<annotations> must be the outermost, as 'CVAT for images 1.1' has it, not <{name}>"
-            )
+            outermost = "<annotations> must be the outermost, as 'CVAT for images 1.1' has it"
+            raise self._wrong(f"{outermost}, not <{name}>")
         self._path.append(name)
         self._text = ""
         if name == "track":
@@ -148,20 +137,17 @@ class _Reader:
             self._label = {}
         elif name == "attribute" and self._shape is not None and len(self._path) == 4:
             if self._negative is not None and self._attribute == self._negative:
-                self._is_not = self._checked(self._text.strip())
+                state = self._text.strip()
+                if state.lower() not in ("true", "false"):
+                    rule = "must be true or false, as of a checkbox"
+                    raise self._wrong(f"attribute {self._negative!r} {rule}, not {state!r}")
+                self._is_not = state.lower() == "true"
         elif self._shape is not None and len(self._path) == 3:
             label, boxes = self._shape
             value = NEGATIVE if self._is_not else POSITIVE
             self.collected.add(self._row, label, value, [] if self._is_not else boxes)
             self._shape = None
         self._path.pop()
-
-    def _checked(self, text: str) -> bool:
-        if text.lower() not in ("true", "false"):
-            raise self._wrong(
-                f"attribute {self._negative!r} must be true or false, as of a checkbox, not {text!r}"
-            )
-        return text.lower() == "true"
 
     def _start_image(self, given: dict[str, str]) -> None:
         name = self._given("image", given, "name")
@@ -171,9 +157,8 @@ class _Reader:
         subset = given.get("subset", "").strip()
         if subset.lower() not in SUBSETS:
             raise self._wrong(f"subset {subset!r} is none of Train, Validation and Test", "rename it in CVAT")
-        where = f"line {self._parser.CurrentLineNumber:,}"
         candidates = [f"{subset}/{name}", *tails(name)] if subset else tails(name)
-        self._row = self.collected.image(where, name, candidates, True, SUBSETS[subset.lower()])
+        self._row = self.collected.image(self._line, name, candidates, True, SUBSETS[subset.lower()])
 
     def _given(self, name: str, given: dict[str, str], key: str) -> str:
         if not given.get(key):
@@ -192,36 +177,35 @@ class _Reader:
 
     def _boxes(self, name: str, given: dict[str, str]) -> list[Box]:
         """Where a shape is: the box around it, or its points."""
-        number: Callable[[str], float] = lambda key: self._number(name, given, key)  # noqa: E731
+
+        def numbers(*keys: str) -> list[float]:
+            return [self._number(name, given, key) for key in keys]
+
         if name in ("tag", "skeleton"):
             return []
+        degrees = numbers("rotation")[0] if "rotation" in given and name in ("box", "ellipse") else 0.0
         if name in ("points", "polygon", "polyline"):
             corners = self._corners(name, self._given(name, given, "points"))
         elif name == "box":
-            corners = _turned(
-                number("xtl"),
-                number("ytl"),
-                number("xbr"),
-                number("ybr"),
-                number("rotation") if "rotation" in given else 0.0,
-            )
+            corners = _turned(numbers("xtl", "ytl", "xbr", "ybr"), degrees)
         elif name == "ellipse":
-            x, y, a, b = number("cx"), number("cy"), number("rx"), number("ry")
-            corners = _turned(x - a, y - b, x + a, y + b, number("rotation") if "rotation" in given else 0.0)
+            x, y, a, b = numbers("cx", "cy", "rx", "ry")
+            corners = _turned([x - a, y - b, x + a, y + b], degrees)
         elif name == "mask":
-            x, y = number("left"), number("top")
-            corners = [(x, y), (x + number("width"), y + number("height"))]
+            x, y, w, h = numbers("left", "top", "width", "height")
+            corners = [(x, y), (x + w, y + h)]
         else:
             sides = [key[1:] for key in given if key.startswith("x") and key[1:2] in ("t", "b")]
-            corners = [(number(f"x{side}"), number(f"y{side}")) for side in sides]
+            corners = [
+                *zip(numbers(*(f"x{s}" for s in sides)), numbers(*(f"y{s}" for s in sides)), strict=True)
+            ]
         width, height = self._size
-        label, where = given.get("label", ""), f"line {self._parser.CurrentLineNumber:,}"
+        label = given.get("label", "")
         unit = [(x / width, y / height) for x, y in corners]
         if name == "points":
-            return [self.collected.point(where, label, x, y) for x, y in unit]
-        columns, rows = zip(*unit, strict=True)
-        box = Box(min(columns), min(rows), max(columns), max(rows))
-        inside = self.collected.box(where, label, box) if name == "box" else box.clipped()
+            return [self.collected.point(self._line, label, x, y) for x, y in unit]
+        box = Box.around(unit)
+        inside = self.collected.box(self._line, label, box) if name == "box" else box.clipped()
         return [] if inside is None else [inside]
 
     def _corners(self, name: str, text: str) -> list[tuple[float, float]]:
@@ -234,10 +218,9 @@ class _Reader:
         return corners
 
 
-def _turned(
-    left: float, top: float, right: float, bottom: float, degrees: float
-) -> list[tuple[float, float]]:
-    """The corners of a box that is turned about its center."""
+def _turned(edges: list[float], degrees: float) -> list[tuple[float, float]]:
+    """The corners of a box, by its left, top, right and bottom, that is turned about its center."""
+    left, top, right, bottom = edges
     x, y, a, b = (left + right) / 2, (top + bottom) / 2, (right - left) / 2, (bottom - top) / 2
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return [(x + u * cos - v * sin, y + u * sin + v * cos) for u, v in ((a, b), (a, -b), (-a, b), (-a, -b))]

@@ -7,16 +7,14 @@ data/a.jpg …
 """
 
 import math
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.raw_dataset import Box, RawDataset, load_json, require_folder
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, load_json, warn
+from sparselabel.errors import DataError, listing
 
 
 def read(
@@ -36,30 +34,25 @@ def read(
         The labels are all there is: what is not named is NEGATIVE on labeled images, else UNKNOWN.
     """
     file = source / "labels.json" if source.is_dir() else source
-    beside = file.parent / "data"
-    root = require_folder(images or (beside if beside.is_dir() else file.parent))
-    collected = Collected(file, root)
-    paths = _paths(root)
+    collected = Collected(file, images_folder(images, file.parent / "data", file.parent))
+    paths: dict[str, list[str]] = {}  # image files by their relative path without suffix
+    for path in sorted(collected.root.rglob("*")):
+        if path.name.lower().endswith(SUFFIXES) and path.is_file():
+            name = path.relative_to(collected.root).as_posix()
+            paths.setdefault(name.rpartition(".")[0], []).append(name)
     _read(collected, file, paths, POSITIVE)
     if negatives is not None:
         _read(collected, negatives / "labels.json" if negatives.is_dir() else negatives, paths, NEGATIVE)
     return collected.source(file.stem if file.stem != "labels" else file.resolve().parent.name, complete)
 
 
-def _paths(root: Path) -> dict[str, list[str]]:
-    """Image files by their relative path without suffix."""
-    paths_of: dict[str, list[str]] = {}
-    for folder, _, names in os.walk(root):
-        inner = Path(folder).relative_to(root).as_posix()
-        for name in sorted(names):
-            if name.lower().endswith(SUFFIXES):
-                path = name if inner == "." else f"{inner}/{name}"
-                paths_of.setdefault(path.rpartition(".")[0], []).append(path)
-    return paths_of
-
-
 def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: int) -> None:
-    content = _load(file)
+    content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
+    if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
+        raise DataError(
+            f"{file}: must be an object with 'classes' and 'labels' by image",
+            "export with dataset_type FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset",
+        )
     classes = content.get("classes")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(c, str) for c in classes)):
         raise DataError(f"{file}: 'classes' must be a list of names, or null, not {classes!r:.200}")
@@ -70,10 +63,7 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
         fitting = paths.get(key, [])
         if len(fitting) > 1:
             raise DataError(
-                f"{file}, {where}: several files have this name: {listing(fitting)}",
-                "keep one of them",
-                what=file,
-                where=where,
+                f"{file}, {where}: several files have this name: {listing(fitting)}", "keep one of them"
             )
         row = collected.image(where, key, [key, *fitting], labels is not None and value == POSITIVE)
         for label in labels if isinstance(labels, list) else [] if labels is None else [labels]:
@@ -84,23 +74,10 @@ def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: 
             inside = [collected.box(where, name, box) for box in boxes if value == POSITIVE]
             collected.add(row, name, value, inside)
     if scored:
-        warnings.warn(
+        warn(
             f"{file}: {scored:,} labels have a confidence, as predictions of a model have: they were taken "
-            "for labels all the same",
-            DataWarning,
-            stacklevel=3,
+            "for labels all the same"
         )
-
-
-def _load(file: Path) -> dict[str, Any]:
-    content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
-    if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
-        raise DataError(
-            f"{file}: must be an object with 'classes' and 'labels' by image",
-            "export with dataset_type FiftyOneImageClassificationDataset or FiftyOneImageDetectionDataset",
-            what=file,
-        )
-    return content
 
 
 def _name(file: Path, where: str, classes: list[str] | None, label: Any) -> str:

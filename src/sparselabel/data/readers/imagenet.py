@@ -7,7 +7,6 @@ real.json                                     a list of labels for each of ILSVR
 LOC_synset_mapping.txt                        or synset_words.txt: "n01440764 tench, Tinca tinca"
 """
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -16,15 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from sparselabel.data.readers.class_folders import SUFFIXES
 from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     first_there,
     lines_of,
+    load_json,
     require_folder,
     warn_of_another_size,
+    with_one_label,
 )
 from sparselabel.errors import DataError, listing, param
 
@@ -49,21 +50,17 @@ def read_single(file: Path, synsets: Path | None, images: Sequence[str], ids: Se
         return _from_solution(file, lines, images, ids)
     if lines and lines[0].isdecimal():
         order = _devkit_order(file, synsets)
-        wrong = next((line for line, text in enumerate(lines, 1) if not _names_one(text, len(order))), None)
-        if wrong is not None:
-            raise DataError(
-                f"{file}, line {wrong:,}: must be a number from 1 to {len(order):,}, the lines of {synsets}, "
-                f"not {lines[wrong - 1]!r:.100}"
-            )
+        for line, text in enumerate(lines, 1):
+            if not (text.isdecimal() and 1 <= int(text) <= len(order)):
+                rule = f"a number from 1 to {len(order):,}, the lines of {synsets}"
+                raise DataError(f"{file}, line {line:,}: must be {rule}, not {text!r:.100}")
         lines = [order[int(text) - 1] for text in lines]
     numbers = _numbers(images, file, len(lines))
     index_of = {key: index for index, key in enumerate(ids)}
     for number in numbers:
-        if lines[number] not in index_of:
-            raise DataError(
-                f"{file}, line {number + 1:,}: must be the synset id of a class folder, "
-                f"not {lines[number]!r:.100}"
-            )
+        if (key := lines[number]) not in index_of:
+            where = f"{file}, line {number + 1:,}"
+            raise DataError(f"{where}: must be the synset id of a class folder, not {key!r:.100}")
     return np.asarray([index_of[lines[number]] for number in numbers], dtype=np.intp)
 
 
@@ -75,10 +72,8 @@ def _from_solution(file: Path, lines: list[str], images: Sequence[str], ids: Seq
         name, _, prediction = text.partition(",")
         key = prediction.split(" ")[0]
         if key not in index_of:
-            raise DataError(
-                f"{file}, line {line:,}: must be an image and the synset id of a class folder, "
-                f"not {text!r:.100}"
-            )
+            rule = "must be an image and the synset id of a class folder"
+            raise DataError(f"{file}, line {line:,}: {rule}, not {text!r:.100}")
         class_of[name] = index_of[key]
     missing = [name for name in images if Path(name).stem not in class_of]
     if missing:
@@ -92,17 +87,12 @@ def _devkit_order(file: Path, synsets: Path | None) -> list[str]:
             f"{file} has the devkit's numbers, whose order is in meta.mat",
             f"name a text file of the synset ids in that order with {param('synsets')} (docs/readers.md)",
             "use LOC_val_solution.csv",
-            what="synsets",
         )
     order = lines_of(synsets)
-    wrong = next((line for line, text in enumerate(order, 1) if not is_synset(text)), None)
-    if wrong is not None:
-        raise DataError(f"{synsets}, line {wrong:,}: must be a synset id, not {order[wrong - 1]!r:.100}")
+    for line, text in enumerate(order, 1):
+        if not is_synset(text):
+            raise DataError(f"{synsets}, line {line:,}: must be a synset id, not {text!r:.100}")
     return order
-
-
-def _names_one(text: str, count: int) -> bool:
-    return text.isdecimal() and 1 <= int(text) <= count
 
 
 def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
@@ -120,7 +110,9 @@ def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
 
 def read_real(file: Path, split: RawSplit) -> RawSplit:
     """The split with ReaL's labels beside its own; an image that ReaL gives none has UNKNOWN ones."""
-    lists = _load(file)
+    lists = load_json(file, f"leave {param('real')} out", "name ReaL's real.json")
+    if not isinstance(lists, list) or not lists:
+        raise DataError(f"{file} must hold a list of lists, one for each image, not {lists!r:.100}")
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)
     real = np.full(split.labels.values.shape, UNKNOWN, dtype=np.int8)
     for row, number in enumerate(_numbers(ids, file, len(lists))):
@@ -145,23 +137,8 @@ def read_real(file: Path, split: RawSplit) -> RawSplit:
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "
             "another order of classes, or of images",
             f"check the files of {param('labels')} and {param('synsets')}",
-            what=file,
         )
     return replace(split, real=real)
-
-
-def _load(file: Path) -> list[object]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(
-            f"{file} is not there", f"leave {param('real')} out", "name ReaL's real.json", what="real"
-        ) from None
-    except ValueError as error:
-        raise DataError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, list) or not content:
-        raise DataError(f"{file} must hold a list of lists, one for each image, not {content!r:.100}")
-    return content
 
 
 TREES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
@@ -191,7 +168,11 @@ def read(
     real
         The file real.json; by default the one in the folder, if any.
     """
-    root = _locate(source)
+    trees = [require_folder(source) / tree for tree in TREES]
+    root = next((tree for tree in trees if (tree / "train").is_dir()), None)
+    if root is None:
+        absent = f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train"
+        raise DataError(absent, "give the folder that has it")
     ids = [name for name, is_folder in _entries(root / "train") if is_folder and is_synset(name)]
     if not ids:
         raise DataError(
@@ -211,16 +192,6 @@ def read(
         )
     warn_of_another_size("imagenet", splits)
     return RawDataset(source.resolve().name, root, splits)
-
-
-def _locate(source: Path) -> Path:
-    require_folder(source)
-    for tree in TREES:
-        if (source / tree / "train").is_dir():
-            return source / tree
-    raise DataError(
-        f"{source} has no folder train, nor ILSVRC/Data/CLS-LOC/train", "give the folder that has it"
-    )
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:
@@ -256,8 +227,8 @@ def _read_folders(root: Path, split: str, ids: list[str], classes: tuple[str, ..
         column += [index] * len(names)
     if not paths:
         raise DataError(f"{root / split} has no images ({' '.join(SUFFIXES)}) in its class folders")
-    names_and_paths = np.asarray(paths, dtype=np.str_)
-    return _table(names_and_paths, names_and_paths, classes, np.asarray(column, dtype=np.intp))
+    texts = np.asarray(paths, dtype=np.str_)
+    return with_one_label(texts, texts, classes, np.asarray(column, dtype=np.intp))
 
 
 def _read_validation(
@@ -274,7 +245,8 @@ def _read_validation(
         split = _read_folders(root, "val", ids, classes)
         names = np.asarray([path.rpartition("/")[2] for path in split.paths.tolist()], dtype=np.str_)
         order = np.argsort(names)
-        return _table(names[order], split.paths[order], classes, split.labels.values.argmax(1)[order])
+        column = split.labels.values.argmax(1)[order]
+        return with_one_label(names[order], split.paths[order], classes, column)
     if folders or not flat:
         content = f"{len(flat):,} images beside {len(folders):,} folders" if flat else "no images"
         raise DataError(f"{folder} has {content}: it must hold images alone, or class folders alone")
@@ -284,14 +256,7 @@ def _read_validation(
             f"add {LABELS[0]}",
             f"name a file with {param('labels')}",
             "sort the images into class folders",
-            what="labels",
         )
     column = read_single(labels, synsets, flat, ids)
     paths = np.asarray([f"val/{name}" for name in flat], dtype=np.str_)
-    return _table(np.asarray(flat, dtype=np.str_), paths, classes, column)
-
-
-def _table(ids: Texts, paths: Texts, classes: tuple[str, ...], column: Indices) -> RawSplit:
-    values: Labels = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
-    values[np.arange(len(ids)), column] = POSITIVE
-    return RawSplit(LabelTable(ids, classes, values), paths)
+    return with_one_label(np.asarray(flat, dtype=np.str_), paths, classes, column)

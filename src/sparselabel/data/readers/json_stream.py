@@ -117,8 +117,11 @@ class JsonBlocks:
                 pass
             end = self._guess()
             piece = self._data[self._at : end]
-            content = _list_of(unwanted.sub(b'"%b":0' % name, piece) if skip else piece) if end else None
-            if content is None:
+            try:  # the guess is right if the piece is whole elements and nothing else
+                if not end:
+                    raise ValueError
+                content = json.loads(b"[%b]" % (unwanted.sub(b'"%b":0' % name, piece) if skip else piece))
+            except (ValueError, RecursionError):
                 end, closed = self._counted()
                 content = self._checked(self._data[self._at : end])
             self._at = end
@@ -226,15 +229,6 @@ class JsonBlocks:
             cut_off = not stream.read(self._block).strip()
         hint = " (the file ends here: was it written or downloaded whole?)" if cut_off else ""
         return DataError(f"{self.file}, line {line:,}, column {column:,} is not JSON: {why}{hint}")
-
-
-def _list_of(piece: bytes) -> list[Any] | None:
-    """The elements, if the piece is whole ones and nothing else."""
-    try:
-        content: list[Any] = json.loads(b"[%b]" % piece)
-    except (ValueError, RecursionError):
-        return None
-    return content
 
 
 def _bytes(text: str, characters: int) -> int:

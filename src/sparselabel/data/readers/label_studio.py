@@ -10,13 +10,14 @@
 import math
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.raw_dataset import Box, RawDataset, load_json, require_folder
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, load_json
 from sparselabel.errors import DataError, nearest, param
 
 SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")
@@ -51,53 +52,30 @@ def read(
     complete
         Annotators named all there is: what they did not name is NEGATIVE on their images, else UNKNOWN.
     """
-    collected = Collected(source, require_folder(images or source.parent))
-    controls: set[str] = set()
-    for number, task in enumerate(_tasks(source)):
-        where = f"task {task['id']}" if "id" in task else f"task at position {number} (counted from 0)"
-        named = _image(collected, where, task["data"], image)
-        results = [*_results(collected, where, task)]
-        row = collected.image(where, named, _candidates(named), bool(results))
-        for result in (item for results_of_one in results for item in results_of_one):
-            _add(collected, where, row, result, negative)
-            controls |= {str(result["from_name"])} if "from_name" in result else set()
-    if negative is not None and negative not in controls:
-        raise DataError(
-            f"{source}: no annotation is of a control {negative!r} ({nearest(negative, controls)})",
-            f"name one of them with {param('negative')}",
-            f"leave {param('negative')} out if nobody said what is not there",
-            what="negative",
-            value=negative,
-            allowed=sorted(controls),
-        )
-    return collected.source(source.stem, complete)
-
-
-def _tasks(source: Path) -> list[dict[str, Any]]:
+    collected = Collected(source, images_folder(images, source.parent))
     tasks = load_json(source, "give the JSON file that Label Studio exported")
     if tasks == []:
         raise DataError(f"{source} has no tasks", "export a project that has some")
     if not isinstance(tasks, list):
         raise DataError(f"{source}: must be a list of tasks", EXPORT_JSON)
+    controls: set[str] = set()
     for number, task in enumerate(tasks):
-        if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-            raise DataError(
-                f"{source}, task at position {number} (counted from 0): it has no 'data', as in the export "
-                f"JSON-MIN or of another program, but is {task!r:.200}",
-                EXPORT_JSON,
-            )
-    return tasks
-
-
-def _image(collected: Collected, where: str, data: dict[str, Any], image: str) -> str:
-    named = data.get(image)
-    if not isinstance(named, str) or not named:
-        raise collected.wrong(
-            where,
-            f"its data has no image {image!r} ({nearest(image, data)})",
-            f"say which it is with {param('image')}",
-        )
-    return named
+        where = f"task at position {number} (counted from 0)"
+        if not isinstance(task, dict) or not isinstance(data := task.get("data"), dict):
+            other = "it has no 'data', as in the export JSON-MIN or of another program"
+            raise collected.wrong(where, f"{other}, but is {task!r:.200}", EXPORT_JSON)
+        where = f"task {task['id']}" if "id" in task else where
+        named = data.get(image)
+        if not isinstance(named, str) or not named:
+            problem = f"its data has no image {image!r} ({nearest(image, data)})"
+            raise collected.wrong(where, problem, f"say which it is with {param('image')}")
+        results = [*_results(collected, where, task)]
+        row = collected.image(where, named, _candidates(named), bool(results))
+        for result in chain.from_iterable(results):
+            _add(collected, where, row, result, negative)
+            controls |= {str(result["from_name"])} if "from_name" in result else set()
+    collected.refuse_unused(negative, controls, "no annotation is of a control")
+    return collected.source(source.stem, complete)
 
 
 def _candidates(named: str) -> list[str]:
@@ -106,8 +84,7 @@ def _candidates(named: str) -> list[str]:
     local = parse_qs(address.query).get("d", [""])[0]
     path = local or (unquote(address.path) if address.scheme or "%" in named else named)
     paths = tails(path)
-    without_prefix = _PREFIX.sub("", paths[-1]) if paths else ""
-    return [*paths, without_prefix] if paths and without_prefix != paths[-1] else paths
+    return [*paths, *(_PREFIX.sub("", name) for name in paths[-1:])]
 
 
 def _results(collected: Collected, where: str, task: dict[str, Any]) -> Iterator[list[Any]]:
@@ -159,26 +136,20 @@ def _box(
             x, y, a, b = (float(value[key]) for key in ("x", "y", "radiusX", "radiusY"))
             corners = [(x - a, y - b), (x + a, y + b)]
         else:
-            corners = _turned(value, result)
-        columns, rows = zip(*corners, strict=True)
-        box = Box(min(columns) / 100, min(rows) / 100, max(columns) / 100, max(rows) / 100)
+            x, y, w, h = (float(value[key]) for key in ("x", "y", "width", "height"))
+            # It turns clockwise about its upper left corner, in pixels.
+            angle = math.radians(float(value.get("rotation") or 0))
+            aspect = float(result.get("original_width") or 1) / float(result.get("original_height") or 1)
+            cos, sin = math.cos(angle), math.sin(angle)
+            sides = [(0.0, 0.0), (w, 0.0), (0.0, h), (w, h)]
+            corners = [(x + u * cos - v * sin / aspect, y + u * sin * aspect + v * cos) for u, v in sides]
+        box = Box(*(edge / 100 for edge in Box.around(corners)))
     except (KeyError, TypeError, ValueError) as error:
-        raise collected.wrong(
-            where, f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
-        ) from None
+        problem = f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
+        raise collected.wrong(where, problem) from None
     if not all(math.isfinite(edge) for edge in box):
         raise collected.wrong(where, f"a shape of {kind!r} has a place that is no number: {value!r:.200}")
     name = ", ".join(value[kind])
     if kind == "keypointlabels":
         return collected.point(where, name, box.left, box.top)
     return collected.box(where, name, box) if kind == "rectanglelabels" else box.clipped()
-
-
-def _turned(value: dict[str, Any], result: dict[str, Any]) -> list[tuple[float, float]]:
-    """The corners of a rectangle, which turns clockwise about its upper left one, in pixels."""
-    x, y, w, h = (float(value[key]) for key in ("x", "y", "width", "height"))
-    angle = math.radians(float(value.get("rotation") or 0))
-    aspect = float(result.get("original_width") or 1) / float(result.get("original_height") or 1)
-    cos, sin = math.cos(angle), math.sin(angle)
-    sides = [(0.0, 0.0), (w, 0.0), (0.0, h), (w, h)]
-    return [(x + u * cos - v * sin / aspect, y + u * sin * aspect + v * cos) for u, v in sides]

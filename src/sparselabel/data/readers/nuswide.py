@@ -10,7 +10,6 @@ Groundtruth/AllLabels/Labels_airport.txt                           0 or 1 a line
            /TrainTestLabels/Labels_airport_Train.txt  ..._Test.txt
 """
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,15 @@ from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     first_there,
+    images_folder,
     lines_of,
     naming,
-    refuse_empty,
     refuse_missing,
     require_folder,
+    warn,
     warn_of_another_size,
 )
-from sparselabel.errors import DataError, DataWarning
+from sparselabel.errors import DataError
 
 CONCEPTS = 81
 OFFICIAL = {"train": "Train", "test": "Test"}
@@ -54,21 +54,17 @@ def read(source: Path, *, images: Path | None = None) -> RawDataset:
     images
         The images' folder; by default ``Flickr`` or ``Images`` inside, or the folder itself.
     """
-    require_folder(source)
-    usual = (source / name for name in ("Flickr", "Images"))
-    root = require_folder(images or next((folder for folder in usual if folder.is_dir()), source))
+    root = images_folder(images, *(require_folder(source) / name for name in ("Flickr", "Images", "")))
     files = Listing(root)
     if (source / "formatted_train_images.npy").is_file():
         splits = _read_arrays(source, files)
         warn_of_another_size("nuswide", splits)
     else:
         splits = _read_lists(source, files)
-        warnings.warn(
+        warn(
             f"{source}: NUS-WIDE's own lists of train and test are other images than the 150,000 and "
             "60,260 of the papers, so numbers do not compare with theirs: for those, give the folder with "
-            "formatted_train_images.npy",
-            DataWarning,
-            stacklevel=2,
+            "formatted_train_images.npy"
         )
     return RawDataset(source.resolve().name, root, splits)
 
@@ -95,9 +91,8 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
             with naming(source / f"formatted_{stem}_labels.npy"):
                 values = as_labels(labels)
                 if (values < NEGATIVE).any():
-                    raise DataError(
-                        "full labels are 1 or 0, not -1", "take the file without _obs in its name"
-                    )
+                    rule = "full labels are 1 or 0, not -1"
+                    raise DataError(rule, "take the file without _obs in its name")
             splits[name] = _split(file, images, classes, values, files)
     return splits
 
@@ -127,10 +122,9 @@ def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
         name: first_there((source / "ImageList", source), [f"{official}Imagelist.txt"])
         for name, official in OFFICIAL.items()
     }
-    folders = [folder for folder in (source / "Groundtruth", source) if folder.is_dir()]
-    everything = next((folder / "AllLabels" for folder in folders if (folder / "AllLabels").is_dir()), None)
-    by_split = next(
-        (folder / "TrainTestLabels" for folder in folders if (folder / "TrainTestLabels").is_dir()), None
+    everything, by_split = (
+        next((folder / name for folder in (source / "Groundtruth", source) if (folder / name).is_dir()), None)
+        for name in ("AllLabels", "TrainTestLabels")
     )
     if lists["train"] is None or (everything or by_split) is None:
         raise DataError(
@@ -143,9 +137,8 @@ def _read_lists(source: Path, files: Listing) -> dict[str, RawSplit]:
     if everything is not None and whole is not None:
         return _read_all(source, everything, whole, images_of, files)
     if by_split is None:
-        raise DataError(
-            f"{everything} is in the order of ImageList/Imagelist.txt, which is not there", "add it"
-        )
+        absent = "ImageList/Imagelist.txt, which is not there"
+        raise DataError(f"{everything} is in the order of {absent}", "add it")
     splits: dict[str, RawSplit] = {}
     for name, (file, images) in images_of.items():
         classes = _concepts(source) or _labeled(by_split, f"_{OFFICIAL[name]}.txt")
@@ -197,18 +190,15 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
         file = folder / f"Labels_{name}{ending}"
         lines = lines_of(file)
         if len(lines) != count:
-            raise DataError(
-                f"{file} has {len(lines):,} lines, but {order} has {count:,}: they must be as many"
-            )
+            other = f"{order} has {count:,}: they must be as many"
+            raise DataError(f"{file} has {len(lines):,} lines, but {other}")
         column = np.asarray(lines, dtype=np.str_)
         for line in np.flatnonzero((column != "1") & (column != "0")).tolist():
             if (file.name, line + 1, lines[line]) != FAULT:
                 raise DataError(f"{file}, line {line + 1:,}: must be 1 or 0, not {lines[line]!r:.100}")
-            warnings.warn(
+            warn(
                 f"{file}, line {line + 1:,} says {lines[line]}, a known fault of the published file: it "
-                "counts as 0. With Groundtruth/AllLabels and ImageList/Imagelist.txt, labels are theirs",
-                DataWarning,
-                stacklevel=2,
+                "counts as 0. With Groundtruth/AllLabels and ImageList/Imagelist.txt, labels are theirs"
             )
         values[:, index] = column == "1"
     return values
@@ -216,8 +206,9 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
 
 def _split(file: Path, images: Texts, classes: list[str], values: Labels, files: Listing) -> RawSplit:
     paths = np.asarray(np.strings.replace(images, "\\", "/"), dtype=np.str_)
+    if not len(paths):
+        raise DataError(f"{file} names no image")
     with naming(file):
         table = LabelTable(paths, tuple(classes), values)
-    refuse_empty(table, f"{file} names no image")
     refuse_missing(files, paths.tolist(), file)
     return RawSplit(table, paths)

@@ -4,15 +4,16 @@ import json
 import os
 import warnings
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from sparselabel.data.labels import Indices, Labels, LabelTable, Texts
+from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, param
@@ -59,6 +60,25 @@ SPLITS = ("train", "val", "test")
 IMAGES_FOLDER = f"name the images' folder with {param('images')}"
 
 
+def by_split(whole: RawSplit, codes: npt.NDArray[np.integer]) -> dict[str, RawSplit]:
+    """The images of each split that has some; ``codes`` (N,) are indices into ``SPLITS``, or -1 for none."""
+    rows_of = {name: np.flatnonzero(codes == code) for code, name in enumerate(SPLITS)}
+    taken = {name: len(rows) for name, rows in rows_of.items() if len(rows)}
+    return {name: whole.take(rows_of[name]) if count < len(codes) else whole for name, count in taken.items()}
+
+
+def with_one_label(ids: Texts, paths: Texts, classes: Sequence[str], column: Indices) -> RawSplit:
+    """A split of images with one known label each, a positive: its class is ``column`` (N,)."""
+    values = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
+    values[np.arange(len(ids)), column] = POSITIVE
+    return RawSplit(LabelTable(ids, tuple(classes), values), paths)
+
+
+def warn(problem: str, *remedies: str) -> None:
+    """Warn of data that can be used but may not be what was meant."""
+    warnings.warn(DataWarning(problem, *remedies), stacklevel=3)
+
+
 class Listing:
     """The files below a folder, asked for by relative path with "/" in it: ``"a/b.jpg" in Listing(root)``.
 
@@ -68,22 +88,18 @@ class Listing:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._names: dict[str, frozenset[str]] = {}
+        self._names: dict[str, set[str]] = {}
 
     def __contains__(self, path: str) -> bool:
         folder, slash, name = path.rpartition("/")
-        names = self._names.get(folder + slash)
-        if names is None:
-            names = self._names[folder + slash] = _file_names(self.root / (folder + slash))
-        return name in names
-
-
-def _file_names(folder: Path) -> frozenset[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in entries if entry.is_file())
-    except (FileNotFoundError, NotADirectoryError):
-        return frozenset()
+        if folder + slash not in self._names:
+            try:
+                with os.scandir(self.root / (folder + slash)) as entries:
+                    names = {entry.name for entry in entries if entry.is_file()}
+            except (FileNotFoundError, NotADirectoryError):
+                names = set()
+            self._names[folder + slash] = names
+        return name in self._names[folder + slash]
 
 
 LEAST_SIDE = 1e-30
@@ -97,6 +113,12 @@ class Box(NamedTuple):
     top: float
     right: float
     bottom: float
+
+    @staticmethod
+    def around(points: Iterable[tuple[float, float]]) -> "Box":
+        """The box around points."""
+        columns, rows = zip(*points, strict=True)
+        return Box(min(columns), min(rows), max(columns), max(rows))
 
     def clipped(self) -> "Box | None":
         """The part inside the image (0..1), or None if it has no area."""
@@ -131,11 +153,9 @@ class SpatialLabelColumns:
 
 def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
     """Warn of boxes in published data that have no area or lie outside their images."""
-    warnings.warn(
+    warn(
         f"{file}: {count:,} {'box' if count == 1 else 'boxes'} without area inside the image, the first: "
-        f"{first}; their classes count as present, without a box",
-        DataWarning,
-        stacklevel=4,
+        f"{first}; their classes count as present, without a box"
     )
 
 
@@ -148,12 +168,12 @@ def naming(file: Path) -> Iterator[None]:
         raise DataError(f"{file}: {error.problem}", *error.remedies, what=file, where=error.where) from error
 
 
-def load_json(file: Path, otherwise: str) -> Any:
-    """The content of a JSON file that fits into memory; ``otherwise``: what to give if there is none."""
+def load_json(file: Path, *otherwise: str) -> Any:
+    """The content of a JSON file that fits into memory; ``otherwise``: what to do if there is none."""
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{file} is not there, or not a file", otherwise, what=file) from None
+        raise DataError(f"{file} is not there, or not a file", *otherwise) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
@@ -161,18 +181,16 @@ def load_json(file: Path, otherwise: str) -> Any:
         raise DataError(f"{file}, {where} is not JSON: {error.msg}") from error
 
 
-def refuse_empty(table: LabelTable, message: str) -> None:
-    """Raise if a table has no rows."""
-    if not len(table):
-        raise DataError(message)
+def images_folder(images: Path | None, *usual: Path) -> Path:
+    """The images' folder: the one given, or else the first of the usual ones that is there, or the last."""
+    return require_folder(images or next((folder for folder in usual if folder.is_dir()), usual[-1]))
 
 
 def require_folder(folder: Path) -> Path:
     """The folder, or an error if there is none."""
     if not folder.is_dir():
-        raise DataError(
-            f"{folder} is {'not a folder' if folder.exists() else 'not there'}: a folder is needed"
-        )
+        fault = "not a folder" if folder.exists() else "not there"
+        raise DataError(f"{folder} is {fault}: a folder is needed")
     return folder
 
 
@@ -184,8 +202,6 @@ def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None
             f"{named_by} names {len(missing):,} of {len(paths):,} images that are not in {files.root}: "
             f"{listing(missing)}",
             IMAGES_FOLDER,
-            what="images",
-            value=files.root,
         )
 
 
@@ -199,10 +215,9 @@ def lines_of(file: Path) -> list[str]:
         raise DataError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    stripped = [line.strip() for line in lines]
-    while stripped and not stripped[-1]:
-        stripped.pop()
-    return stripped
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return [line.strip() for line in lines]
 
 
 def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
@@ -235,18 +250,12 @@ PUBLISHED: dict[str, dict[str, Size]] = {
 
 def warn_of_another_size(reader: str, splits: Mapping[str, RawSplit]) -> None:
     """Warn of splits that are nearly those of the papers; a part of a set, or another set, is no reason."""
-    for name, expected in PUBLISHED[reader].items():
-        if name not in splits:
-            continue
-        labels = splits[name].labels
-        if abs(len(labels) / expected.images - 1) > NEARLY:
-            continue
-        size = Size(len(labels), int(labels.counts().sum()))
-        if size != expected:
-            warnings.warn(
+    for name, split in splits.items():
+        expected = PUBLISHED[reader][name]
+        size = Size(len(split.labels), int(split.labels.counts().sum()))
+        if abs(size.images / expected.images - 1) <= NEARLY and size != expected:
+            warn(
                 f"{name} has {size.images:,} images and {size.positives:,} positive labels; in the "
                 f"papers {reader} has {expected.images:,} and {expected.positives:,}. Observed labels and "
-                "splits are drawn by row, so yours will be others, and numbers may not compare",
-                DataWarning,
-                stacklevel=3,
+                "splits are drawn by row, so yours will be others, and numbers may not compare"
             )

@@ -11,14 +11,12 @@ A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean 
 import csv
 import math
 import posixpath
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,22 +31,20 @@ from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     SpatialLabelColumns,
-    require_folder,
+    by_split,
+    images_folder,
+    warn,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing, nearest, param
+from sparselabel.errors import DataError, listing, nearest, param
 
 Integers = npt.NDArray[np.integer]
 
 CODES = {"1": POSITIVE, "0": NEGATIVE, "": UNKNOWN, "nan": UNKNOWN, "?": UNKNOWN}
 
 
-class Content(NamedTuple):
-    """The labels (N, L) and spatial labels of a table's images."""
-
-    classes: tuple[str, ...]
-    values: Labels
-    spatial_labels: SpatialLabels
+Content = tuple[tuple[str, ...], Labels, SpatialLabels]
+"""The classes, and the labels (N, L) and spatial labels of a table's images."""
 
 
 class Images:
@@ -61,42 +57,34 @@ class Images:
         self.columns = {index for index in (self.image, self.split) if index is not None}
         self.row_of: dict[str, int] = {}
         self.lines = array("q")
-        self.splits = array("b")  # index into SPLITS
+        self.splits = array("b")  # indices into SPLITS
 
     def row(self, line: int, cells: Sequence[str]) -> int:
         """The row of a line's image, a new one if it is new."""
         name = cells[self.image].strip()
         if "./" in name or "//" in name:  # one image, one id, however its path is written
             name = posixpath.normpath(name)
-        code = 0 if self.split is None else self._split(line, cells[self.split])
+        split = "train" if self.split is None else cells[self.split].strip()
+        if split not in SPLITS:
+            raise self.cells.wrong(line, f"split {split!r} is unknown: {nearest(split, SPLITS)}")
         row = self.row_of.setdefault(name, len(self.lines))
         if row == len(self.lines):
             if not name:
                 raise self.cells.wrong(line, "the image's name is empty")
             self.lines.append(line)
-            self.splits.append(code)
-        elif self.splits[row] != code:
-            raise self.cells.wrong(
-                line,
-                f"image {name!r} is in split {SPLITS[code]!r} here and in {SPLITS[self.splits[row]]!r} "
-                f"on {self.cells.row_name} {self.lines[row]:,}",
-            )
+            self.splits.append(SPLITS.index(split))
+        elif (first := SPLITS[self.splits[row]]) != split:
+            before = f"{first!r} on {self.cells.row_name} {self.lines[row]:,}"
+            raise self.cells.wrong(line, f"image {name!r} is in split {split!r} here and in {before}")
         return row
-
-    def _split(self, line: int, text: str) -> int:
-        name = text.strip()
-        if name not in SPLITS:
-            raise self.cells.wrong(line, f"split {name!r} is unknown: {nearest(name, SPLITS)}")
-        return SPLITS.index(name)
 
 
 def read_wide(cells: Cells, images: Images) -> Content:
     """One image per row; every column that is not the image's or the split's is a class, in their order."""
     columns = [index for index in range(len(cells.header)) if index not in images.columns]
     if not columns:
-        raise DataError(
-            f"{cells.file} has neither a column of labels nor columns of classes: {listing(cells.header)}"
-        )
+        neither = "neither a column of labels nor columns of classes"
+        raise DataError(f"{cells.file} has {neither}: {listing(cells.header)}")
     classes = tuple(cells.header[index] for index in columns)
     pick = itemgetter(*columns, columns[0])  # one column more, since for a single one it gives no tuple
     codes = dict(CODES)
@@ -114,15 +102,22 @@ def read_wide(cells: Cells, images: Images) -> Content:
             for name, cell in zip(classes, picked, strict=True):
                 codes[cell] = label_code(cells, line, name, cell)
             values.extend([codes[cell] for cell in picked])
-    return Content(classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), SpatialLabels.none())
+    return classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), SpatialLabels.none()
 
 
 def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
     """One label per row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
     at_label = cells.header.index(label)
     at_value = cells.header.index(value) if value in cells.header else None
-    at_coordinates = [cells.header.index(name) for name in _spatial_label_columns(cells)]
-    _warn_of_unused(cells, {*images.columns, at_label, at_value, *at_coordinates})
+    spatial = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
+    if spatial not in ((), ("x", "y"), ("x", "y", "w", "h")):
+        rule = "points need columns x and y, boxes x, y, w and h"
+        raise DataError(f"{cells.file}: {rule}; found only {', '.join(spatial)}")
+    at_coordinates = [cells.header.index(name) for name in spatial]
+    used = {*images.columns, at_label, at_value, *at_coordinates}
+    unused = [name for index, name in enumerate(cells.header) if index not in used]
+    if unused:
+        warn(f"{cells.file}: columns that are not used: {listing(unused)}")
     codes = dict(CODES)
     index_of: dict[str, int] = {}
     rows, indices, values, lines = array("q"), array("i"), array("b"), array("q")
@@ -163,7 +158,7 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
     shape = (len(images.lines), len(classes))
     filled = _fill(cells, shape, keys, np.asarray(values), np.asarray(lines))
     built = spatial_labels.build()
-    return Content(classes, filled, replace(built, classes=rank[built.classes]))
+    return classes, filled, replace(built, classes=rank[built.classes])
 
 
 def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
@@ -188,40 +183,14 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
     raise cells.wrong(line, f"column {column!r} {problem}", *remedies)
 
 
-def _spatial_label_columns(cells: Cells) -> tuple[str, ...]:
-    """The columns of points and boxes that the table has: x and y, and perhaps w and h."""
-    columns = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
-    if columns not in ((), ("x", "y"), ("x", "y", "w", "h")):
-        raise DataError(
-            f"{cells.file}: points need columns x and y, boxes x, y, w and h; found only {', '.join(columns)}"
-        )
-    return columns
-
-
-def _warn_of_unused(cells: Cells, used: set[int | None]) -> None:
-    unused = [name for index, name in enumerate(cells.header) if index not in used]
-    if unused:
-        warnings.warn(
-            f"{cells.file}: columns that are not used: {listing(unused)}", DataWarning, stacklevel=4
-        )
-
-
 def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
     """The point x, y, or the box of size w, h around it as far as it lies inside the image."""
+    point = not any(texts[2:])
     try:
-        numbers = [float(text) for text in texts if text]
+        x, y, w, h = [float(text) for text in (texts[:2] if point else texts)] + [0.0, 0.0] * point
     except ValueError:
-        numbers = []
-    filled = [bool(text) for text in texts]
-    if filled in ([True, True], [True, True, False, False]) and len(numbers) == 2:
-        x, y, w, h = *numbers, 0.0, 0.0
-        right = 0 <= x <= 1 and 0 <= y <= 1
-    elif all(filled) and len(numbers) == 4:
-        x, y, w, h = numbers
-        right = 0 <= x <= 1 and 0 <= y <= 1 and 0 < w <= 1 and 0 < h <= 1
-    else:
-        right = False
-    if not right:
+        x = y = w = h = math.nan
+    if not (0 <= x <= 1 and 0 <= y <= 1 and (point or (0 < w <= 1 and 0 < h <= 1))):
         raise cells.wrong(
             line,
             f"{name!r}: a point is x, y and a box is its center x, y and its size w, h (above 0), all in "
@@ -258,21 +227,15 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
             for row in reader:
                 if not any(row):
                     continue
+                where = f"{file}, line {reader.line_num:,}"
                 if len(row) != 2 or not row[0].strip() or not row[1].strip():
-                    raise DataError(
-                        f"{file}, line {reader.line_num:,}: must be a code and a name, not {listing(row)!r}"
-                    )
+                    raise DataError(f"{where}: must be a code and a name, not {listing(row)!r}")
                 code, name = row[0].strip(), row[1].strip()
                 if name_of.setdefault(code, name) != name:
-                    where = f"{file}, line {reader.line_num:,}"
                     raise DataError(f"{where}: {code!r} is {name!r} here and {name_of[code]!r} before")
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(
-            f"{file} is not there",
-            "give a CSV file of codes and names",
-            f"leave {param('names')} out",
-            what="names",
-            value=file,
+            f"{file} is not there", "give a CSV file of codes and names", f"leave {param('names')} out"
         ) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
@@ -281,8 +244,6 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
         raise DataError(
             f"{file} has no name for {len(unknown):,} of {len(codes):,} labels: {listing(unknown)}",
             "give the file that belongs to the labels",
-            what="names",
-            value=file,
         )
     often = Counter(name_of[code] for code in codes)
     return tuple(
@@ -337,41 +298,33 @@ def read(
     with open_cells(source, image) as cells:
         listed = Images(cells, image, split)
         wide = label not in cells.header
-        content = read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
-    classes = content.classes if names is None else read_names(names, content.classes)
-    _warn_of_alike(source, classes)
-    if not wide:
-        _warn_of_several_in_one(source, classes)
-    root = require_folder(images or source.parent)
+        classes, values, spatial_labels = (
+            read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
+        )
+    classes = classes if names is None else read_names(names, classes)
+    _warn_of_classes(source, classes, SEPARATORS if not wide else ())
+    root = images_folder(images, source.parent)
     paths, there = _paths(listed, root, suffix, skip_missing)
-    table = LabelTable(paths, classes, content.values)
-    codes = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
-    splits: dict[str, RawSplit] = {}
-    for code, name in enumerate(SPLITS):
-        rows = np.flatnonzero(codes == code)
-        if len(rows) == len(table):
-            splits[name] = RawSplit(table, paths, content.spatial_labels)
-        elif len(rows):
-            splits[name] = RawSplit(table.take(rows), paths[rows], content.spatial_labels.take(rows))
+    whole = RawSplit(LabelTable(paths, classes, values), paths, spatial_labels)
+    splits = by_split(whole, np.where(there, np.asarray(listed.splits, dtype=np.int8), -1))
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
     return RawDataset(source.stem, root, splits)
 
 
-def _warn_of_alike(source: Path, classes: tuple[str, ...]) -> None:
-    """Warn of class names that differ in nothing but case and spaces."""
+def _warn_of_classes(source: Path, classes: tuple[str, ...], separators: tuple[str, ...]) -> None:
+    """Warn of class names that differ in nothing but case and spaces, and of those that look like several:
+
+    a part of them is another class, or a part of one.
+    """
     spellings: dict[str, list[str]] = {}
     for name in classes:
         spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
     alike = [" and ".join(names) for names in spellings.values() if len(names) > 1]
     if alike:
         problem = f"{source}: classes that differ only in case or spaces: {listing(alike)}"
-        warnings.warn(DataWarning(problem, "if they are the same, write them alike"), stacklevel=3)
-
-
-def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
-    """Warn of class names that look like several: a part of them is another class, or a part of one."""
-    for separator in SEPARATORS:
+        warn(problem, "if they are the same, write them alike")
+    for separator in separators:
         parts_of = {name: {part.strip() for part in name.split(separator)} for name in classes}
         times = Counter(part for parts in parts_of.values() for part in parts)
         several = [
@@ -380,13 +333,12 @@ def _warn_of_several_in_one(source: Path, classes: tuple[str, ...]) -> None:
             if separator in name and any(times[part] > 1 for part in parts)
         ]
         if several:
-            problem = f"{source}: classes that look like several labels in one cell: {listing(several)}"
-            remedies = (
+            warn(
+                f"{source}: classes that look like several labels in one cell: {listing(several)}",
                 f"if they are, give {param('separator', repr(separator))}",
                 "write each label in a row of its own",
                 "rename them if each is one",
             )
-            warnings.warn(DataWarning(problem, *remedies), stacklevel=3)
 
 
 def _paths(
@@ -410,5 +362,5 @@ def _paths(
                 f"name what their names lack with {param('suffix')}",
                 f"leave them out with {param('skip_missing', True)}",
             )
-        warnings.warn(f"{images.cells.file}: {problem}; they were left out", DataWarning, stacklevel=3)
+        warn(f"{images.cells.file}: {problem}; they were left out")
     return paths, there

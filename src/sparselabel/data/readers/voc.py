@@ -6,7 +6,6 @@ VOC2012/ImageSets/Main/<class>_train.txt, <class>_val.txt   "2008_000008 -1" a l
        /SegmentationObject/<image>.png
 """
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +24,12 @@ from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
     SpatialLabelColumns,
-    refuse_empty,
+    warn,
     warn_of_another_size,
     warn_of_lost_boxes,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, DataWarning, listing
+from sparselabel.errors import DataError, listing
 
 OUTLINE = 255
 LEAST_INSIDE = 0.5  # of an object's pixels must lie in its box, with a pixel around it
@@ -89,7 +88,7 @@ class ObjectMasks:
             raise DataError(
                 f"{problem}, where number i must be the i-th object", "bring the two together", "remove it"
             )
-        warnings.warn(f"{problem}; their boxes have no masks", DataWarning, stacklevel=4)
+        warn(f"{problem}; their boxes have no masks")
 
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
@@ -156,7 +155,6 @@ def _locate(source: Path) -> Path:
         f"{source}: no ImageSets/Main with <class>_train.txt files in it, in VOC2012 or in VOCdevkit/VOC2012 "
         "below it",
         "give the unpacked VOCdevkit",
-        what=source,
     )
 
 
@@ -179,7 +177,8 @@ def _read_labels(main: Path, classes: Sequence[str], official: str) -> LabelTabl
     values = np.array([[column[name] for name in names] for column in columns], dtype=np.int8).T
     table = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values)
     table = table.take(np.flatnonzero(table.per_image(POSITIVE)))
-    refuse_empty(table, f"{main}: no image has a positive label in the <class>_{official}.txt files")
+    if not len(table):
+        raise DataError(f"{main}: no image has a positive label in the <class>_{official}.txt files")
     return table
 
 
@@ -255,10 +254,9 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
         edges = Box(*(_number(file, item, f"bndbox/{edge}") for edge in EDGES))
         if edges.right < edges.left or edges.bottom < edges.top:
             raise DataError(f"{file}: a box must not end before it begins: {[f'{edge:g}' for edge in edges]}")
-        box = Box(
-            (edges.left - 1) / width, (edges.top - 1) / height, edges.right / width, edges.bottom / height
-        )
-        inside, label = box.clipped(), item.findtext("name", "").strip()
+        left, top, right, bottom = edges
+        inside = Box((left - 1) / width, (top - 1) / height, right / width, bottom / height).clipped()
+        label = item.findtext("name", "").strip()
         if inside is not None:
             difficult = item.findtext("difficult", "0").strip() == "1"
             objects.append(Object(number, label, inside, difficult))

@@ -168,7 +168,6 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
                 f"{folder} has {' and '.join(in_the_way)} but no scenes.json: these are not scenes, and "
                 "they are not overwritten",
                 "choose another folder",
-                what=folder,
             )
         return False
     try:
