@@ -200,16 +200,12 @@ class Run(RunFiles):
                     f"{self.path} holds a run already ({state})",
                     f"go on with it ({param('resume', True)})",
                     *REPLACE,
-                    what=self.path,
                 )
             self._refuse_other(config, about)
             return True
         if self.path.exists() and not self._replaceable(force):
             raise RunError(
-                f"{self.path} exists and is not a run",
-                f"choose another {param('out')}",
-                "remove it yourself",
-                what=self.path,
+                f"{self.path} exists and is not a run", f"choose another {param('out')}", "remove it yourself"
             )
         return False
 
@@ -244,7 +240,6 @@ class Run(RunFiles):
                 "resume it with those it was begun with"
                 + (f" ({param('answers', self.given_answers_file)})" if before.get("answers") else ""),
                 *REPLACE,
-                what=self.path,
             )
         if other:
             moved = before["data"] != about["data"]
@@ -255,8 +250,6 @@ class Run(RunFiles):
                 f"{self.path} was begun on other data ({where}; different: {', '.join(other)})",
                 "resume it on the data it was begun on",
                 *REPLACE,
-                what=self.path,
-                value=other,
             )
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
@@ -269,7 +262,6 @@ class Run(RunFiles):
                     f"{self.path} was begun with {what} of the same name, but of other content",
                     "bring the old one back",
                     *REPLACE,
-                    what=key,
                 )
 
     def _refuse_other_config(self, config: TrainConfig) -> None:
@@ -279,16 +271,13 @@ class Run(RunFiles):
                 f"{self.path} was begun with another configuration ({_difference(before, config)})",
                 "resume it with the settings it was begun with",
                 *REPLACE,
-                what=self.path,
             )
 
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
         if not self.config_file.is_file():
             raise RunError(
-                f"{self.path} is not a run (it has no config.toml)",
-                f"make one with {command('train')}",
-                what=self.path,
+                f"{self.path} is not a run (it has no config.toml)", f"make one with {command('train')}"
             )
         if not self.config_file.stat().st_size:
             raise RunError(f"{self.config_file} is empty", *BRING_BACK, what=self.config_file)
@@ -296,17 +285,13 @@ class Run(RunFiles):
             return configuration.load(TrainConfig, self.config_file)
         except ConfigError as error:  # not what the user gave: the file has changed since the run wrote it
             why = error.__cause__ or error
-            raise RunError(
-                f"{self.config_file} cannot be read ({why})", *BRING_BACK, what=self.config_file
-            ) from error
+            raise RunError(f"{self.config_file} cannot be read ({why})", *BRING_BACK) from error
 
     def metadata(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
         if not (self.path / "run.json").is_file():
             raise RunError(
-                f"{self.path} is not a run (it has no run.json)",
-                f"make one with {command('train')}",
-                what=self.path,
+                f"{self.path} is not a run (it has no run.json)", f"make one with {command('train')}"
             )
         return read_json(self.path / "run.json")
 
@@ -342,15 +327,11 @@ class Run(RunFiles):
         folder, given = self.data_folder, self.given_answers_file
         if self.moved is None and not folder.exists():
             raise RunError(
-                f"the data of {self.path} is no longer in {folder}",
-                f"say where it is now ({param('data')})",
-                what=folder,
+                f"the data of {self.path} is no longer in {folder}", f"say where it is now ({param('data')})"
             )
         data = open_prepared(folder)
         if data.classes != self.classes:
-            raise RunError(
-                f"{folder} has other classes than the data that {self.path} was trained on", what=folder
-            )
+            raise RunError(f"{folder} has other classes than the data that {self.path} was trained on")
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":
@@ -361,8 +342,6 @@ class Run(RunFiles):
                 f"split {name!r} of {self.data_folder} is not what {self.path} was trained with",
                 "prepare it as it was",
                 "train again",
-                what=name,
-                where=self.data_folder,
             )
         return part
 

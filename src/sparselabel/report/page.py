@@ -23,12 +23,7 @@ from sparselabel.report.run_data import Reported, ShownRun
 def checked_page(out: Path) -> Path:
     """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(
-            f"a report is an HTML file: {param('out')} must end in .html, but is {out}",
-            what="out",
-            value=out,
-            allowed=".html",
-        )
+        raise ConfigError(f"a report is an HTML file: {param('out')} must end in .html, but is {out}")
     require_file_to_write(out, f"name another file, as {param('out', out.parent / 'report.html')}")
     return out
 
@@ -43,7 +38,6 @@ def refuse_other_report(out: Path, about: Reported) -> None:
                 f"{out} exists and is not a report of these runs",
                 f"choose another {param('out')}",
                 f"replace it ({param('force', True)})",
-                what=out,
             )
 
 

@@ -75,7 +75,6 @@ def _refuse(
             f"bought and the seed ({differ})",
             "draw them apart",
             "make them alike",
-            value=names,
         )
 
 
@@ -196,9 +195,7 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
     bought = made.get("bought", {}).get("train")
     if bought is None:
         raise RunError(
-            f"{path} was trained on {folder}, which no budget bought",
-            f"prepare data with {BUDGET}",
-            what=path,
+            f"{path} was trained on {folder}, which no budget bought", f"prepare data with {BUDGET}"
         )
     how = made["preparation"]
     size = (how["budget"], how["answers"], how["cost"])
@@ -222,8 +219,6 @@ def _value(
         return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
     if not measured.get("location"):
         raise RunError(
-            f"{file} has no mAP-loc",
-            f"{evaluate} writes it again, where the data has boxes or masks",
-            what=file,
+            f"{file} has no mAP-loc", f"{evaluate} writes it again, where the data has boxes or masks"
         )
     return float(measured["location"]["mean"]), measured["location"]

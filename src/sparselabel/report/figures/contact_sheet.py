@@ -73,9 +73,7 @@ def _keep_other_tables(numbers: Path) -> None:
         with numbers.open(encoding="utf-8", errors="replace") as file:
             if file.readline().strip() != ",".join(COLUMNS):
                 raise ConfigError(
-                    f"{numbers} is there and not of a sheet",
-                    f"choose another name for {param('sheet')}",
-                    what=numbers,
+                    f"{numbers} is there and not of a sheet", f"choose another name for {param('sheet')}"
                 )
 
 

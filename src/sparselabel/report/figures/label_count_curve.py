@@ -61,9 +61,7 @@ def _read(table: Path) -> Iterator[Point]:
     compare = f"{command('compare')} writes tables that have"
     for line in lines_of_table(table, NEEDED, "has no numbers of labels", compare):
         if "varied" in line.cells:
-            raise DataError(
-                f"{table} varies a setting", f"{command('figure', 'sweep')} draws that", what=table
-            )
+            raise DataError(f"{table} varies a setting", f"{command('figure', 'sweep')} draws that")
         mean, labels = line.number("test", most=100), line.number("training_labels")
         if mean is not None and labels is not None:
             yield Point(line["method"], int(labels), mean, line.number("spread"))

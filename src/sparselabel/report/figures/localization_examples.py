@@ -93,9 +93,7 @@ def _judged(path: Path, split: str) -> Judged:
     saved = saved_scores(Run(path), split)
     file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
-        raise RunError(
-            f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks", what=file
-        )
+        raise RunError(f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks")
     names = ("rows", "classes", "masked", "shares", "areas")
     return Judged(saved, read_arrays(file, names, f"{evaluate} writes it again"))
 
@@ -107,9 +105,7 @@ def choose(runs: Sequence[Judged], count: int) -> Examples:
     would reach that shows everything. Failed: right at none, first those of the highest score.
     """
     if not 1 <= count <= MOST:
-        raise ConfigError(
-            f"{param('count')} must be 1 to {MOST}, not {count}", what="count", value=count, allowed=(1, MOST)
-        )
+        raise ConfigError(f"{param('count')} must be 1 to {MOST}, not {count}", what="count", value=count)
     last = runs[-1]
     right = enough(last.shares)
     before = runs[0].shares.mean(axis=1) if len(runs) > 1 else last.pairs["areas"]

@@ -86,17 +86,10 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
 def checked_out(out: Path, inputs: Iterable[Path] = (), name: str = "out") -> Path:
     """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
     if out.suffix.lower() != ".png":
-        raise ConfigError(
-            f"a figure is a PNG file: {param(name)} must end in .png, but is {out}",
-            what=name,
-            value=out,
-            allowed=".png",
-        )
+        raise ConfigError(f"a figure is a PNG file: {param(name)} must end in .png, but is {out}", what=name)
     numbers = out.with_suffix(".csv")
     if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(
-            f"the figure's numbers would replace {numbers}", f"choose another {param(name)}", what=numbers
-        )
+        raise ConfigError(f"the figure's numbers would replace {numbers}", f"choose another {param(name)}")
     for file in (out, numbers):
         require_file_to_write(file, f"choose another {param(name)}")
     return out

@@ -35,10 +35,7 @@ class Line:
     def __getitem__(self, column: str) -> str:
         if column not in self.cells:
             raise DataError(
-                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)})",
-                AGAIN,
-                what=column,
-                where=self.place,
+                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)})", AGAIN
             )
         return self.cells[column]
 
@@ -53,13 +50,7 @@ class Line:
             value = math.nan
         if not 0 <= value <= most or math.isinf(value):
             rule = f"a number from 0 to {most:g}" if most < math.inf else "a number from 0 on"
-            raise DataError(
-                f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}",
-                AGAIN,
-                what=column,
-                where=self.place,
-                value=text,
-            )
+            raise DataError(f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}", AGAIN)
         return value
 
 
@@ -105,21 +96,13 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
         raise ConfigError("there is nothing to draw", f"name a table of {VARIED}")
     tables = [table_in(path) for path in tables]
     if split not in SPLITS:
-        raise ConfigError(
-            f"there is no split {split!r} in a table",
-            nearest(split, SPLITS),
-            what="split",
-            value=split,
-            allowed=tuple(SPLITS),
-        )
+        raise ConfigError(f"there is no split {split!r} in a table", nearest(split, SPLITS), what="split")
     _refuse_other_data(tables, split)
     points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
     if any(point.labels in FINER for point in points):
         points = [point for point in points if point.labels != "4+"]
     if not points:
-        raise DataError(
-            f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}", value=split
-        )
+        raise DataError(f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}")
     names = {point.varied for point in points}
     if len(names) > 1 or len({point.labels == "" for point in points}) > 1:
         raise DataError(

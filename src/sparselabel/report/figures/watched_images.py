@@ -59,9 +59,7 @@ class Watched:
         self.files = sorted(self.run.watched.glob("*.npz"))
         if not self.files:
             raise RunError(
-                f"{path} has watched no images yet",
-                f"train with {command('train', '...', watch=8)}",
-                what=path,
+                f"{path} has watched no images yet", f"train with {command('train', '...', watch=8)}"
             )
         self.last = self.snapshot(self.files[-1])
 
@@ -94,7 +92,6 @@ class Watched:
         raise RunError(
             f"{self.run.path} kept no maps of its watched images",
             "train it on images, not on stored features",
-            what=self.run.path,
         )
 
     def place(self, row: int) -> int:
@@ -102,10 +99,7 @@ class Watched:
         found = np.flatnonzero(self.last.rows == row)
         if not len(found):
             raise ConfigError(
-                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}",
-                what="row",
-                value=row,
-                allowed=self.last.rows.tolist(),
+                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}"
             )
         return int(found[0])
 
