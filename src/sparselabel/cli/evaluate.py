@@ -189,13 +189,7 @@ def _usual_split(run: "Run") -> str:
 
 
 def _evaluate_published(
-    name: str,
-    split: str,
-    data: Path | None,
-    weights: str,
-    size: int | None,
-    threshold: float,
-    workers: int,
+    name: str, split: str, data: Path | None, weights: str, size: int | None, threshold: float, workers: int
 ) -> dict[str, Any]:
     from sparselabel.data.dataset import open_prepared
     from sparselabel.inference.evaluate import evaluate_published

@@ -129,12 +129,7 @@ def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> N
 
 @app.command
 def sizes(
-    baseline: Path,
-    /,
-    *runs: Path,
-    bins: int = 5,
-    split: str = "test",
-    out: Path = Path("sizes.png"),
+    baseline: Path, /, *runs: Path, bins: int = 5, split: str = "test", out: Path = Path("sizes.png")
 ) -> None:
     """How much better than a baseline each run finds small and large things (data with boxes).
 
@@ -200,8 +195,8 @@ def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     out
         PNG file to write.
     """
-    from sparselabel.report.figures.label_count_curve import draw_label_numbers
     from sparselabel.report.figures.style import checked_out
+    from sparselabel.report.figures.sweep_curve import draw_label_numbers
 
     _written(out, draw_label_numbers(tables, checked_out(out, tables)))
 

@@ -10,7 +10,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError, param
 from sparselabel.report.figures.panels import COLOR_OF, MARKS, MEANING
-from sparselabel.report.figures.style import GRAY, Table, new_figure, save, style
+from sparselabel.report.figures.style import GRAY, new_figure, save, style
 from sparselabel.report.figures.watched_images import LARGEST, Kind
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw_sheet(split: PreparedSplit, seed: int, out: Path) -> Path:
             found = [(split.truth.classes[index], str(kind)) for index, kind in labels] or [("", "none")]
             numbers += [[row, str(split.paths[row]), *label] for label in found]
         _legend(figure, shown, (GAP / width, FOOT / 2 / height))
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def random_rows(count: int, seed: int) -> list[int]:

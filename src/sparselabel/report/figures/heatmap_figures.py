@@ -19,7 +19,7 @@ from sparselabel.report.figures.panels import (
     show_class,
     show_image,
 )
-from sparselabel.report.figures.style import Table, blank, names_of, new_figure, save, style
+from sparselabel.report.figures.style import names_of, new_figure, save, style
 from sparselabel.report.figures.watched_images import KINDS, Kind, Snapshot, Watched
 
 COLUMNS = ("row", "image", "kind", "class", "score", "map", "map_mean", "map_max")
@@ -41,7 +41,7 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
             best, place = watched.best_of_each_kind(row), watched.place(row)
             for axes, kind in zip(line[1:], KINDS, strict=True):
                 if kind not in best:
-                    blank(axes)
+                    axes.set_axis_off()
                     axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOR_OF[kind])
                     continue
                 values = watched.last.map(source, place, best[kind])
@@ -58,7 +58,7 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
         color_bar(figure, grid.ravel().tolist(), colors_of([source]))
         title = f"{run.resolve().name} after epoch {watched.last.epoch}"
         explain(figure, title, "the model's score of the whole image", [source], [watched])
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 MOST = 7  # epochs that fit beside each other
@@ -114,7 +114,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
         running = "running_scores" in watched.last.arrays
         below = "running average of the model's score" if running else "the model's score"
         explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the image", [source], [watched])
-        return save(figure, Table(GROWTH_COLUMNS, numbers), out)
+        return save(figure, GROWTH_COLUMNS, numbers, out)
 
 
 def _evenly(watched: Watched, source: str) -> list[Snapshot]:
@@ -149,7 +149,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
             image = both[0].image(row)
             show_image(grid[0, 0], image)
             grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
-            blank(grid[1, 0])
+            grid[1, 0].set_axis_off()
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
             for line, watched, name, source in zip(grid, both, names, sources, strict=True):
                 place = watched.place(row)
@@ -166,7 +166,7 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
         color_bar(figure, page.ravel().tolist(), colors_of(sources))
         explain(figure, " and ".join(names), "the model's score of the whole image", sources, both)
         legend(figure, tuple(kind for kind in MEANING if kind in kinds))
-        return save(figure, Table(SIDE_COLUMNS, numbers), out)
+        return save(figure, SIDE_COLUMNS, numbers, out)
 
 
 def _shared_rows(first: Watched, second: Watched) -> list[int]:

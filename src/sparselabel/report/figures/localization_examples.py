@@ -18,22 +18,13 @@ from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.inference.score_files import Saved, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
-from sparselabel.report.figures.style import GRAY, Table, blank, names_of, new_figure, save, style
+from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMNS = (
-    "example",
-    "row",
-    "image",
-    "class",
-    "places",
-    "run",
-    "score",
-    *(f"IoA_P_at_{cut}" for cut in CUTS),
-)
+COLUMNS = ("example", "row", "image", "class", "places", "run", "score", *(f"IoA_P_at_{cut}" for cut in CUTS))
 OUTLINE = "#00E5A0"
 LARGEST = 480  # pixels of an image's long side
 MOST = 12
@@ -144,7 +135,7 @@ def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, ou
         figure = new_figure(1.75 * max(len(kinds) * wide, 4) + 0.6, 1.85 * lines + 0.9)
         grid = figure.subplots(lines, len(kinds) * wide, squeeze=False)
         for axes in grid.ravel():
-            blank(axes)
+            axes.set_axis_off()
         for place in range(len(examples.rows)):
             kind = "good" if place < examples.good else "failed"
             column, line = kinds.index(kind) * wide, place if kind == "good" else place - examples.good
@@ -160,7 +151,7 @@ def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, ou
             words += f"\nMaps of {' and '.join(looking)} are attention: where it looked, not scores of cells"
         figure.suptitle(f"{title}\n{words}", fontsize=7.5, color="#333333")
         color_bar(figure, grid.ravel().tolist(), "the class's map, from its least to its most in the image")
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def _where(run: str, kinds: Sequence[str]) -> str:

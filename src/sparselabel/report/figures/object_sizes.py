@@ -12,7 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
-from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 
 COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
@@ -107,7 +107,7 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
         axes.set_xlabel(f"area of the largest box, % of the image ({names[0]}'s mAP below)")
         axes.set_ylabel(f"mAP relative to {names[0]}, %")
         figure.legend(loc="outside upper center", ncols=min(len(runs), 4))
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def _range(part: Bin, baseline: float) -> str:
