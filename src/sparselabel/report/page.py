@@ -15,7 +15,6 @@ from sparselabel.errors import ConfigError, RunError, param
 from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
-from sparselabel.report import tables as calibrated
 from sparselabel.report.examples import Missing, Scored
 from sparselabel.report.run_data import Reported, ShownRun
 
@@ -51,9 +50,8 @@ def write_report(
     about: Reported, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
-    text = (
-        environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
-    )
+    template = environment().get_template("report.html")
+    text = template.render(**_content(about, scored, missing, notes, version))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -104,9 +102,9 @@ def _content(
         "by_labels": tables.by_labels(about),
         "by_size": tables.by_size(about, scored),
         "distributions": tables.distributions(about, scored),
-        "reliability": calibrated.reliability_charts(about),
-        "calibrated": calibrated.calibrated_runs(about),
-        "thresholds": calibrated.class_thresholds(about),
+        "reliability": tables.reliability_charts(about),
+        "calibrated": tables.calibrated_runs(about),
+        "thresholds": tables.class_thresholds(about),
         "groups": cards.case_cards(about, scored.groups),
         "missing": [] if missing is None else cards.missing_rows(about, missing),
         "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
@@ -122,8 +120,8 @@ def _content(
 
 def _validation_name(about: Reported) -> str:
     """What is measured on validation: mAP, or observed-label mAP."""
-    found = (run.measured("val") for run in about.runs)
-    return next((str(one["name"]) for one in found if one is not None), "mAP")
+    by_run = (run.measured("val") for run in about.runs)
+    return next((str(measured["name"]) for measured in by_run if measured is not None), "mAP")
 
 
 def _data(about: Reported) -> dict[str, Any]:
@@ -142,11 +140,9 @@ def _data(about: Reported) -> dict[str, Any]:
 
 def _ends(classes: Sequence[tables.ClassRow]) -> tuple[tables.ClassRow, tables.ClassRow] | None:
     """The best and the worst class of the reference run."""
-    found = sorted(
-        (row for row in classes if row.numbers and row.numbers[0].value is not None),
-        key=lambda row: row.numbers[0].value or 0.0,
-    )
-    return (found[-1], found[0]) if len(found) > 1 else None
+    rated = [row for row in classes if row.numbers and row.numbers[0].value is not None]
+    rated.sort(key=lambda row: row.numbers[0].value or 0.0)
+    return (rated[-1], rated[0]) if len(rated) > 1 else None
 
 
 def _made(run: ShownRun) -> dict[str, Any]:
