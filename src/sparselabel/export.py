@@ -148,9 +148,7 @@ def _logits_of(run: Run) -> str:
 def check_target(out: Path, force: bool) -> None:
     """Raise if nothing can be exported to a file, before any work."""
     if out.suffix.lower() not in KINDS:
-        raise ConfigError(
-            f"a model is exported to a file that ends in .onnx or .pt2, not {out}", value=out, allowed=KINDS
-        )
+        raise ConfigError(f"a model is exported to a file that ends in .onnx or .pt2, not {out}", value=out)
     if out.suffix.lower() == ".onnx":
         missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
         if missing:
@@ -158,15 +156,11 @@ def check_target(out: Path, force: bool) -> None:
                 f"ONNX needs {' and '.join(missing)}",
                 "`pip install 'sparselabel[export]'`",
                 "export a .pt2 file",
-                what=missing,
             )
     require_file_to_write(out, "name another file")
     if out.exists() and not force:
         raise ConfigError(
-            f"{out} exists already",
-            "name another file",
-            f"replace it ({param('force', True)})",
-            what=out,
+            f"{out} exists already", "name another file", f"replace it ({param('force', True)})", what=out
         )
 
 

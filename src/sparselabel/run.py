@@ -4,6 +4,7 @@ A run with result.json is finished.
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,112 +23,21 @@ PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """The paths of a run; ``moved`` is where its data is now, if no longer where it was."""
+class _File:
+    """A file or folder of a run, by its name in there."""
 
-    path: Path
-    moved: Path | None = None
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    @property
-    def config_file(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.toml"
+    def __get__(self, run: "Run", owner: object = None) -> Path:
+        return run.path / self.name
 
-    @property
-    def metrics_file(self) -> Path:
-        """A JSON line for every epoch."""
-        return self.path / "metrics.jsonl"
 
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
+class _SplitFile(_File):
+    """The same, a file a split: called with the split's name."""
 
-    @property
-    def watched(self) -> Path:
-        """Scores and maps of a few images, a file an epoch."""
-        return self.path / "watched"
-
-    @property
-    def memory(self) -> Path:
-        """Memories that are too large for RAM."""
-        return self.path / "memory"
-
-    @property
-    def expected_file(self) -> Path:
-        """Expected positives of every class, where they were estimated before training."""
-        return self.path / "expected.json"
-
-    @property
-    def prior_file(self) -> Path:
-        """How often each class is there, by name."""
-        return self.path / "prior.json"
-
-    @property
-    def model_file(self) -> Path:
-        """The whole classifier of the best epoch."""
-        return self.path / "model.safetensors"
-
-    @property
-    def result_file(self) -> Path:
-        """The final numbers; there once the run is finished."""
-        return self.path / "result.json"
-
-    def scores_file(self, split: str) -> Path:
-        """The scores of every image of a split."""
-        return self.path / f"scores-{split}.npz"
-
-    def evaluation_file(self, split: str) -> Path:
-        """The measures of a split."""
-        return self.path / f"evaluation-{split}.json"
-
-    def maps_file(self, split: str) -> Path:
-        """Where the model sees classes in a few images of a split, for reports."""
-        return self.path / f"maps-{split}.npz"
-
-    def location_file(self, split: str) -> Path:
-        """How much of its maps lies on the things they should show, for every present class of a split."""
-        return self.path / f"location-{split}.npz"
-
-    def located_maps_file(self, split: str) -> Path:
-        """Maps of a few images of a split that a figure shows."""
-        return self.path / f"located-maps-{split}.npz"
-
-    @property
-    def missing_file(self) -> Path:
-        """Training labels that are likely missing, for reports."""
-        return self.path / "missing-labels.npz"
-
-    @property
-    def thresholds_file(self) -> Path:
-        """Calibration and thresholds of every class."""
-        return self.path / "thresholds.json"
-
-    @property
-    def given_answers_file(self) -> Path:
-        """Reviewers' answers that the run was trained with, as they were then."""
-        return self.path / "given-answers.csv"
-
-    @property
-    def answers_file(self) -> Path:
-        """What reviewers of this run answered."""
-        return self.path / "answers.csv"
-
-    @property
-    def complete_file(self) -> Path:
-        """Images of which reviewers of this run answered every class."""
-        return self.path / "complete.csv"
-
-    @property
-    def review_scores_file(self) -> Path:
-        """The scores of every training image, for review."""
-        return self.path / "review-scores.npy"
-
-    @property
-    def cost_file(self) -> Path:
-        """Seconds and peak memory."""
-        return self.path / "cost.json"
+    def __get__(self, run: "Run", owner: object = None) -> Callable[[str], Path]:  # type: ignore[override]
+        return lambda split: run.path / self.name.format(split)
 
 
 CONTENTS = {
@@ -147,11 +57,38 @@ def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
     return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
 
 
-class Run(RunFiles):
-    """A run: what is in its folder, and what it was trained on.
+@dataclass(frozen=True)
+class Run:
+    """A run: what is in its folder, and what it was trained on; ``moved`` is where its data is now.
 
     The one way to open a run. What needs the data or the model imports them when it is called.
     """
+
+    path: Path
+    moved: Path | None = None
+
+    config_file = _File("config.toml")  # the resolved configuration
+    metadata_file = _File("run.json")  # data, classes, versions, command
+    metrics_file = _File("metrics.jsonl")  # a line for every epoch
+    checkpoints = _File("checkpoints")
+    watched = _File("watched")  # scores and maps of a few images, a file an epoch
+    memory = _File("memory")  # memories that are too large for RAM
+    expected_file = _File("expected.json")  # expected positives, where they were estimated before training
+    prior_file = _File("prior.json")  # how often each class is there, by name
+    model_file = _File("model.safetensors")  # the whole classifier of the best epoch
+    result_file = _File("result.json")  # the final numbers; there once the run is finished
+    cost_file = _File("cost.json")  # seconds and peak memory
+    thresholds_file = _File("thresholds.json")  # calibration and thresholds of every class
+    missing_file = _File("missing-labels.npz")  # training labels that are likely missing, for reports
+    given_answers_file = _File("given-answers.csv")  # reviewers' answers that it was trained with
+    answers_file = _File("answers.csv")  # what reviewers of this run answered
+    complete_file = _File("complete.csv")  # images of which they answered every class
+    review_scores_file = _File("review-scores.npy")  # scores of every training image, for review
+    scores_file = _SplitFile("scores-{}.npz")  # of every image
+    evaluation_file = _SplitFile("evaluation-{}.json")  # the measures
+    maps_file = _SplitFile("maps-{}.npz")  # where the model sees classes in a few images, for reports
+    location_file = _SplitFile("location-{}.npz")  # how much of every map lies on the things it should show
+    located_maps_file = _SplitFile("located-maps-{}.npz")  # maps of a few images that a figure shows
 
     @classmethod
     def open(cls, path: str | Path, data: Path | None = None) -> Self:
@@ -188,7 +125,7 @@ class Run(RunFiles):
             self.given_answers_file.write_bytes(answers)
         else:  # of a run that was killed when it had just begun
             self.given_answers_file.unlink(missing_ok=True)
-        write_json(self.path / "run.json", about)
+        write_json(self.metadata_file, about)
         configuration.save(config, self.config_file)
 
     def goes_on(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> bool:
@@ -200,16 +137,12 @@ class Run(RunFiles):
                     f"{self.path} holds a run already ({state})",
                     f"go on with it ({param('resume', True)})",
                     *REPLACE,
-                    what=self.path,
                 )
             self._refuse_other(config, about)
             return True
         if self.path.exists() and not self._replaceable(force):
             raise RunError(
-                f"{self.path} exists and is not a run",
-                f"choose another {param('out')}",
-                "remove it yourself",
-                what=self.path,
+                f"{self.path} exists and is not a run", f"choose another {param('out')}", "remove it yourself"
             )
         return False
 
@@ -237,78 +170,63 @@ class Run(RunFiles):
         before = self.metadata()
         old, new = before["data_digest"], about["data_digest"]
         other = [name for name in sorted({*old} | {*new}) if old.get(name) != new.get(name)]
-        if other == ["train"] and (before.get("answers") or about.get("answers")):
+        had, has = (counted(n, "answer") if (n := one.get("answers")) else "none" for one in (before, about))
+        if other == ["train"] and (had, has) != ("none", "none"):
+            file = "" if had == "none" else f" ({param('answers', self.given_answers_file)})"
             raise RunError(
-                f"{self.path} was begun with other answers ({_answers(before)}) than these "
-                f"({_answers(about)}), or on other data",
-                "resume it with those it was begun with"
-                + (f" ({param('answers', self.given_answers_file)})" if before.get("answers") else ""),
+                f"{self.path} was begun with other answers ({had}) than these ({has}), or on other data",
+                f"resume it with those it was begun with{file}",
                 *REPLACE,
-                what=self.path,
             )
         if other:
-            moved = before["data"] != about["data"]
-            where = (
-                f"{before['data']}, not {about['data']}" if moved else f"{about['data']} has changed since"
-            )
+            old_folder, folder = before["data"], about["data"]
+            where = f"{folder} has changed since" if folder == old_folder else f"{old_folder}, not {folder}"
             raise RunError(
                 f"{self.path} was begun on other data ({where}; different: {', '.join(other)})",
                 "resume it on the data it was begun on",
                 *REPLACE,
-                what=self.path,
-                value=other,
             )
 
     def _refuse_other(self, config: TrainConfig, about: dict[str, Any]) -> None:
         self.refuse_other_data(about)  # first: other data may well make another configuration
-        self._refuse_other_config(config)
-        before = self.metadata()
+        before = self.config()
+        if before != config:
+            old, new = flat_settings(asdict(before)), flat_settings(asdict(config))
+            changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            words = ", ".join(f"{param(name)} was {old.get(name)}, not {new.get(name)}" for name in changed)
+            raise RunError(
+                f"{self.path} was begun with another configuration ({words})",
+                "resume it with the settings it was begun with",
+                *REPLACE,
+            )
+        metadata = self.metadata()
         for key, what in CONTENTS.items():  # runs of older versions do not have them
-            if key in before and before[key] != about.get(key):
+            if key in metadata and metadata[key] != about.get(key):
                 raise RunError(
                     f"{self.path} was begun with {what} of the same name, but of other content",
                     "bring the old one back",
                     *REPLACE,
-                    what=key,
                 )
-
-    def _refuse_other_config(self, config: TrainConfig) -> None:
-        before = self.config()
-        if before != config:
-            raise RunError(
-                f"{self.path} was begun with another configuration ({_difference(before, config)})",
-                "resume it with the settings it was begun with",
-                *REPLACE,
-                what=self.path,
-            )
 
     def config(self) -> TrainConfig:
         """The configuration the run was begun with."""
-        if not self.config_file.is_file():
-            raise RunError(
-                f"{self.path} is not a run (it has no config.toml)",
-                f"make one with {command('train')}",
-                what=self.path,
-            )
-        if not self.config_file.stat().st_size:
-            raise RunError(f"{self.config_file} is empty", *BRING_BACK, what=self.config_file)
+        file = self._required(self.config_file)
+        if not file.stat().st_size:
+            raise RunError(f"{file} is empty", *BRING_BACK, what=file)
         try:
-            return configuration.load(TrainConfig, self.config_file)
+            return configuration.load(TrainConfig, file)
         except ConfigError as error:  # not what the user gave: the file has changed since the run wrote it
-            why = error.__cause__ or error
-            raise RunError(
-                f"{self.config_file} cannot be read ({why})", *BRING_BACK, what=self.config_file
-            ) from error
+            raise RunError(f"{file} cannot be read ({error.__cause__ or error})", *BRING_BACK) from error
 
     def metadata(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
-        if not (self.path / "run.json").is_file():
-            raise RunError(
-                f"{self.path} is not a run (it has no run.json)",
-                f"make one with {command('train')}",
-                what=self.path,
-            )
-        return read_json(self.path / "run.json")
+        return read_json(self._required(self.metadata_file))
+
+    def _required(self, file: Path) -> Path:
+        if not file.is_file():
+            train = f"make one with {command('train')}"
+            raise RunError(f"{self.path} is not a run (it has no {file.name})", train, what=self.path)
+        return file
 
     def data_name(self, split: str) -> str:
         """The data it was trained on, for a message: its folder, and how one of its splits begins."""
@@ -342,15 +260,11 @@ class Run(RunFiles):
         folder, given = self.data_folder, self.given_answers_file
         if self.moved is None and not folder.exists():
             raise RunError(
-                f"the data of {self.path} is no longer in {folder}",
-                f"say where it is now ({param('data')})",
-                what=folder,
+                f"the data of {self.path} is no longer in {folder}", f"say where it is now ({param('data')})"
             )
         data = open_prepared(folder)
         if data.classes != self.classes:
-            raise RunError(
-                f"{folder} has other classes than the data that {self.path} was trained on", what=folder
-            )
+            raise RunError(f"{folder} has other classes than the data that {self.path} was trained on")
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":
@@ -361,8 +275,6 @@ class Run(RunFiles):
                 f"split {name!r} of {self.data_folder} is not what {self.path} was trained with",
                 "prepare it as it was",
                 "train again",
-                what=name,
-                where=self.data_folder,
             )
         return part
 
@@ -372,18 +284,6 @@ class Run(RunFiles):
         from sparselabel.inference.scorer import load_classifier
 
         return load_classifier(self)
-
-
-def _answers(about: dict[str, Any]) -> str:
-    """How many answers a run has, in words."""
-    count = about.get("answers", 0)
-    return counted(count, "answer") if count else "none"
-
-
-def _difference(before: TrainConfig, now: TrainConfig) -> str:
-    old, new = flat_settings(asdict(before)), flat_settings(asdict(now))
-    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return ", ".join(f"{param(name)} was {old.get(name)}, not {new.get(name)}" for name in changed)
 
 
 def flat_settings(values: dict[str, Any], table: str = "") -> dict[str, Any]:

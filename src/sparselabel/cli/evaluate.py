@@ -163,13 +163,10 @@ def evaluate(
     else:
         if places != "any":
             raise ConfigError(
-                f"{param('places', places)} is for runs: a published network's maps are not judged",
-                what="places",
+                f"{param('places', places)} is for runs: a published network's maps are not judged"
             )
         if coupled:
-            raise ConfigError(
-                f"{param('coupled')} is for runs: a published network's maps are not judged", what="coupled"
-            )
+            raise ConfigError(f"{param('coupled')} is for runs: a published network's maps are not judged")
         chosen = split or "test"
         measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
     if json:
@@ -192,13 +189,7 @@ def _usual_split(run: "Run") -> str:
 
 
 def _evaluate_published(
-    name: str,
-    split: str,
-    data: Path | None,
-    weights: str,
-    size: int | None,
-    threshold: float,
-    workers: int,
+    name: str, split: str, data: Path | None, weights: str, size: int | None, threshold: float, workers: int
 ) -> dict[str, Any]:
     from sparselabel.data.dataset import open_prepared
     from sparselabel.inference.evaluate import evaluate_published
@@ -207,7 +198,6 @@ def _evaluate_published(
         raise ConfigError(
             f"{param('pretrained', name)} needs data to be measured on",
             f"name it with {param('data', 'DIR')}",
-            what="data",
         )
     with progress(len(open_prepared(data).split(split)), f"scoring {split}") as advance:
         return evaluate_published(

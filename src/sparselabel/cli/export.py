@@ -57,8 +57,6 @@ def export(
                 f"the exported model gives scores that differ from ours by {apart:.2g}, more than "
                 f"{TOLERANCE:g}: torch's exporter has a fault with this backbone, so nothing is kept",
                 "use `sparselabel predict`",
-                value=apart,
-                allowed=TOLERANCE,
             )
 
     about = export_run(opened, out, precision=precision, threshold=threshold, check=check)

@@ -1,7 +1,8 @@
 """``sparselabel figure``: the analyses of the papers, each per image and a table of the numbers in it."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -18,16 +19,19 @@ app = App(
 )
 
 Listed = Parameter(consume_multiple=True)
+Out = Annotated[Path, Parameter(help="PNG file to write; its numbers become a CSV beside it.")]
+Split = Annotated[str, Parameter(help="Which split of the data: test, val or train.")]
+Watched = Annotated[Path, Parameter(help="Folder of a run that watched images (`--watch`).")]
 
 
 @app.command
 def heat_maps(
-    run: Path,
+    run: Watched,
     /,
     *,
     rows: Annotated[list[int] | None, Listed] = None,
     count: int = 4,
-    out: Path = Path("heat-maps.png"),
+    out: Out = Path("heat-maps.png"),
 ) -> None:
     """Where a run sees the classes of watched training images, in the last epoch.
 
@@ -39,23 +43,18 @@ def heat_maps(
 
     Parameters
     ----------
-    run
-        Folder of a run that watched images (`--watch`).
     rows
         Rows of the training images to show; default: those with a class of each kind first.
     count
         How many images, where --rows does not say which.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
-    from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_heat_maps(run, rows or (), count, checked_out(out)))
+    _draw(draw_heat_maps, run, rows or (), count, out=out)
 
 
 @app.command
-def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png")) -> None:
+def growth(run: Watched, /, *, row: int | None = None, out: Out = Path("growth.png")) -> None:
     """How the maps of an image's classes come about, epoch by epoch.
 
     The highest-scored class that is annotated, that is there but not annotated, and that is absent.
@@ -64,21 +63,16 @@ def growth(run: Path, /, *, row: int | None = None, out: Path = Path("growth.png
 
     Parameters
     ----------
-    run
-        Folder of a run that watched images (`--watch`).
     row
         Row of the training image; default: the first watched one with a class of each kind.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.heatmap_figures import draw_growth
-    from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_growth(run, row, checked_out(out)))
+    _draw(draw_growth, run, row, out=out)
 
 
 @app.command
-def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("beside.png")) -> None:
+def beside(run: Path, other: Path, /, *, count: int = 4, out: Out = Path("beside.png")) -> None:
     """The maps of two runs beside each other: the first watched images, and the first run's top 5 classes.
 
     Heat maps if both runs keep them, else the score of each cell of both (of query2label its attention). To
@@ -95,17 +89,14 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Path = Path("besid
         Folder of another run on the same data.
     count
         How many images.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.heatmap_figures import draw_beside
-    from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_beside(run, other, count, checked_out(out)))
+    _draw(draw_beside, run, other, count, out=out)
 
 
 @app.command
-def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> None:
+def scores(*runs: Path, split: Split = "val", out: Out = Path("scores.png")) -> None:
     """How the 1st to 4th highest score of an image are distributed, for each run.
 
     Reads what `sparselabel evaluate RUN --split val` wrote.
@@ -116,25 +107,15 @@ def scores(*runs: Path, split: str = "val", out: Path = Path("scores.png")) -> N
     ----------
     runs
         Folders of evaluated runs.
-    split
-        Which split of the data: val, test or train.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.score_histogram import draw_scores
-    from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_scores(runs, split, checked_out(out)))
+    _draw(draw_scores, runs, split, out=out)
 
 
 @app.command
 def sizes(
-    baseline: Path,
-    /,
-    *runs: Path,
-    bins: int = 5,
-    split: str = "test",
-    out: Path = Path("sizes.png"),
+    baseline: Path, /, *runs: Path, bins: int = 5, split: Split = "test", out: Out = Path("sizes.png")
 ) -> None:
     """How much better than a baseline each run finds small and large things (data with boxes).
 
@@ -151,19 +132,14 @@ def sizes(
         Folders of other evaluated runs.
     bins
         How many bins.
-    split
-        Which split of the data: test, val or train.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.object_sizes import draw_sizes
-    from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_sizes(baseline, runs, bins, split, checked_out(out)))
+    _draw(draw_sizes, baseline, runs, bins, split, out=out)
 
 
 @app.command
-def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> None:
+def sweep(*tables: Path, split: str = "test", out: Out = Path("sweep.png")) -> None:
     """What a setting does to the mAP: lines from the table of a comparison in which it was varied.
 
     Several tables become curves of one figure, as of three comparisons with another `--settings.distance`
@@ -178,17 +154,14 @@ def sweep(*tables: Path, split: str = "test", out: Path = Path("sweep.png")) -> 
         table.csv or table-by-labels.csv.
     split
         Whose mAP: test or val.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.figures.style import checked_out
     from sparselabel.report.figures.sweep_curve import draw_sweep, table_in
 
-    _written(out, draw_sweep(tables, split, checked_out(out, [table_in(path) for path in tables])))
+    _draw(draw_sweep, tables, split, out=out, inputs=[table_in(path) for path in tables])
 
 
 @app.command
-def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
+def labels(*tables: Path, out: Out = Path("labels.png")) -> None:
     """How the test mAP grows with the number of labels: points from comparisons on more and more data.
 
     Example: `sparselabel figure labels tenth/table.csv half/table.csv --out labels.png`
@@ -197,18 +170,15 @@ def labels(*tables: Path, out: Path = Path("labels.png")) -> None:
     ----------
     tables
         table.csv of each comparison, as of data prepared with `--keep-train .1`, `--keep-train .2` and so on.
-    out
-        PNG file to write.
     """
-    from sparselabel.report.figures.label_count_curve import draw_label_numbers
-    from sparselabel.report.figures.style import checked_out
+    from sparselabel.report.figures.sweep_curve import draw_label_numbers
 
-    _written(out, draw_label_numbers(tables, checked_out(out, tables)))
+    _draw(draw_label_numbers, tables, out=out, inputs=tables)
 
 
 @app.command
 def localization(
-    *runs: Path, count: int = 4, split: str = "test", out: Path = Path("localization.png")
+    *runs: Path, count: int = 4, split: Split = "test", out: Out = Path("localization.png")
 ) -> None:
     """Good and failed localizations: where runs see a class, beside the outlines of its things.
 
@@ -224,23 +194,18 @@ def localization(
         Folders of evaluated runs on the same data; one or more.
     count
         How many good and how many failed examples.
-    split
-        Which split of the data: test, val or train.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
-    from sparselabel.report.figures.localization_examples import choose, draw_localization, judged
-    from sparselabel.report.figures.style import checked_out
-
-    checked_out(out)
-    found = judged(runs, split)
-    examples = choose(found, count)
     from sparselabel.inference.maps import write_maps
+    from sparselabel.report.figures.localization_examples import choose, draw_localization, judged
 
-    for one in found:
-        run = one.saved.run
-        write_maps(run, split, examples.rows, examples.classes, file=run.located_maps_file(split))
-    _written(out, draw_localization(found, examples, split, out))
+    def draw(out: Path) -> Path:
+        evaluated = judged(runs, split)
+        examples = choose(evaluated, count)
+        for run in (one.saved.run for one in evaluated):
+            write_maps(run, split, examples.rows, examples.classes, file=run.located_maps_file(split))
+        return draw_localization(evaluated, examples, split, out)
+
+    _draw(draw, out=out)
 
 
 @app.command
@@ -248,7 +213,7 @@ def budgets(
     *runs: Path,
     measure: Literal["mAP", "mAP-loc"] = "mAP",
     split: str = "test",
-    out: Path = Path("budgets.png"),
+    out: Out = Path("budgets.png"),
 ) -> None:
     """What annotation budgets bring: a curve for each kind of annotation, over the share of the full cost.
 
@@ -265,14 +230,15 @@ def budgets(
         mAP, or mAP-loc, for which runs must be evaluated.
     split
         Whose: test, val or train; for others than test, runs must be evaluated.
-    out
-        PNG file to write; its numbers become a CSV beside it.
     """
     from sparselabel.report.figures.budget_curve import draw_budgets
+
+    _draw(draw_budgets, runs, measure, split, out=out)
+
+
+def _draw(draw: Callable[..., Path], *given: Any, out: Path, inputs: Iterable[Path] = ()) -> None:
+    """Draw what is ``given`` into a file, which must not replace an input, and say so."""
     from sparselabel.report.figures.style import checked_out
 
-    _written(out, draw_budgets(runs, measure, split, checked_out(out)))
-
-
-def _written(figure: Path, numbers: Path) -> None:
-    plain_console().print(f"written: {figure}, {numbers}")
+    numbers = draw(*given, checked_out(out, inputs))
+    plain_console().print(f"written: {out}, {numbers}")

@@ -70,9 +70,7 @@ def predict(
     from sparselabel.inference.writer import Output, check_out
 
     if batch < 1:
-        raise ConfigError(
-            f"{param('batch')} must be at least 1 image, not {batch}", what="batch", value=batch
-        )
+        raise ConfigError(f"{param('batch')} must be at least 1 image, not {batch}", what="batch")
     for word in images:
         if word.startswith("--"):
             raise ConfigError(f"there is no flag {word}", "`sparselabel predict --help` names all", what=word)
@@ -103,7 +101,6 @@ def predict(
         raise RunError(
             f"stopped: what was predicted is in {out}.partial",
             f"go on by the same command with {param('resume', True)}",
-            what=out,
         ) from None
     except BaseException:
         output.stop()

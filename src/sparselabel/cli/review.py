@@ -64,12 +64,7 @@ def review(
     from sparselabel.run import Run
 
     if not 0 <= port <= 65535:
-        raise ConfigError(
-            f"{param('port')} must be a number from 0 to 65535, not {port}",
-            what="port",
-            value=port,
-            allowed=(0, 65535),
-        )
+        raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
     console, folder = plain_console(), Run.open(run, data)
     part = folder.split("train")
     file = answers or (folder.complete_file if complete else folder.answers_file)

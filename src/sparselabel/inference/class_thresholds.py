@@ -70,11 +70,7 @@ class ClassThresholds:
             )
         if threshold is not None:
             if not 0 <= threshold <= 1:
-                raise ConfigError(
-                    f"{param('threshold')} must be a score in 0..1, not {threshold:g}",
-                    what="threshold",
-                    value=threshold,
-                )
+                raise ConfigError(f"{param('threshold')} must be a score in 0..1, not {threshold:g}")
             return np.full(len(self.classes), float(threshold))
         if precision is not None:
             if not self.images:
@@ -84,7 +80,6 @@ class ClassThresholds:
                     f"give {param('threshold')}",
                     "train on data with a validation split "
                     f"({command('prepare', 'READER', 'SOURCE', validation=0.2)})",
-                    what="precision",
                 )
             return between(np.array([row.at_precision for row in self.classes]), precision)
         return np.array([row.threshold for row in self.classes])
@@ -127,7 +122,6 @@ def load_class_thresholds(run: Run) -> ClassThresholds:
         raise RunError(
             f"{run.path} has no thresholds.json (an older version made it)",
             f"{command('evaluate', run.path, split=SPLIT)} chooses them",
-            what=run.thresholds_file,
         )
     return write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
 

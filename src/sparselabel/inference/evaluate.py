@@ -154,9 +154,6 @@ def refuse_other_number(name: str, outputs: int, classes: int) -> None:
         raise ConfigError(
             f"{name} has a head for {outputs:,} classes, the data has {classes:,}: they must be the same",
             "train a classifier for other classes",
-            what=name,
-            value=outputs,
-            allowed=classes,
         )
 
 
@@ -171,10 +168,6 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
             raise ConfigError(
                 f"output {index} of {name} is {wanted}, but class {index} of the data is {found!r}",
                 f"prepare ImageNet with {command('prepare', 'imagenet')}",
-                what=name,
-                where=index,
-                value=found,
-                allowed=wanted,
             )
 
 
@@ -260,7 +253,6 @@ def evaluate_coupled(
             f"{param('coupled')} judges maps by masks or boxes, and split {split!r} has none of classes that "
             "are there",
             f"leave {param('coupled')} out",
-            what=split,
         )
     scorer = load_scorer(run)
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))

@@ -25,9 +25,7 @@ def check_image_words(words: Sequence[str]) -> None:
     for word in words:
         if word != STANDARD_INPUT and not Path(word).exists() and not _matches(word):
             what = "no file matches" if glob.has_magic(word) else "there is no image, folder or list"
-            raise DataError(
-                f"{what} {word!r}: check the name; a list of paths ends in .txt, or is - (stdin)", value=word
-            )
+            raise DataError(f"{what} {word!r}: check the name; a list of paths ends in .txt, or is - (stdin)")
 
 
 def _matching(word: str) -> Iterator[str]:

@@ -55,13 +55,7 @@ def write_maps(
         cells.append(cells_of(scored.output)[places, chosen].float().cpu().numpy())
         logits = full_precision(scored.output.logits)[places, chosen]
         scores.append(torch.sigmoid(logits).float().cpu().numpy())
-    np.savez(
-        file,
-        rows=wanted,
-        classes=indices,
-        scores=np.concatenate(scores),
-        cells=np.concatenate(cells),
-    )
+    np.savez(file, rows=wanted, classes=indices, scores=np.concatenate(scores), cells=np.concatenate(cells))
 
 
 def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> bool:

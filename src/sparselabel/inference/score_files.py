@@ -50,9 +50,7 @@ def saved_scores(run: Run, split: str) -> Saved:
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
     ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
     if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
-        raise RunError(
-            f"{file} has the scores of other images or classes", f"{evaluate} writes it again", what=file
-        )
+        raise RunError(f"{file} has the scores of other images or classes", f"{evaluate} writes it again")
     return Saved(run, part, scores)
 
 

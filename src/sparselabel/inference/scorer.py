@@ -232,6 +232,5 @@ def load_classifier(run: Run) -> Classifier:
             raise RunError(
                 f"{run.model_file} is damaged ({reason})",
                 f"train it again with {command('train', '...', force=True)}",
-                what=run.model_file,
             ) from error
     return classifier.eval()

@@ -53,8 +53,6 @@ class Output:
                     f"{now})",
                     "name the same ones",
                     BEGIN_ANEW,
-                    what=self.out,
-                    where=number,
                 )
         return paths
 
@@ -119,8 +117,6 @@ class Output:
                     f"{partial} was begun with different {', '.join(other) or 'settings'}",
                     "give the same",
                     BEGIN_ANEW,
-                    what=partial,
-                    value=other,
                 )
             self.done = _whole_lines(partial, header=not self.json)
             return partial.open("a", encoding="utf-8", newline="")
@@ -145,15 +141,11 @@ def check_out(out: str, *, force: bool, resume: bool) -> None:
             raise ConfigError(
                 f"{param('resume')} goes on with a file, and {param('out', out)} is standard output",
                 "name a file",
-                what="out",
             )
         return
     if Path(out).suffix.lower() not in KINDS:
         raise ConfigError(
-            f"{param('out')} must end in .csv or .jsonl (or be -, standard output), but is {out}",
-            what="out",
-            value=out,
-            allowed=KINDS,
+            f"{param('out')} must end in .csv or .jsonl (or be -, standard output), but is {out}", what="out"
         )
     require_file_to_write(Path(out))
     if Path(out).exists() and not force:
@@ -164,7 +156,6 @@ def check_out(out: str, *, force: bool, resume: bool) -> None:
             f"go on with it ({param('resume', True)})",
             BEGIN_ANEW,
             ANOTHER_OUT,
-            what=out,
         )
 
 
@@ -174,7 +165,6 @@ def _refuse_separators(classes: Sequence[str]) -> None:
             raise ConfigError(
                 f"CSV puts {SEPARATOR!r} between labels, and the class {name!r} has one in its name",
                 f"write JSON lines ({param('out', 'NAME.jsonl')})",
-                what=name,
             )
 
 

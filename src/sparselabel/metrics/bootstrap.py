@@ -67,9 +67,7 @@ def paired_bootstrap(
 def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
     """Measure a model on draws of the images, the same for all models with so many and this seed."""
     if samples < 1:
-        raise ConfigError(
-            f"{param('samples')} must be at least 1, not {samples}", what="samples", value=samples
-        )
+        raise ConfigError(f"{param('samples')} must be at least 1, not {samples}", what="samples")
     score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, *COMPLETE)
     positive = label_array == POSITIVE

@@ -112,9 +112,7 @@ class _Sample:
         labels = self.labels[:, part]
         variance = there * (1 - there)
         gradient = np.where(
-            labels == POSITIVE,
-            1 - there,
-            np.where(labels == NEGATIVE, -there, -(c - d) * variance / unknown),
+            labels == POSITIVE, 1 - there, np.where(labels == NEGATIVE, -there, -(c - d) * variance / unknown)
         )
         information = variance * (c * (1 - there) + d * there + (c - d) ** 2 * variance / unknown)
         return np.stack(

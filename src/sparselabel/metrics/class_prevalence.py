@@ -96,11 +96,7 @@ def _chances(labels: Labels, prevalence: Floats) -> tuple[Floats, Floats]:
 
 
 def _sparse_shares(
-    logits: Floats,
-    labels: Labels,
-    share: Floats,
-    expected: Expected | None,
-    sparse: npt.NDArray[np.bool_],
+    logits: Floats, labels: Labels, share: Floats, expected: Expected | None, sparse: npt.NDArray[np.bool_]
 ) -> tuple[Floats, Source, bool]:
     """(L,) Expected shares of images, never below what is annotated."""
     seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)

@@ -80,11 +80,7 @@ def precision_recall_f1(
     ``top`` highest scores can be: of these, the ones at or above the threshold are predicted.
     """
     if not np.isfinite(threshold):
-        raise ConfigError(
-            f"{param('threshold')} must be a finite number, not {threshold}",
-            what="threshold",
-            value=threshold,
-        )
+        raise ConfigError(f"{param('threshold')} must be a finite number, not {threshold}", what="threshold")
     score_array, positive = _complete(scores, labels)
     predicted = np.asarray(score_array >= float(threshold))
     if top is not None:
@@ -104,10 +100,7 @@ def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
     score_array, positive = _complete(scores, labels)
     if k > score_array.shape[1]:
         raise ConfigError(
-            f"{param('k')} must be at most the number of classes, {score_array.shape[1]:,}, not {k}",
-            what="k",
-            value=k,
-            allowed=score_array.shape[1],
+            f"{param('k')} must be at most the number of classes, {score_array.shape[1]:,}, not {k}", what="k"
         )
     hits = np.count_nonzero(_highest(score_array, k) & positive, axis=1)
     return AtK(

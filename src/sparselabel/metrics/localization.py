@@ -123,8 +123,6 @@ class Located:
             raise DataError(
                 f"split {part.name!r} has no {places} of classes that are there",
                 f"leave {param('places', places)} out",
-                what="places",
-                value=places,
             )
         self.shares = np.zeros((self.pairs, len(CUTS)), np.float32)
         self.areas = np.zeros(self.pairs, np.float32)

@@ -149,8 +149,6 @@ def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Sco
         raise DataError(
             f"scores must be finite, but row {row} of class {index} has {score_array[row, index]}",
             "look for a model that diverged",
-            where=(int(row), int(index)),
-            value=score_array[row, index],
         )
     return score_array, label_array
 
@@ -168,9 +166,7 @@ def refuse_unknown(labels: Labels, *remedies: str) -> None:
 
 def _refuse_other(kind: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(
-            f"there is no {kind} {value!r}", nearest(str(value), known), value=value, allowed=known
-        )
+        raise ConfigError(f"there is no {kind} {value!r}", nearest(str(value), known), value=value)
 
 
 def _present(labels: Labels) -> npt.NDArray[np.bool_]:

@@ -49,9 +49,6 @@ def between(kept: Floats, precision: float) -> Floats:
             f"{param('precision')} must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: "
             "validation images cannot promise more",
             f"for less, give {param('threshold')}",
-            what="precision",
-            value=precision,
-            allowed=(PRECISIONS[0], PRECISIONS[-1]),
         )
     place = int(np.searchsorted(PRECISIONS, precision))
     if place == 0:

@@ -6,7 +6,8 @@ several stand beside each other.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 WIDTH, HEIGHT = 360.0, 222.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 12.0, 32.0, 36.0
@@ -16,7 +17,7 @@ LEVELS = 20  # shades of a density
 
 @dataclass(frozen=True)
 class Line:
-    """Values of one run along the x axis, None where there are none; ``best`` is the place to point out.
+    """Values of one run along the x axis, None where there are none; ``best`` is the index to point out.
 
     ``spreads`` are how far values reach up and down, where that is known.
     """
@@ -27,14 +28,19 @@ class Line:
     best: int | None = None
     spreads: Sequence[float] = ()
 
-    def around(self, place: int) -> float:
-        """The spread of a value."""
-        return self.spreads[place] if self.spreads else 0.0
+    def points(self) -> list[tuple[int, float, float]]:
+        """Index, value and spread of the values there are."""
+        spreads = self.spreads or [0.0] * len(self.values)
+        pairs = zip(self.values, spreads, strict=True)
+        return [(at, value, spread) for at, (value, spread) in enumerate(pairs) if value is not None]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over places 0, 1, 2, ..., which have names; ``steps`` draws stairs between ``names``' edges."""
+    """Lines over places 0, 1, 2, ..., which have names; ``steps`` draws stairs between ``names``' edges.
+
+    With ``slots`` places are in the middle of slots, so that long names have room.
+    """
 
     title: str
     x_label: str
@@ -47,7 +53,6 @@ class Chart:
     borders: Sequence[tuple[float, str]] = ()
     ticks: Sequence[int] = ()
     slots: bool = False
-    """Whether places are in the middle of slots, so that long names have room."""
 
     @property
     def places(self) -> int:
@@ -56,14 +61,9 @@ class Chart:
 
     def range(self) -> tuple[float, float, float]:
         """Lowest and highest value of the y axis, and the distance of its ticks."""
-        values = [
-            value + sign * line.around(place)
-            for line in self.lines
-            for place, value in enumerate(line.values)
-            if value is not None
-            for sign in ((-1, 1) if line.spreads else (0,))
-        ]
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        points = [point for line in self.lines for point in line.points()]
+        low = min((value - spread for _, value, spread in points), default=0.0)
+        high = max((value + spread for _, value, spread in points), default=1.0)
         if self.from_zero:
             low = min(low, 0.0)
         if high - low < 1e-9:
@@ -71,9 +71,20 @@ class Chart:
         step = nice((high - low) / 4)
         return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step
 
+    def in_words(self) -> str:
+        """What somebody hears who cannot see the chart."""
+        words = []
+        for line in self.lines:
+            if points := line.points():
+                (first, start, _), (last, end, _) = points[0], points[-1]
+                start_text, end_text = f"{start:.{self.decimals}f}", f"{end:.{self.decimals}f}"
+                words.append(
+                    f"{line.name}: {start_text} at {self.names[first]}, {end_text} at {self.names[last]}"
+                )
+        return f"{self.title}. {self.y_label} by {self.x_label}. " + "; ".join(words[:12])
 
-@dataclass(frozen=True)
-class Mark:
+
+class Mark(NamedTuple):
     """A point of a line, and what is shown when the pointer rests on it."""
 
     x: float
@@ -84,18 +95,17 @@ class Mark:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A chart in the units of the drawing."""
+    """A chart in the units of the drawing; paths, marks and ``bars`` (spreads) by the number of a line."""
 
     chart: Chart
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
     paths: list[tuple[int, str]]
     marks: list[tuple[int, list[Mark]]]
+    bars: list[tuple[int, str]]
     borders: list[tuple[float, str]]
     says: str
-    shades: list[tuple[int, str]] = field(default_factory=list)
-    bars: list[tuple[int, str]] = field(default_factory=list)
-    """Spreads of values, for each line that has them."""
+    shades: Sequence[tuple[int, str]] = ()
 
 
 def nice(step: float) -> float:
@@ -112,9 +122,9 @@ def places_of_ticks(count: int, most: int = 7) -> list[int]:
     return [*([0] if step > 2 else []), *range(step - 1, count, step)]
 
 
-def draw(chart: Chart) -> Drawn:
-    """Place everything."""
-    low, high, step = chart.range()
+def draw(chart: Chart, y_axis: tuple[float, float, float] | None = None) -> Drawn:
+    """Place everything; ``y_axis`` is lowest, highest and step, if not those of the values."""
+    low, high, step = y_axis or chart.range()
     in_slots = chart.slots or len(chart.names) == 1
 
     def across(place: float) -> float:
@@ -125,77 +135,57 @@ def draw(chart: Chart) -> Drawn:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low), 1)
 
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    count = round((high - low) / step)
-    y_ticks = [(down(low + n * step), f"{low + n * step:.{digits}f}") for n in range(count + 1)]
-    ticks = chart.ticks or range(len(chart.names))
-    paths, marks = [], []
-    bars: list[tuple[int, str]] = []
+    levels = [low + n * step for n in range(round((high - low) / step) + 1)]
+    paths, marks, bars = [], [], []
     for line in chart.lines:
-        places = [
-            (across(place), down(value), place, value)
-            for place, value in enumerate(line.values)
-            if value is not None
-        ]
+        points = line.points()
         if chart.steps:
-            path = "".join(f"V{y}H{across(place + 1)}" for _, y, place, _ in places)
+            path = "".join(f"V{down(value)}H{across(at + 1)}" for at, value, _ in points)
             paths.append((line.number, f"M{across(0)} {down(0)}{path}V{down(0)}"))
             continue
-        paths.append((line.number, "M" + "L".join(f"{x} {y}" for x, y, _, _ in places) if places else ""))
-        spreads = [
-            f"M{x} {down(value - around)}V{down(value + around)}"
-            for x, _, place, value in places
-            if (around := line.around(place))
-        ]
-        if spreads:
-            bars.append((line.number, "".join(spreads)))
+        path = "L".join(f"{across(at)} {down(value)}" for at, value, _ in points)
+        paths.append((line.number, f"M{path}" if path else ""))
+        if bar := "".join(f"M{across(at)} {down(v - s)}V{down(v + s)}" for at, v, s in points if s):
+            bars.append((line.number, bar))
         shown = [
-            Mark(x, y, f"{line.name}, {chart.names[p]}: {v:.{chart.decimals}f}", p == line.best)
-            for x, y, p, v in places
-            if len(places) <= FEW or p == line.best
+            Mark(
+                across(at),
+                down(value),
+                f"{line.name}, {chart.names[at]}: {value:.{chart.decimals}f}",
+                at == line.best,
+            )
+            for at, value, _ in points
+            if len(points) <= FEW or at == line.best
         ]
         marks.append((line.number, shown))
-    borders = [(across(place), name) for place, name in chart.borders]
-    x_ticks = [(across(place), chart.names[place]) for place in ticks]
-    return Drawn(chart, x_ticks, y_ticks, paths, marks, borders, _in_words(chart), bars=bars)
+    return Drawn(
+        chart,
+        [(across(place), chart.names[place]) for place in chart.ticks or range(len(chart.names))],
+        [(down(level), f"{level:.{digits}f}") for level in levels],
+        paths,
+        marks,
+        bars,
+        [(across(place), name) for place, name in chart.borders],
+        chart.in_words(),
+    )
 
 
 def density(
     title: str, x_label: str, y_label: str, names: Sequence[str], columns: Sequence[Sequence[int]]
 ) -> Drawn:
     """Histograms beside each other, the bin 0..1 upwards, as shades; the median of each as a line."""
-    bins = len(columns[0])
     largest = max(max(column) / max(sum(column), 1) for column in columns) or 1.0
-    wide = (WIDTH - LEFT - RIGHT) / len(columns)
-    high = (HEIGHT - TOP - BOTTOM) / bins
-    cells: dict[int, list[str]] = {}
+    wide, high = (WIDTH - LEFT - RIGHT) / len(columns), (HEIGHT - TOP - BOTTOM) / len(columns[0])
+    cells: dict[int, str] = {}
     for place, column in enumerate(columns):
+        x, end = round(LEFT + place * wide, 1), round(LEFT + (place + 1) * wide, 1)  # no gaps
         for bin_, count in enumerate(column):
-            level = round(LEVELS * math.sqrt(count / max(sum(column), 1) / largest))
-            x, end = round(LEFT + place * wide, 1), round(LEFT + (place + 1) * wide, 1)  # no gaps
             y, foot = (round(HEIGHT - BOTTOM - edge * high, 1) for edge in (bin_ + 1, bin_))
-            if level:
-                cells.setdefault(level, []).append(f"M{x} {y}H{end}V{foot}H{x}z")
-    medians = [median(column) for column in columns]
-    points = [
-        (LEFT + (place + 0.5) * wide, HEIGHT - BOTTOM - value * (HEIGHT - TOP - BOTTOM))
-        for place, value in enumerate(medians)
-    ]
-    line = Line("median", 0, medians)
-    chart = Chart(title, x_label, y_label, names, [line], 2)
-    ticks = places_of_ticks(len(names))
-    return Drawn(
-        chart,
-        [(round(LEFT + (place + 0.5) * wide, 1), names[place]) for place in ticks],
-        [
-            (round(HEIGHT - BOTTOM - v * (HEIGHT - TOP - BOTTOM), 1), f"{v:g}")
-            for v in (0, 0.25, 0.5, 0.75, 1)
-        ],
-        [(0, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points))],
-        [],
-        [],
-        _in_words(chart),
-        [(level, "".join(parts)) for level, parts in sorted(cells.items())],
-    )
+            if level := round(LEVELS * math.sqrt(count / max(sum(column), 1) / largest)):
+                cells[level] = cells.get(level, "") + f"M{x} {y}H{end}V{foot}H{x}z"
+    line, ticks = Line("median", 0, [median(column) for column in columns]), places_of_ticks(len(names))
+    chart = Chart(title, x_label, y_label, names, [line], 2, slots=True, ticks=ticks)
+    return replace(draw(chart, (0, 1, 0.2)), marks=[], shades=sorted(cells.items()))
 
 
 def median(counts: Sequence[int]) -> float:
@@ -206,17 +196,3 @@ def median(counts: Sequence[int]) -> float:
             return (place + (half - below) / count) / len(counts)
         below += count
     return 0.0
-
-
-def _in_words(chart: Chart) -> str:
-    """What somebody hears who cannot see the chart."""
-    told = []
-    for line in chart.lines:
-        values = [(place, value) for place, value in enumerate(line.values) if value is not None]
-        if values:
-            (first, start), (last, end) = values[0], values[-1]
-            told.append(
-                f"{line.name}: {start:.{chart.decimals}f} at {chart.names[first]}, "
-                f"{end:.{chart.decimals}f} at {chart.names[last]}"
-            )
-    return f"{chart.title}. {chart.y_label} by {chart.x_label}. " + "; ".join(told[:12])

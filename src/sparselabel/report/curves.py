@@ -14,12 +14,9 @@ COLUMNS = 48  # epochs of a density that can still be told apart on a phone
 
 def learning_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
     """Validation first, then a chart for each part of the loss, with a line for each run."""
-    names = _names(runs)
-    if not names:
-        return []
     charts = []
-    judged = [epoch["validation"]["name"] for run in runs for epoch in run.epochs if epoch["validation"]]
-    if judged:
+    metrics = [epoch["validation"]["name"] for run in runs for epoch in run.epochs if epoch["validation"]]
+    if metrics:
         lines = [
             Line(
                 run.name,
@@ -29,38 +26,33 @@ def learning_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
             )
             for number, run in enumerate(runs)
         ]
-        charts.append(_over_epochs(f"Validation {judged[0]}", f"{judged[0]}, %", names, lines, runs))
-    parts = dict.fromkeys(part for run in runs for epoch in run.epochs for part in epoch["losses"])
-    for part in parts:
+        charts.append(_over_epochs(f"Validation {metrics[0]}", f"{metrics[0]}, %", lines, runs))
+    for term in dict.fromkeys(term for run in runs for epoch in run.epochs for term in epoch["losses"]):
         lines = [
-            Line(run.name, number, [epoch["losses"].get(part) for epoch in run.epochs])
+            Line(run.name, number, [epoch["losses"].get(term) for epoch in run.epochs])
             for number, run in enumerate(runs)
-            if any(part in epoch["losses"] for epoch in run.epochs)
+            if any(term in epoch["losses"] for epoch in run.epochs)
         ]
-        charts.append(
-            _over_epochs(f"Loss: {part}", "mean loss", names, lines, runs, decimals=4, from_zero=True)
-        )
+        charts.append(_over_epochs(f"Loss: {term}", "mean loss", lines, runs, decimals=4, from_zero=True))
     return charts
 
 
 def recovery_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
     """How high hidden positives of training are scored: the share above 0.5, and the scores of each run."""
-    kept = [(number, run) for number, run in enumerate(runs) if any(_hidden(epoch) for epoch in run.epochs)]
-    if not kept:
+    logged = [(n, run) for n, run in enumerate(runs) if any(_hidden(epoch) for epoch in run.epochs)]
+    if not logged:
         return []
     lines = [
-        Line(run.name, number, [_above_half(_hidden(epoch)) for epoch in run.epochs]) for number, run in kept
+        Line(run.name, number, [_above_half(_hidden(epoch)) for epoch in run.epochs])
+        for number, run in logged
     ]
-    told = [run for _, run in kept]
-    charts = [
-        _over_epochs("Scored above 0.5", "% of hidden labels", _names(told), lines, told, from_zero=True)
-    ]
-    for _, run in kept:
-        columns = [(epoch["epoch"], counts) for epoch in run.epochs if (counts := _hidden(epoch))]
-        places = np.linspace(0, len(columns) - 1, min(COLUMNS, len(columns))).round().astype(int)
-        chosen = [columns[place] for place in places]
-        names = [str(epoch) for epoch, _ in chosen]
-        charts.append(density(run.name, "epoch", "score", names, [counts for _, counts in chosen]))
+    shown = [run for _, run in logged]
+    charts = [_over_epochs("Scored above 0.5", "% of hidden labels", lines, shown, from_zero=True)]
+    for run in shown:
+        epochs = [(str(epoch["epoch"]), counts) for epoch in run.epochs if (counts := _hidden(epoch))]
+        chosen = np.linspace(0, len(epochs) - 1, min(COLUMNS, len(epochs))).round().astype(int).tolist()
+        names, columns = zip(*(epochs[place] for place in chosen), strict=True)
+        charts.append(density(run.name, "epoch", "score", names, columns))
     return charts
 
 
@@ -77,36 +69,19 @@ def _above_half(counts: list[int] | None) -> float | None:
 def _over_epochs(
     title: str,
     y_label: str,
-    names: list[str],
     lines: list[Line],
     runs: Sequence[ShownRun],
     decimals: int = 1,
     from_zero: bool = False,
 ) -> Drawn:
-    return draw(
-        Chart(
-            title,
-            "epoch",
-            y_label,
-            names,
-            lines,
-            decimals,
-            from_zero,
-            borders=_borders(runs),
-            ticks=places_of_ticks(len(names)),
-        )
-    )
-
-
-def _names(runs: Sequence[ShownRun]) -> list[str]:
-    return [str(epoch + 1) for epoch in range(max(len(run.epochs) for run in runs))]
-
-
-def _borders(runs: Sequence[ShownRun]) -> list[tuple[float, str]]:
-    """Where a phase begins after another, if it does so at the same epoch in all runs."""
+    """A chart over epochs; a border where a phase begins after another at the same epoch in all runs."""
+    names = [str(epoch + 1) for epoch in range(max(len(run.epochs) for run in runs))]
     phases = [[epoch["phase"] for epoch in run.epochs] for run in runs]
-    found = {
-        tuple((n - 0.5, now) for n, (before, now) in enumerate(pairwise(p), 1) if now != before)
-        for p in phases
+    borders = {
+        tuple((n - 0.5, now) for n, (before, now) in enumerate(pairwise(of_run), 1) if now != before)
+        for of_run in phases
     }
-    return list(found.pop()) if len(found) == 1 else []
+    shared = borders.pop() if len(borders) == 1 else ()
+    ticks = places_of_ticks(len(names))
+    chart = Chart(title, "epoch", y_label, names, lines, decimals, from_zero, borders=shared, ticks=ticks)
+    return draw(chart)

@@ -1,13 +1,12 @@
 """Images of a report with what the runs see in them, and the labels that are likely missing."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
@@ -64,12 +63,11 @@ def spread_out(
 
 def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int, most: int = EACH) -> list[Case]:
     """The entries of (N, L) with the highest values, where ``among``; different images."""
-    flat = np.flatnonzero(among)
-    found = values.ravel()[flat]
-    order = np.argsort(-found, kind="stable")[:LOOKED_AT]
-    rows, classes = np.divmod(flat[order], values.shape[1])
-    places = spread_out(rows, classes, most, of_class)
-    return [Case(int(rows[p]), (int(classes[p]),), float(found[order[p]])) for p in places]
+    entries = np.flatnonzero(among)
+    order = np.argsort(-values.ravel()[entries], kind="stable")[:LOOKED_AT]
+    rows, classes = np.divmod(entries[order], values.shape[1])
+    chosen = ((int(rows[p]), int(classes[p])) for p in spread_out(rows, classes, most, of_class))
+    return [Case(row, (index,), float(values[row, index])) for row, index in chosen]
 
 
 def bits_of_surprise(scores: Scores, labels: Labels) -> Values:
@@ -84,11 +82,9 @@ def surprising(scores: Scores, labels: Labels, shown: set[int]) -> list[Case]:
     These are the lowest-scored class that is there and the highest-scored one that is not.
     """
     bits = bits_of_surprise(scores, labels)
-    order = [
-        row for row in np.argsort(-bits, kind="stable")[: EACH + len(shown)].tolist() if row not in shown
-    ]
+    order = np.argsort(-bits, kind="stable")[: EACH + len(shown)].tolist()
     cases = []
-    for row in order[:EACH]:
+    for row in [row for row in order if row not in shown][:EACH]:
         there, absent = np.flatnonzero(labels[row] == POSITIVE), np.flatnonzero(labels[row] == NEGATIVE)
         classes = [int(there[scores[row, there].argmin()])] if len(there) else []
         classes += [int(absent[scores[row, absent].argmax()])] if len(absent) else []
@@ -100,28 +96,17 @@ def surprising(scores: Scores, labels: Labels, shown: set[int]) -> list[Case]:
 def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[Group]:
     """The groups of a report; ``apart`` (N, L) is how far the scores of several runs lie apart."""
     there, absent = labels == POSITIVE, labels == NEGATIVE
-    certain = "Certain and wrong" if absent.any() else "Certain, but not labeled"
+    right = "The highest scores of classes that are there, one of each class."
+    if absent.any():
+        among, wrong = absent, ("Certain and wrong", "The highest scores of classes that are not there.")
+    else:
+        says = "The highest scores of classes that nobody labeled: the labels may be missing."
+        among, wrong = labels == UNKNOWN, ("Certain, but not labeled", says)
+    missed = [Case(case.row, case.classes, -case.value) for case in highest(-scores, there, of_class=2)]
     groups = [
-        Group(
-            "Certain and right",
-            "The highest scores of classes that are there, one of each class.",
-            "score",
-            highest(scores, there, of_class=1),
-        ),
-        Group(
-            certain,
-            "The highest scores of classes that are not there."
-            if absent.any()
-            else "The highest scores of classes that nobody labeled: the labels may be missing.",
-            "score",
-            highest(scores, absent if absent.any() else labels == UNKNOWN, of_class=2),
-        ),
-        Group(
-            "Missed",
-            "The lowest scores of classes that are there.",
-            "score",
-            [Case(case.row, case.classes, -case.value) for case in highest(-scores, there, of_class=2)],
-        ),
+        Group("Certain and right", right, "score", highest(scores, there, of_class=1)),
+        Group(*wrong, "score", highest(scores, among, of_class=2)),
+        Group("Missed", "The lowest scores of classes that are there.", "score", missed),
     ]
     if apart is None:
         shown = {case.row for group in groups for case in group.cases}
@@ -132,18 +117,13 @@ def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[
         groups.append(Group("Most surprising", says, "bits", surprising(scores, labels, shown)))
     else:
         says = "The classes and images about which the runs disagree most."
-        groups.append(
-            Group("Where the runs differ", says, "apart", highest(apart, np.ones_like(there), of_class=2))
-        )
+        cases = highest(apart, np.ones_like(there), of_class=2)
+        groups.append(Group("Where the runs differ", says, "apart", cases))
     return [group for group in groups if group.cases]
 
 
 MAPS = 6  # runs whose maps are shown
-SHOWN, LISTED, OF_CLASS = (
-    12,
-    100,
-    2,
-)  # likely missing labels: with image, in the list, with image of a class
+SHOWN, LISTED, OF_CLASS = 12, 100, 2  # likely missing labels: with image, in the list, with image of a class
 Maps = dict[tuple[int, int], tuple[float, npt.NDArray[np.float32]]]
 
 
@@ -196,6 +176,10 @@ class Missing:
         """Places of those to show with an image: of different images and various classes."""
         return spread_out(self.rows, self.classes, SHOWN, OF_CLASS)
 
+    def entries(self, places: Iterable[int]) -> list[tuple[int, int, float]]:
+        """Row, class and score of some."""
+        return [(int(self.rows[p]), int(self.classes[p]), float(self.scores[p])) for p in places]
+
 
 @dataclass(frozen=True)
 class MissingRow:
@@ -234,40 +218,28 @@ def read_missing(about: Reported) -> Missing | None:
     if not file.is_file() or trained_on != about.data.train.digest:
         return None
     try:
-        found = read_arrays(file, ("rows", "classes", "scores"))
+        return Missing(**read_arrays(file, ("rows", "classes", "scores")))
     except RunError:
         return None
-    return Missing(found["rows"], found["classes"], found["scores"])
 
 
 def missing_rows(about: Reported, missing: Missing) -> list[MissingRow]:
     """The list of the likeliest ones."""
-    part = about.data.train
+    train = about.data.train
     return [
-        MissingRow(str(part.truth.ids[row]), about.data.classes[index], score, _there(part, row, index))
-        for row, index, score in zip(
-            missing.rows[:LISTED].tolist(),
-            missing.classes[:LISTED].tolist(),
-            missing.scores[:LISTED].tolist(),
-            strict=True,
-        )
+        MissingRow(str(train.truth.ids[row]), about.data.classes[index], score, _there(train, row, index))
+        for row, index, score in missing.entries(range(min(LISTED, len(missing.rows))))
     ]
 
 
 def missing_cards(about: Reported, missing: Missing) -> list[Card]:
     """The likeliest ones of various classes, with their images and maps."""
-    maps = _read_maps(about, "train")
-    part = about.data.train
+    maps, train = _read_maps(about, "train"), about.data.train
     cards = []
-    for place in missing.shown():
-        row, index, score = (
-            int(missing.rows[place]),
-            int(missing.classes[place]),
-            float(missing.scores[place]),
-        )
-        there = _there(part, row, index)
+    for row, index, score in missing.entries(missing.shown()):
+        there = _there(train, row, index)
         truth = "not labeled" if there is None else "there, label hidden" if there else "not there"
-        cards.append(_card(about, part, row, (index,), maps, truth, score, ""))
+        cards.append(_card(about, train, row, (index,), maps, truth, score, ""))
     return cards
 
 
@@ -276,33 +248,37 @@ def case_cards(about: Reported, groups: Sequence[Group]) -> list[CardGroup]:
     if about.split is None:
         return []
     maps = _read_maps(about, about.split)
-    part = about.data.split(about.split)
+    split = about.data.split(about.split)
     units = {"bits": "{:.0f} bits of surprise", "apart": "scores {:.2f} apart"}
-    found = []
+    card_groups = []
     for group in groups:
         cards = []
         for case in group.cases:
-            value = units[group.value].format(case.value) if group.value in units else ""
-            score = case.value if group.value == "score" else None
-            cards.append(_card(about, part, case.row, case.classes, maps, None, score, value))
-        found.append(CardGroup(group.title, group.says, cards))
-    return found
+            value = units.get(group.value, "").format(case.value)
+            score = case.value if group.value == "score" else np.nan
+            cards.append(_card(about, split, case.row, case.classes, maps, None, score, value))
+        card_groups.append(CardGroup(group.title, group.says, cards))
+    return card_groups
 
 
 def _card(
     about: Reported,
-    part: PreparedSplit,
+    split: PreparedSplit,
     row: int,
     classes: Sequence[int],
     maps: dict[str, Maps],
     truth: str | None,
-    score: float | None,
+    score: float,
     value: str,
 ) -> Card:
-    image = _image(part, row)
+    try:
+        image = small(split.path(row))
+    except DataError:  # moved or broken since: the report says so once
+        image = None
     panels = []
+    words = {POSITIVE: "there", NEGATIVE: "not there", UNKNOWN: "not labeled"}
     for index in classes:
-        known = truth or _words(int(part.observed.values[row, index]))
+        known = truth or words[int(split.observed.values[row, index])]
         name = about.data.classes[index]
         for run in about.runs:
             if (row, index) in maps.get(run.name, {}):
@@ -311,31 +287,22 @@ def _card(
                 uri = None if image is None else as_uri(with_map(image, values, view), MAP_QUALITY)
                 panels.append(Panel(uri, name, known, run.name, seen, _range(values, looked), looked))
         if not any(panel.name == name for panel in panels):  # no maps: the class and its score in words
-            panels.append(
-                Panel(None, name, known, about.reference.name, np.nan if score is None else score, "")
-            )
+            panels.append(Panel(None, name, known, about.reference.name, score, ""))
     uri = None if image is None else as_uri(image)
-    return Card(uri, str(part.truth.ids[row]), panels[0].name, panels[0].truth, value, panels)
-
-
-def _image(part: PreparedSplit, row: int) -> Image.Image | None:
-    try:
-        return small(part.path(row))
-    except DataError:  # moved or broken since: the report says so once
-        return None
+    return Card(uri, str(split.truth.ids[row]), panels[0].name, panels[0].truth, value, panels)
 
 
 def _read_maps(about: Reported, split: str) -> dict[str, Maps]:
     """By run: score and map of each row and class that was asked for."""
-    found: dict[str, Maps] = {}
+    maps: dict[str, Maps] = {}
     for run in with_maps(about, split):
         file = run.folder.maps_file(split)
         if file.is_file():
             arrays = read_arrays(file, ("rows", "classes", "scores", "cells"), "remove it, and report again")
             keys = zip(arrays["rows"].tolist(), arrays["classes"].tolist(), strict=True)
             values = zip(arrays["scores"].tolist(), arrays["cells"], strict=True)
-            found[run.name] = dict(zip(keys, values, strict=True))
-    return found
+            maps[run.name] = dict(zip(keys, values, strict=True))
+    return maps
 
 
 def _range(logits: npt.NDArray[np.float32], attention: bool) -> str:
@@ -344,13 +311,8 @@ def _range(logits: npt.NDArray[np.float32], attention: bool) -> str:
     return f"{low:.4f} to {high:.4f}" if attention else f"{as_score(low)} to {as_score(high)}"
 
 
-def _there(part: PreparedSplit, row: int, index: int) -> bool | None:
-    value = int(part.truth.values[row, index])
-    return True if value == POSITIVE else False if value == NEGATIVE else None
-
-
-def _words(label: int) -> str:
-    return "there" if label == POSITIVE else "not there" if label == NEGATIVE else "not labeled"
+def _there(split: PreparedSplit, row: int, index: int) -> bool | None:
+    return {POSITIVE: True, NEGATIVE: False}.get(int(split.truth.values[row, index]))
 
 
 SIZES = 5  # bins of object size
@@ -370,23 +332,18 @@ def look_at_scores(about: Reported) -> Scored:
     """What the runs' kept scores of the split say; all of them must be there (``saved_scores``)."""
     if about.split is None:
         return Scored()
-    part = about.data.split(about.split)
-    scored = Scored()
+    split, scored = about.data.split(about.split), Scored()
     with suppress(DataError):  # no boxes: nothing is known about sizes
-        scored.sizes.extend(bins_of(part, SIZES))
-    reference, high, low = None, np.zeros(0), np.zeros(0)
+        scored.sizes.extend(bins_of(split, SIZES))
+    reference = high = low = saved_scores(about.reference.folder, about.split).scores
     for run in about.runs:
         scores = saved_scores(run.folder, about.split).scores
         ranks = min(len(RANKS), scores.shape[1])
         top = -np.sort(-np.partition(scores, scores.shape[1] - ranks, axis=1)[:, -ranks:], axis=1)
         scored.distribution[run.name] = [shares_by_score(top[:, rank]) for rank in range(ranks)]
         if scored.sizes:
-            scored.by_size[run.name] = [bin_precision(scores, part, size) for size in scored.sizes]
-        if reference is None:
-            reference, high, low = scores, np.asarray(scores), np.asarray(scores)
-        else:
-            high, low = np.maximum(high, scores), np.minimum(low, scores)
-    if reference is not None:
-        apart = None if len(about.runs) == 1 else high - low
-        scored.groups.extend(choose(reference, np.asarray(part.observed.values), apart))
+            scored.by_size[run.name] = [bin_precision(scores, split, size) for size in scored.sizes]
+        high, low = np.maximum(high, scores), np.minimum(low, scores)
+    apart = None if len(about.runs) == 1 else high - low
+    scored.groups.extend(choose(reference, np.asarray(split.observed.values), apart))
     return scored

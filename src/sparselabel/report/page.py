@@ -15,7 +15,6 @@ from sparselabel.errors import ConfigError, RunError, param
 from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
-from sparselabel.report import tables as calibrated
 from sparselabel.report.examples import Missing, Scored
 from sparselabel.report.run_data import Reported, ShownRun
 
@@ -23,12 +22,7 @@ from sparselabel.report.run_data import Reported, ShownRun
 def checked_page(out: Path) -> Path:
     """The path of a report; refuses one that is no HTML file, or that cannot be written, before any work."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(
-            f"a report is an HTML file: {param('out')} must end in .html, but is {out}",
-            what="out",
-            value=out,
-            allowed=".html",
-        )
+        raise ConfigError(f"a report is an HTML file: {param('out')} must end in .html, but is {out}")
     require_file_to_write(out, f"name another file, as {param('out', out.parent / 'report.html')}")
     return out
 
@@ -43,7 +37,6 @@ def refuse_other_report(out: Path, about: Reported) -> None:
                 f"{out} exists and is not a report of these runs",
                 f"choose another {param('out')}",
                 f"replace it ({param('force', True)})",
-                what=out,
             )
 
 
@@ -57,9 +50,8 @@ def write_report(
     about: Reported, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
-    text = (
-        environment().get_template("report.html").render(**_content(about, scored, missing, notes, version))
-    )
+    template = environment().get_template("report.html")
+    text = template.render(**_content(about, scored, missing, notes, version))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -110,9 +102,9 @@ def _content(
         "by_labels": tables.by_labels(about),
         "by_size": tables.by_size(about, scored),
         "distributions": tables.distributions(about, scored),
-        "reliability": calibrated.reliability_charts(about),
-        "calibrated": calibrated.calibrated_runs(about),
-        "thresholds": calibrated.class_thresholds(about),
+        "reliability": tables.reliability_charts(about),
+        "calibrated": tables.calibrated_runs(about),
+        "thresholds": tables.class_thresholds(about),
         "groups": cards.case_cards(about, scored.groups),
         "missing": [] if missing is None else cards.missing_rows(about, missing),
         "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
@@ -128,8 +120,8 @@ def _content(
 
 def _validation_name(about: Reported) -> str:
     """What is measured on validation: mAP, or observed-label mAP."""
-    found = (run.measured("val") for run in about.runs)
-    return next((str(one["name"]) for one in found if one is not None), "mAP")
+    by_run = (run.measured("val") for run in about.runs)
+    return next((str(measured["name"]) for measured in by_run if measured is not None), "mAP")
 
 
 def _data(about: Reported) -> dict[str, Any]:
@@ -148,11 +140,9 @@ def _data(about: Reported) -> dict[str, Any]:
 
 def _ends(classes: Sequence[tables.ClassRow]) -> tuple[tables.ClassRow, tables.ClassRow] | None:
     """The best and the worst class of the reference run."""
-    found = sorted(
-        (row for row in classes if row.numbers and row.numbers[0].value is not None),
-        key=lambda row: row.numbers[0].value or 0.0,
-    )
-    return (found[-1], found[0]) if len(found) > 1 else None
+    rated = [row for row in classes if row.numbers and row.numbers[0].value is not None]
+    rated.sort(key=lambda row: row.numbers[0].value or 0.0)
+    return (rated[-1], rated[0]) if len(rated) > 1 else None
 
 
 def _made(run: ShownRun) -> dict[str, Any]:

@@ -75,12 +75,7 @@ def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | Non
     if twice:
         raise ConfigError(f"{listing(twice)} is named more than once", "name each run once", value=twice)
     if split is not None and split not in SPLITS:
-        raise ConfigError(
-            f"a report is about {param('split')} test or val, not {split!r}",
-            what="split",
-            value=split,
-            allowed=tuple(SPLITS),
-        )
+        raise ConfigError(f"a report is about {param('split')} test or val, not {split!r}", what="split")
     runs = [_read(path, name, moved) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
     chosen = split or next((name for name in SPLITS if name in runs[0].about["data_digest"]), None)
     for run in runs:
@@ -115,7 +110,6 @@ def _epochs(folder: Run) -> list[dict[str, Any]]:
             f"{folder.metrics_file} is damaged ({error})",
             "remove the lines that are",
             "remove the file, and the report has no curves there",
-            what=folder.metrics_file,
         ) from error
 
 

@@ -1,6 +1,6 @@
 """The tables of a report: runs, measures, classes; and charts of mAP by labels, by size and of scores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,29 +50,18 @@ class ClassRow:
 
 def run_rows(about: Reported) -> list[RunRow]:
     """What each run reached."""
-    values = [_mean(about, run) for run in about.runs]
+    values = [(measured or {}).get("value") for measured in _measured(about)]
     oracles = [about.hidden and run.oracle for run in about.runs]
     # The best run is one that could have been trained; oracles count only among themselves.
     fair = [v for v, oracle in zip(values, oracles, strict=True) if v is not None and oracle == all(oracles)]
     rows = []
-    for number, (run, value) in enumerate(zip(about.runs, values, strict=True)):
-        difference = None
-        if number and value is not None and values[0] is not None:
-            difference = value - values[0]
-        validation = (run.result.get("validation") or {}).get("value")
-        recovery = run.result.get("recovery") or {}
-        rows.append(
-            RunRow(
-                run,
-                number,
-                oracle=oracles[number],
-                best=bool(fair) and oracles[number] == all(oracles) and value == max(fair),
-                measured=percent(value, bar=True, difference=difference),
-                validation=percent(validation),
-                recovered=percent(recovery.get("model")),
-                epoch=f"{run.result['best_epoch']} of {run.result['epochs']}",
-            )
-        )
+    numbers = _compared(values)
+    for number, (run, value, oracle) in enumerate(zip(about.runs, values, oracles, strict=True)):
+        best = bool(fair) and oracle == all(oracles) and value == max(fair)
+        validation, recovery = (run.result.get(name) or {} for name in ("validation", "recovery"))
+        others = percent(validation.get("value")), percent(recovery.get("model"))
+        epoch = f"{run.result['best_epoch']} of {run.result['epochs']}"
+        rows.append(RunRow(run, number, oracle, best, numbers[number], *others, epoch))
     return rows
 
 
@@ -80,57 +69,43 @@ def class_rows(about: Reported) -> list[ClassRow]:
     """Every class: one run's AP, precision, recall and F1; of several runs the AP of each."""
     if about.split is None:
         return []
-    measured = [run.measured(about.split) for run in about.runs]
     labels = about.data.train.observed.counts().tolist()
     rows = []
     for index, name in enumerate(about.data.classes):
-        found = [None if one is None else one["classes"][index] for one in measured]
-        first = found[0]
-        positives = next((one["positive"] for one in found if one is not None), 0)
-        if len(found) == 1 and first is not None:
-            others = [percent(first[key]) for key in ("precision", "recall", "f1")]
-            numbers = [percent(_precision(first), bar=True), *others]
-        else:
-            own = [None if one is None else _precision(one) for one in found]
-            numbers = [
-                percent(
-                    value,
-                    bar=True,
-                    difference=None if not n or value is None or own[0] is None else value - own[0],
-                )
-                for n, value in enumerate(own)
-            ]
+        by_run = [measured and measured["classes"][index] for measured in _measured(about)]
+        positives = next((row["positive"] for row in by_run if row), 0)
+        numbers = _compared([row["average_precision"] if row and row["positive"] else None for row in by_run])
+        if len(by_run) == 1 and by_run[0]:
+            numbers += [percent(by_run[0][key]) for key in ("precision", "recall", "f1")]
         rows.append(ClassRow(name, labels[index], positives, numbers))
     return rows
 
 
 def measure_rows(about: Reported) -> list[tuple[str, list[Number]]]:
     """All other measures of the split: a name, and a number of each run."""
-    if about.split is None:
-        return []
     rows: dict[str, list[Number]] = {}
-    for number, run in enumerate(about.runs):
-        for name, value in _measures(run.measured(about.split)).items():
+    for number, measured in enumerate(_measured(about)):
+        for name, value in _measures(measured).items():
             rows.setdefault(name, [percent(None)] * len(about.runs))[number] = percent(value)
     return list(rows.items())
 
 
 def by_labels(about: Reported) -> Drawn | None:
     """The mAP on images with one, two, ... labels; None where their number is not known."""
-    if about.split is None:
-        return None
-    found = [(run.measured(about.split) or {}).get("by_number_of_labels") or {} for run in about.runs]
-    numbers = NUMBERS if any("4" in one for one in found) else FEW_NUMBERS
-    present = [name for name in numbers if any(_subset(one, name) is not None for one in found)]
+    by_run = [(measured or {}).get("by_number_of_labels") or {} for measured in _measured(about)]
+    numbers = NUMBERS if any("4" in subsets for subsets in by_run) else FEW_NUMBERS
+    present = [name for name in numbers if any(_subset(subsets, name) is not None for subsets in by_run)]
     if not present:
         return None
-    counts = {name: next(one[name]["images"] for one in found if name in one) for name in present}
     lines = [
-        Line(run.name, number, [_subset(one, name) for name in present])
-        for number, (run, one) in enumerate(zip(about.runs, found, strict=True))
+        Line(run.name, number, [_subset(subsets, name) for name in present])
+        for number, (run, subsets) in enumerate(zip(about.runs, by_run, strict=True))
     ]
-    names = [f"{name} ({counts[name]:,})" if len(present) < 6 else name for name in present]
-    label = "labels of the image" + (" (images)" if len(present) < 6 else "")
+    names, label = present, "labels of the image"
+    if len(present) < 6:  # there is room to say how many images these are
+        counts = [next(subsets[name]["images"] for subsets in by_run if name in subsets) for name in present]
+        names = [f"{name} ({count:,})" for name, count in zip(present, counts, strict=True)]
+        label += " (images)"
     return draw(Chart("By number of labels", label, "mAP, %", names, lines, slots=True))
 
 
@@ -165,31 +140,33 @@ def distributions(about: Reported, scored: Scored) -> list[Drawn]:
     return charts
 
 
-def percent(value: float | None, bar: bool = False, difference: float | None = None) -> Number:
+def percent(value: float | None) -> Number:
     """A share as percent with one decimal, or a dash."""
-    if value is None:
-        return Number("–")
-    shown = 100 * value
-    return Number(
-        f"{shown:.1f}", shown, shown if bar else None, None if difference is None else 100 * difference
-    )
+    return Number("–") if value is None else Number(f"{100 * value:.1f}", 100 * value)
 
 
-def _mean(about: Reported, run: ShownRun) -> float | None:
-    measured = None if about.split is None else run.measured(about.split)
-    value: float | None = None if measured is None else measured["value"]
-    return value
+def _compared(values: list[float | None]) -> list[Number]:
+    """Shares of the runs with bars, and their differences from the first."""
+    numbers = [percent(value) for value in values]
+    first = numbers[0].value
+    return [
+        replace(
+            number,
+            bar=number.value,
+            difference=None if not n or number.value is None or first is None else number.value - first,
+        )
+        for n, number in enumerate(numbers)
+    ]
+
+
+def _measured(about: Reported) -> list[dict[str, Any] | None]:
+    """The measures of the runs on the split, if there is one."""
+    return [None if about.split is None else run.measured(about.split) for run in about.runs]
 
 
 def name_of_split(about: Reported) -> str:
     """What the split is called in the text."""
     return SPLITS.get(about.split or "", "")
-
-
-def _precision(found: dict[str, Any]) -> float | None:
-    """The AP of a class; None if it has no positive."""
-    value: float | None = found["average_precision"] if found["positive"] else None
-    return value
 
 
 def _area(share: float) -> str:
@@ -205,14 +182,13 @@ def _measures(measured: dict[str, Any] | None) -> dict[str, float]:
     if measured is None:
         return {}
     names = {"sklearn": "mAP", "voc": "mAP, all-point rule of VOC", "hits": "mAP, rule of ASL's program"}
-    found = {names[rule]: mean["mean"] for rule, mean in measured["mean_average_precision"].items()}
     threshold = measured["threshold"]
-    found |= {f"{name} at {threshold}": value for name, value in measured["at_threshold"].items()}
-    top = measured["at_threshold_top_3"]
-    found |= {f"{name} at {threshold}, top 3": value for name, value in top.items()}
+    values = {names[rule]: mean["mean"] for rule, mean in measured["mean_average_precision"].items()}
+    for key, suffix in (("at_threshold", ""), ("at_threshold_top_3", ", top 3")):
+        values |= {f"{name} at {threshold}{suffix}": value for name, value in measured[key].items()}
     for at in measured["at_k"]:
-        found |= {f"{what} at {at['k']}": at[what] for what in ("recall", "precision")}
-    return found
+        values |= {f"{what} at {at['k']}": at[what] for what in ("recall", "precision")}
+    return values
 
 
 FEWEST = 10  # entries of a bin that say something
@@ -234,54 +210,36 @@ class CalibratedRun:
 def calibrated_runs(about: Reported) -> list[CalibratedRun]:
     """The runs that chose thresholds, in their order; runs of older versions have not."""
     rows = []
-    for name, decided in _decided(about):
+    for name, decided in _decided(about).items():
         calibration = decided["calibration"] or {}
-        error, raw = calibration.get("ece"), calibration.get("ece_of_raw_scores")
-        rows.append(
-            CalibratedRun(
-                name,
-                100 * decided["micro_f1"],
-                100 * decided["macro_f1"],
-                None if error is None else 100 * error,
-                None if raw is None else 100 * raw,
-            )
-        )
+        errors = (percent(calibration.get(key)).value for key in ("ece", "ece_of_raw_scores"))
+        rows.append(CalibratedRun(name, 100 * decided["micro_f1"], 100 * decided["macro_f1"], *errors))
     return rows
 
 
 def class_thresholds(about: Reported) -> list[dict[str, Any]]:
     """The thresholds of the reference run, class by class."""
-    found = dict(_decided(about)).get(about.reference.name)
-    rows: list[dict[str, Any]] = [] if found is None else found["classes"]
+    rows: list[dict[str, Any]] = _decided(about).get(about.reference.name, {}).get("classes", [])
     return rows
 
 
 def reliability_charts(about: Reported) -> list[Drawn]:
     """Of scores of a tenth, how many are really there: calibrated, and as the model gives them."""
     numbers = {run.name: number for number, run in enumerate(about.runs)}
+    middles = [5.0 + 10 * place for place in range(10)]
+    names = [f"{middle / 100:.2f}" for middle in middles]
     charts = []
     for key, title in (("bins", "Calibrated scores"), ("bins_of_raw_scores", "The model's own scores")):
         lines = [
             Line(name, numbers[name], [_share(row) for row in decided["calibration"][key]])
-            for name, decided in _decided(about)
+            for name, decided in _decided(about).items()
             if decided["calibration"] is not None
         ]
         if not lines:
             return []
-        middles = [5.0 + 10 * place for place in range(10)]
-        perfect = Line("perfect", PERFECT, middles)
-        names = [f"{middle / 100:.2f}" for middle in middles]
-        chart = Chart(
-            title,
-            "score",
-            "% really there",
-            names,
-            [perfect, *lines],
-            from_zero=True,
-            ticks=TICKS,
-            slots=True,
-        )
-        charts.append(draw(chart))
+        lines = [Line("perfect", PERFECT, middles), *lines]
+        axes = (title, "score", "% really there")
+        charts.append(draw(Chart(*axes, names, lines, from_zero=True, ticks=TICKS, slots=True)))
     return charts
 
 
@@ -289,8 +247,7 @@ def _share(row: dict[str, Any]) -> float | None:
     return 100 * row["share_there"] if row["count"] >= FEWEST else None
 
 
-def _decided(about: Reported) -> list[tuple[str, dict[str, Any]]]:
-    if about.split is None:
-        return []
-    found = ((run.name, run.measured(about.split)) for run in about.runs)
-    return [(name, measured["decided"]) for name, measured in found if measured and measured.get("decided")]
+def _decided(about: Reported) -> dict[str, dict[str, Any]]:
+    """By run what its thresholds bring on the split."""
+    by_run = zip(about.runs, _measured(about), strict=True)
+    return {run.name: measured["decided"] for run, measured in by_run if measured and measured.get("decided")}

@@ -38,9 +38,7 @@ class AnswerFile:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunError(
-                f"{path} cannot be written ({error.strerror})",
-                f"choose another file ({param('answers')})",
-                what=path,
+                f"{path} cannot be written ({error.strerror})", f"choose another file ({param('answers')})"
             ) from error
         try:
             self._lock()
@@ -85,7 +83,6 @@ class AnswerFile:
                 f"{self.path} is being written by another review",
                 "end that one first (Ctrl-C in its terminal)",
                 f"give this one a file of its own ({param('answers')})",
-                what=self.path,
             ) from None
 
     def _mend(self) -> None:

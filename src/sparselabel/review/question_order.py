@@ -41,12 +41,7 @@ def questions(
     ``scores`` (N, L) are in 0..1, of any float type and perhaps in a file; NaN is never asked about.
     """
     if how not in get_args(How):
-        raise ConfigError(
-            f"there is no order {how!r} of questions",
-            nearest(how, get_args(How)),
-            value=how,
-            allowed=get_args(How),
-        )
+        raise ConfigError(f"there is no order {how!r} of questions", nearest(how, get_args(How)), value=how)
     if scores.shape != observed.shape:
         raise DataError(f"scores {scores.shape} and labels {observed.shape} must have the same shape")
     if count < 0:

@@ -11,7 +11,7 @@ from sparselabel.config import TrainConfig, Views, save
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
-from sparselabel.report.figures.watched_images import Watched
+from sparselabel.report.figures.watched_images import Watched, seen_of
 from sparselabel.run import Run
 from tests.report.figures.made_up import CLASSES, constant_maps, make_data, make_run, watch
 
@@ -213,11 +213,11 @@ def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Pre
 def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Prepared) -> None:
     run = make_run(tmp_path / "run", data, Views(geometry="imagenet"))
     watch(run, 0, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
-    watched = Watched(run.path)
-    assert watched.seen("heat_maps", 60, 30) == (0, 0, 1, 1)
-    assert watched.seen("maps", 60, 30) == pytest.approx((0.28125, 0.0625, 0.4375, 0.875))
+    image = np.zeros((30, 60, 3), np.uint8)
+    assert seen_of(run, image, "heat_maps") == (0, 0, 1, 1)
+    assert seen_of(run, image, "maps") == pytest.approx((0.28125, 0.0625, 0.4375, 0.875))
     squashed = make_run(tmp_path / "squashed", data)
     watch(squashed, 0, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
-    assert Watched(squashed.path).seen("maps", 60, 30) == (0, 0, 1, 1)
+    assert seen_of(squashed, image, "maps") == (0, 0, 1, 1)
     draw_heat_maps(run.path, [0], 1, tmp_path / "a.png")
     assert is_image(tmp_path / "a.png")

@@ -7,7 +7,7 @@ from PIL import Image
 from sparselabel.compare.result_tables import write_table
 from sparselabel.compare.summary import Row
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.report.figures.label_count_curve import draw_label_numbers
+from sparselabel.report.figures.sweep_curve import draw_label_numbers
 
 
 def table(path: Path, images: int) -> Path:

@@ -3,16 +3,14 @@ from pathlib import Path
 import pytest
 
 from sparselabel.errors import ConfigError
-from sparselabel.report.figures.style import Table, checked_out, names_of, new_figure, save, style
+from sparselabel.report.figures.style import checked_out, names_of, new_figure, save, style
 
 
 def test_a_figure_and_its_numbers(tmp_path: Path) -> None:
     with style():
         figure = new_figure(2, 1)
         figure.text(0.5, 0.5, "$x_1$ & ü")
-        numbers = save(
-            figure, Table(("a", "b"), [[1, 0.123456789], ["ü, x", None]]), tmp_path / "new" / "f.png"
-        )
+        numbers = save(figure, ("a", "b"), [[1, 0.123456789], ["ü, x", None]], tmp_path / "new" / "f.png")
     assert numbers == tmp_path / "new" / "f.csv"
     assert numbers.read_bytes() == 'a,b\r\n1,0.123457\r\n"ü, x",\r\n'.encode()
     assert (tmp_path / "new" / "f.png").read_bytes().startswith(b"\x89PNG")
@@ -25,7 +23,7 @@ def test_a_full_disk_leaves_the_figure_that_was_there(
 
     out = tmp_path / "f.png"
     figure = new_figure(2, 1)
-    save(figure, Table(("a",), [[1]]), out)
+    save(figure, ("a",), [[1]], out)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(_: Figure, file: Path, **options: object) -> None:
@@ -34,7 +32,7 @@ def test_a_full_disk_leaves_the_figure_that_was_there(
 
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match="No space left") as raised:
-        save(figure, Table(("a",), [[2]]), out)
+        save(figure, ("a",), [[2]], out)
     assert raised.value.filename == str(out)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

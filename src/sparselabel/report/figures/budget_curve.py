@@ -1,19 +1,18 @@
 """What annotation budgets bring: mAP against the share of the full cost, for each kind (PatchML fig. 1c)."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.files import read_json
-from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
-from sparselabel.run import Run
+from sparselabel.report.figures.style import log_curves, save, style
+from sparselabel.run import Run, flat_settings
 
 BOUGHT = ("sparsify", "annotate", "budget", "answers", "cost", "label_seed")
 OF_THE_METHOD = ("lr", "batch_size")
@@ -36,31 +35,39 @@ def conditions_of(
 ) -> Conditions:
     """Those of a run; ``judged`` says by how many masks and boxes, for mAP-loc."""
     about, config = run.metadata(), run.config()
+    images = hashlib.blake2b(digest_size=4)  # and all that is known of their labels
+    for array in (data.train.truth.ids, data.train.digests, data.train.truth.values):
+        images.update(np.ascontiguousarray(array).view(np.uint8).data)
     everywhere: dict[str, Any] = {
         "classes": list(data.classes),
-        "training images and their labels": _images(data),
+        "training images and their labels": f"{data.name} {images.hexdigest()}",
         f"split {split!r}": "" if split == "train" else about["data_digest"].get(split, "missing"),
+        "reviewers' answers": about.get("answers", 0),
     }
     made = data.made["preparation"]
     everywhere |= {param(name): made[name] for name in made if name not in BOUGHT}
-    everywhere["reviewers' answers"] = about.get("answers", 0)
-    common, of_method = _settings(config)
+    of_method: dict[str, Any] = {}
+    for name, value in flat_settings(asdict(config)).items():
+        table, _, key = name.rpartition(".")
+        if name not in ("method", "seed", "watch", "weights"):
+            # A file of these is made for the labels of a draw, so each run has its own.
+            from_file = key in OF_A_FILE and isinstance(value, str) and value != "auto"
+            group = of_method if table == "settings" or key in OF_THE_METHOD else everywhere
+            group[param(name)] = "a file" if from_file else value
     weights = about.get("weights_identity", config.weights)  # a file's content, wherever it is
-    common[param("weights")] = weights.removesuffix(f"-{config.seed}")
+    everywhere[param("weights")] = weights.removesuffix(f"-{config.seed}")
     if judged is not None:
-        common[f"{param('places')} of {command('evaluate')}: {', '.join(PLACES)}"] = [
-            judged.get(n) for n in PLACES
-        ]
-    return Conditions(run.path, method, everywhere | common, of_method)
+        places = f"{param('places')} of {command('evaluate')}: {', '.join(PLACES)}"
+        everywhere[places] = [judged.get(name) for name in PLACES]
+    return Conditions(run.path, method, everywhere, of_method)
 
 
 def refuse_unlike(everyone: Sequence[Conditions]) -> None:
     """Raise unless the runs belong together; names two of them and in what they differ."""
-    first = everyone[0]
-    of_method: dict[str, Conditions] = {}
+    first_of: dict[str, Conditions] = {}
     for one in everyone:
-        like = of_method.setdefault(one.method, one)
-        _refuse(first, one, first.everywhere, one.everywhere, "a figure")
+        like = first_of.setdefault(one.method, one)
+        _refuse(everyone[0], one, everyone[0].everywhere, one.everywhere, "a figure")
         _refuse(like, one, like.of_method, one.of_method, f"a curve of {one.method}")
 
 
@@ -75,32 +82,7 @@ def _refuse(
             f"bought and the seed ({differ})",
             "draw them apart",
             "make them alike",
-            value=names,
         )
-
-
-def _images(data: Prepared) -> str:
-    """Identifies the training images, and all that is known of their labels."""
-    digest = hashlib.blake2b(digest_size=4)
-    for array in (data.train.truth.ids, data.train.digests, data.train.truth.values):
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return f"{data.name} {digest.hexdigest()}"
-
-
-def _settings(config: TrainConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all runs must share, and what those of a method must, by parameter."""
-    common: dict[str, Any] = {}
-    of_method: dict[str, Any] = {}
-    for name, value in asdict(config).items():
-        if name in ("method", "seed", "watch", "weights"):
-            continue
-        for key, given in value.items() if isinstance(value, dict) else [("", value)]:
-            # A file of these is made for the labels of a draw, so each run has its own.
-            from_file = key in OF_A_FILE and isinstance(given, str) and given != "auto"
-            own = "a file" if from_file else given
-            setting = param(".".join(part for part in (name, key) if part))
-            (of_method if name == "settings" or key in OF_THE_METHOD else common)[setting] = own
-    return common, of_method
 
 
 def _short(value: Any) -> str:
@@ -117,7 +99,6 @@ COLUMNS = ("method", "annotation", "spent_percent", "hours", "answers", "points"
 class Point:
     """A run: its method, what its data's budget was and bought, and how good it is, in percent."""
 
-    path: Path
     method: str
     size: tuple[Any, ...]
     bought: dict[str, Any]
@@ -141,48 +122,27 @@ def draw_budgets(runs: Sequence[Path], measure: Measure, split: str, out: Path) 
         raise ConfigError("there is nothing to draw", f"name runs on data prepared with {BUDGET}")
     points = [_point(path, measure, split) for path in runs]
     refuse_unlike([point.conditions for point in points])
+    curves: dict[str, list[Point]] = {}
+    for point in points:
+        curves.setdefault(point.name, []).append(point)
+    rows = []
+    for point in points:
+        counts = (point.bought[name] for name in ("answers", "points", "boxes"))
+        spent = (point.spent, point.bought["seconds"] / 3600)
+        rows.append([point.method, point.bought["kind"], *spent, *counts, measure, point.value])
     with style():
-        figure = new_figure(5.2, 3.7)
-        axes = figure.subplots()
-        for number, name in enumerate(dict.fromkeys(point.name for point in points)):
-            own = [point for point in points if point.name == name]
-            drawn = sorted(_means(own))
-            axes.errorbar(
-                [spent for spent, _, _ in drawn],
-                [mean for _, mean, _ in drawn],
-                yerr=[spread for _, _, spread in drawn],
-                label=name,
-                capsize=2,
-                color=COLORS[number % len(COLORS)],
-                marker=MARKERS[number % len(MARKERS)],
-            )
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be
-        axes.set_xscale("log", subs=[2, 5])
-        for axis_format in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            axis_format(lambda value, _: f"{value:g}")
-        axes.tick_params(axis="x", which="minor", labelsize=7)
-        axes.set_xlabel("annotation budget, % of the cost of every label")
-        axes.set_ylabel(f"{split} {measure}, %")
-        figure.legend(loc="outside upper center", ncols=3)
-        rows = [[*_numbers(point), measure, point.value] for point in points]
-        return save(figure, Table(COLUMNS, rows), out)
+        means = {name: sorted(_means(own)) for name, own in curves.items()}
+        label = "annotation budget, % of the cost of every label"
+        return save(log_curves(means, label, f"{split} {measure}, %", "g"), COLUMNS, rows, out)
 
 
-def _numbers(point: Point) -> list[object]:
-    bought = point.bought
-    counts = (bought[name] for name in ("answers", "points", "boxes"))
-    return [point.method, bought["kind"], point.spent, bought["seconds"] / 3600, *counts]
-
-
-def _means(points: Sequence[Point]) -> list[tuple[float, float, float]]:
+def _means(points: Sequence[Point]) -> Iterator[tuple[float, float, float]]:
     """For each size of budget what was spent, the mean value, and its standard deviation over runs."""
-    found = []
     for size in dict.fromkeys(point.size for point in points):
         same = [point for point in points if point.size == size]
         values = [point.value for point in same]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        found.append((float(np.mean([point.spent for point in same])), float(np.mean(values)), spread))
-    return found
+        yield float(np.mean([point.spent for point in same])), float(np.mean(values)), spread
 
 
 def _point(path: Path, measure: Measure, split: str) -> Point:
@@ -192,20 +152,15 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
     if not (folder / "dataset.json").is_file():
         raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known", what=folder)
     data = open_prepared(folder)
-    made = data.made
-    bought = made.get("bought", {}).get("train")
+    bought = data.made.get("bought", {}).get("train")
     if bought is None:
         raise RunError(
-            f"{path} was trained on {folder}, which no budget bought",
-            f"prepare data with {BUDGET}",
-            what=path,
+            f"{path} was trained on {folder}, which no budget bought", f"prepare data with {BUDGET}"
         )
-    how = made["preparation"]
-    size = (how["budget"], how["answers"], how["cost"])
+    size = tuple(data.made["preparation"][name] for name in ("budget", "answers", "cost"))
     method = str(result["method"])
     value, located = _value(run, result, measure, split)
-    conditions = conditions_of(run, method, data, split, located)
-    return Point(path, method, size, bought, 100 * value, conditions)
+    return Point(method, size, bought, 100 * value, conditions_of(run, method, data, split, located))
 
 
 def _value(
@@ -222,8 +177,6 @@ def _value(
         return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
     if not measured.get("location"):
         raise RunError(
-            f"{file} has no mAP-loc",
-            f"{evaluate} writes it again, where the data has boxes or masks",
-            what=file,
+            f"{file} has no mAP-loc", f"{evaluate} writes it again, where the data has boxes or masks"
         )
     return float(measured["location"]["mean"]), measured["location"]

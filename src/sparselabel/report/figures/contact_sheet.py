@@ -4,19 +4,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError, param
 from sparselabel.report.figures.panels import COLOR_OF, MARKS, MEANING
-from sparselabel.report.figures.style import GRAY, Table, new_figure, save, style
-from sparselabel.report.figures.watched_images import LARGEST, Kind
+from sparselabel.report.figures.style import GRAY, new_figure, save, style
+from sparselabel.report.figures.watched_images import Kind, small_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from PIL.Image import Image
 
 ACROSS, DOWN = 6, 4
 TILE, TALL = 2.1, 1.6  # inches: width of a tile, height of the image in it
@@ -44,20 +43,19 @@ def draw_sheet(split: PreparedSplit, seed: int, out: Path) -> Path:
         for number, row in enumerate(rows):
             left = GAP + number % ACROSS * TILE
             top = height - HEAD - LINE - number // ACROSS * high
-            image = load(split.path(row), LARGEST)
-            image.thumbnail((LARGEST, LARGEST))
-            scale = min((TILE - GAP) / image.width, TALL / image.height)
-            wide, tall = scale * image.width, scale * image.height
+            image = small_image(split, row)
+            scale = min((TILE - GAP) / image.shape[1], TALL / image.shape[0])
+            wide, tall = scale * image.shape[1], scale * image.shape[0]
             axes = figure.add_axes((left / width, (top - tall) / height, wide / width, tall / height))
             labels = labels_of(split, row)
             _show(axes, image, split, row, dict(labels))
             axes.set_title(f"row {row}", loc="left", fontsize=7, color=GRAY, pad=2)
             _write(figure, (left, top - tall - 0.05, TILE - GAP), _words(split, row, labels))
             shown |= {kind for _, kind in labels}
-            found = [(split.truth.classes[index], str(kind)) for index, kind in labels] or [("", "none")]
-            numbers += [[row, str(split.paths[row]), *label] for label in found]
+            named = [(split.truth.classes[index], str(kind)) for index, kind in labels] or [("", "none")]
+            numbers += [[row, str(split.paths[row]), *label] for label in named]
         _legend(figure, shown, (GAP / width, FOOT / 2 / height))
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def random_rows(count: int, seed: int) -> list[int]:
@@ -73,9 +71,7 @@ def _keep_other_tables(numbers: Path) -> None:
         with numbers.open(encoding="utf-8", errors="replace") as file:
             if file.readline().strip() != ",".join(COLUMNS):
                 raise ConfigError(
-                    f"{numbers} is there and not of a sheet",
-                    f"choose another name for {param('sheet')}",
-                    what=numbers,
+                    f"{numbers} is there and not of a sheet", f"choose another name for {param('sheet')}"
                 )
 
 
@@ -87,14 +83,16 @@ def labels_of(split: PreparedSplit, row: int) -> list[tuple[int, Kind]]:
     return [(index, "annotated") for index in observed] + [(index, "present") for index in hidden]
 
 
-def _show(axes: "Axes", image: "Image", split: PreparedSplit, row: int, kinds: dict[int, Kind]) -> None:
+def _show(
+    axes: "Axes", image: npt.NDArray[np.uint8], split: PreparedSplit, row: int, kinds: dict[int, Kind]
+) -> None:
     """The image with its marks; the largest of each class has its name."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import Normal, Stroke
 
-    width, height = image.size
+    height, width = image.shape[:2]
     axes.set_axis_off()
-    axes.imshow(np.asarray(image), extent=(0, width, height, 0), aspect="auto")
+    axes.imshow(image, extent=(0, width, height, 0), aspect="auto")
     axes.set(xlim=(0, width), ylim=(height, 0))
     halo = [Stroke(linewidth=2.4, foreground="white"), Normal()]
     spatial_labels = split.spatial_labels.take([row])

@@ -19,8 +19,8 @@ from sparselabel.report.figures.panels import (
     show_class,
     show_image,
 )
-from sparselabel.report.figures.style import Table, blank, names_of, new_figure, save, style
-from sparselabel.report.figures.watched_images import KINDS, Kind, Snapshot, Watched
+from sparselabel.report.figures.style import names_of, new_figure, save, style
+from sparselabel.report.figures.watched_images import KINDS, Kind, Snapshot, Watched, small_image
 
 COLUMNS = ("row", "image", "kind", "class", "score", "map", "map_mean", "map_max")
 
@@ -34,22 +34,22 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
         figure = new_figure(8.6, 1.8 * len(chosen) + 0.6)
         grid = figure.subplots(len(chosen), 1 + len(KINDS), squeeze=False)
         for line, row in zip(grid, chosen, strict=True):
-            image = watched.image(row)
+            image = small_image(watched.split, row)
             name = str(watched.split.truth.ids[row])
             show_image(line[0], image)
             line[0].set_title(f"row {row}", fontsize=8, pad=3)
             best, place = watched.best_of_each_kind(row), watched.place(row)
             for axes, kind in zip(line[1:], KINDS, strict=True):
                 if kind not in best:
-                    blank(axes)
+                    axes.set_axis_off()
                     axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOR_OF[kind])
                     continue
                 values = watched.last.map(source, place, best[kind])
                 score = float(watched.last.scores[place, best[kind]])
                 show_class(axes, image, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
-                found = (watched.classes[best[kind]], score, source, *mean_and_max(values))
-                numbers.append([row, name, kind, *found])
+                about_map = (watched.classes[best[kind]], score, source, *mean_and_max(values))
+                numbers.append([row, name, kind, *about_map])
         for axes, kind in zip(grid[0, 1:], KINDS, strict=True):
             axes.annotate(
                 MEANING[kind], (0.5, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
@@ -58,22 +58,13 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
         color_bar(figure, grid.ravel().tolist(), colors_of([source]))
         title = f"{run.resolve().name} after epoch {watched.last.epoch}"
         explain(figure, title, "the model's score of the whole image", [source], [watched])
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 MOST = 7  # epochs that fit beside each other
 GROWTH_COLUMNS = (
-    "row",
-    "image",
-    "epoch",
-    "kind",
-    "class",
-    "score",
-    "running_score",
-    "map",
-    "map_mean",
-    "map_max",
-)
+    "row", "image", "epoch", "kind", "class", "score", "running_score", "map", "map_mean", "map_max",
+)  # fmt: skip
 
 
 def draw_growth(run: Path, row: int | None, out: Path) -> Path:
@@ -83,7 +74,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     (chosen,) = watched.chosen([] if row is None else [row], 1)
     place, best = watched.place(chosen), watched.best_of_each_kind(chosen)
     snapshots = _evenly(watched, source)
-    image, name = watched.image(chosen), str(watched.split.truth.ids[chosen])
+    image, name = small_image(watched.split, chosen), str(watched.split.truth.ids[chosen])
     height, width = image.shape[:2]
     kinds = [kind for kind in KINDS if kind in best]
     if not kinds:
@@ -108,19 +99,19 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
                 axes.set_xlabel(f"{score if running is None else running:.2f}", fontsize=7, labelpad=2)
-                found = (score, running, source, *mean_and_max(values))
-                numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *found])
+                about_map = (score, running, source, *mean_and_max(values))
+                numbers.append([chosen, name, snapshot.epoch, kind, watched.classes[index], *about_map])
         color_bar(figure, grid.ravel().tolist(), colors_of([source]))
         running = "running_scores" in watched.last.arrays
         below = "running average of the model's score" if running else "the model's score"
         explain(figure, f"{run.resolve().name}, row {chosen}", f"{below} of the image", [source], [watched])
-        return save(figure, Table(GROWTH_COLUMNS, numbers), out)
+        return save(figure, GROWTH_COLUMNS, numbers, out)
 
 
 def _evenly(watched: Watched, source: str) -> list[Snapshot]:
     """The epochs that have maps, first and last among them, at most as many as fit."""
     snapshots = [watched.snapshot(file) for file in watched.files]
-    there = [snapshot for snapshot in snapshots if snapshot.has(source)]
+    there = [snapshot for snapshot in snapshots if source in snapshot.arrays]
     places = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(int)
     return [there[place] for place in places]
 
@@ -146,10 +137,10 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
         page = figure.subplots(2 * len(rows), 1 + top, squeeze=False)
         for number, row in enumerate(rows):
             grid = page[2 * number : 2 * number + 2]
-            image = both[0].image(row)
+            image = small_image(both[0].split, row)
             show_image(grid[0, 0], image)
             grid[0, 0].set_title(f"row {row}", fontsize=8, pad=3)
-            blank(grid[1, 0])
+            grid[1, 0].set_axis_off()
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
             for line, watched, name, source in zip(grid, both, names, sources, strict=True):
                 place = watched.place(row)
@@ -161,12 +152,12 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)
                     identity = (row, str(watched.split.truth.ids[row]), name, rank + 1)
-                    found = (watched.classes[index], kind, score, source, *mean_and_max(values))
-                    numbers.append([*identity, *found])
+                    about_map = (watched.classes[index], kind, score, source, *mean_and_max(values))
+                    numbers.append([*identity, *about_map])
         color_bar(figure, page.ravel().tolist(), colors_of(sources))
         explain(figure, " and ".join(names), "the model's score of the whole image", sources, both)
         legend(figure, tuple(kind for kind in MEANING if kind in kinds))
-        return save(figure, Table(SIDE_COLUMNS, numbers), out)
+        return save(figure, SIDE_COLUMNS, numbers, out)
 
 
 def _shared_rows(first: Watched, second: Watched) -> list[int]:

@@ -13,29 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.transforms import draw, load, views_of
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.inference.score_files import Saved, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
-from sparselabel.report.figures.style import GRAY, Table, blank, names_of, new_figure, save, style
+from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style
+from sparselabel.report.figures.watched_images import seen_of, small_image
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMNS = (
-    "example",
-    "row",
-    "image",
-    "class",
-    "places",
-    "run",
-    "score",
-    *(f"IoA_P_at_{cut}" for cut in CUTS),
-)
+COLUMNS = ("example", "row", "image", "class", "places", "run", "score", *(f"IoA_P_at_{cut}" for cut in CUTS))
 OUTLINE = "#00E5A0"
-LARGEST = 480  # pixels of an image's long side
 MOST = 12
 Integers = npt.NDArray[np.int64]
 
@@ -77,25 +67,23 @@ def judged(runs: Sequence[Path], split: str) -> list[Judged]:
     """What evaluation wrote of the runs' maps; refuses runs on other data, or judged by other places."""
     if not runs:
         raise ConfigError("there is nothing to show", "name an evaluated run")
-    found = [_judged(path, split) for path in runs]
-    refuse_other_data([one.saved for one in found])
-    for one in found[1:]:
-        for name in ("rows", "classes", "masked"):
-            if not np.array_equal(one.pairs[name], found[0].pairs[name]):
-                raise RunError(
-                    f"{found[0].saved.run.path} and {one.saved.run.path} were judged by other places",
-                    "evaluate both by the same places",
-                )
-    return found
+    first, *others = every = [_judged(path, split) for path in runs]
+    refuse_other_data([one.saved for one in every])
+    for one in others:
+        pairs = ((one.pairs[name], first.pairs[name]) for name in ("rows", "classes", "masked"))
+        if not all(np.array_equal(*pair) for pair in pairs):
+            raise RunError(
+                f"{first.saved.run.path} and {one.saved.run.path} were judged by other places",
+                "evaluate both by the same places",
+            )
+    return every
 
 
 def _judged(path: Path, split: str) -> Judged:
     saved = saved_scores(Run(path), split)
     file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
-        raise RunError(
-            f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks", what=file
-        )
+        raise RunError(f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks")
     names = ("rows", "classes", "masked", "shares", "areas")
     return Judged(saved, read_arrays(file, names, f"{evaluate} writes it again"))
 
@@ -107,9 +95,7 @@ def choose(runs: Sequence[Judged], count: int) -> Examples:
     would reach that shows everything. Failed: right at none, first those of the highest score.
     """
     if not 1 <= count <= MOST:
-        raise ConfigError(
-            f"{param('count')} must be 1 to {MOST}, not {count}", what="count", value=count, allowed=(1, MOST)
-        )
+        raise ConfigError(f"{param('count')} must be 1 to {MOST}, not {count}", what="count", value=count)
     last = runs[-1]
     right = enough(last.shares)
     before = runs[0].shares.mean(axis=1) if len(runs) > 1 else last.pairs["areas"]
@@ -148,7 +134,7 @@ def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, ou
         figure = new_figure(1.75 * max(len(kinds) * wide, 4) + 0.6, 1.85 * lines + 0.9)
         grid = figure.subplots(lines, len(kinds) * wide, squeeze=False)
         for axes in grid.ravel():
-            blank(axes)
+            axes.set_axis_off()
         for place in range(len(examples.rows)):
             kind = "good" if place < examples.good else "failed"
             column, line = kinds.index(kind) * wide, place if kind == "good" else place - examples.good
@@ -164,7 +150,7 @@ def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, ou
             words += f"\nMaps of {' and '.join(looking)} are attention: where it looked, not scores of cells"
         figure.suptitle(f"{title}\n{words}", fontsize=7.5, color="#333333")
         color_bar(figure, grid.ravel().tolist(), "the class's map, from its least to its most in the image")
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def _where(run: str, kinds: Sequence[str]) -> str:
@@ -186,21 +172,17 @@ def _show(
     """Draw an example; returns a row of numbers for each run."""
     number, row, index = (int(of[place]) for of in (examples.numbers, examples.rows, examples.classes))
     split = runs[0].saved.split
-    small = load(split.path(row), LARGEST)
-    small.thumbnail((LARGEST, LARGEST))
-    image = np.asarray(small)
+    image = small_image(split, row)
     masked = bool(runs[0].pairs["masked"][number])
     name = split.truth.classes[index]
     show_image(line[0], image)
     _outline(line[0], split, row, index, masked)
     line[0].set_title(name if len(name) <= 22 else f"{name[:21]}…", fontsize=8, pad=3)
     line[0].set_axis_on()
-    found: list[list[object]] = []
+    rows: list[list[object]] = []
     for axes, one, shown in zip(line[1:], runs, maps, strict=True):
-        view = views_of(one.saved.run.config().views)[1]
-        left, top, wide, high = draw(view, (0, 0, 0, 0), small.width, small.height)[:4].tolist()
         axes.set_axis_on()
-        show_map(axes, image, shown[place], (left, top, wide, high))
+        show_map(axes, image, shown[place], seen_of(one.saved.run, image))
         _outline(axes, split, row, index, masked)
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())
@@ -210,19 +192,17 @@ def _show(
         caption = f"{symbol} IoA-P {shares.mean():.2f} ({right} of {len(CUTS)})\n{named}score {score:.2f}"
         axes.set_title(caption, fontsize=6.5, pad=3, color="black" if symbol == "✓" else GRAY)
         about = (row, str(split.truth.ids[row]), name, "masks" if masked else "boxes")
-        found.append([*about, score, *(float(share) for share in shares)])
-    return found
+        rows.append([*about, score, *(float(share) for share in shares)])
+    return rows
 
 
 def _maps(one: Judged, examples: Examples, split: str) -> npt.NDArray[np.float32]:
     """(n, h, w) The run's maps of the examples, each from 0 to 1."""
     file = one.saved.run.located_maps_file(split)
-    kept = read_arrays(file, ("rows", "classes", "cells"), "draw the figure again")
-    if not np.array_equal(kept["rows"], examples.rows) or not np.array_equal(
-        kept["classes"], examples.classes
-    ):
+    arrays = read_arrays(file, ("rows", "classes", "cells"), "draw the figure again")
+    if not all(np.array_equal(arrays[name], getattr(examples, name)) for name in ("rows", "classes")):
         raise RunError(f"{file} has other maps: draw the figure again")
-    cells = kept["cells"]
+    cells = arrays["cells"]
     return scaled_maps(1 / (1 + np.exp(-cells)) if one.attention else cells)  # as they were judged: in shares
 
 
@@ -230,27 +210,19 @@ def _outline(axes: "Axes", split: PreparedSplit, row: int, index: int, masked: b
     """The outlines of a class's things: their masks' or boxes'."""
     from matplotlib.patches import Rectangle
 
-    spatial_labels, _ = split.spatial_labels.of_rows([row])
-    spatial_labels = spatial_labels[
-        (split.spatial_labels.classes[spatial_labels] == index)
-        & ~split.spatial_labels.is_point[spatial_labels]
-    ]
+    things = split.spatial_labels
+    numbers, _ = things.of_rows([row])
     width, height = axes.get_xlim()[1], axes.get_ylim()[0]
-    for spatial_label in spatial_labels.tolist():
+    for number in numbers[(things.classes[numbers] == index) & ~things.is_point[numbers]].tolist():
         if masked and split.masks is not None:
-            pixels = np.pad(split.masks.decode(spatial_label).astype(np.float32), 1)
+            pixels = np.pad(split.masks.decode(number).astype(np.float32), 1)
             tall, wide = pixels.shape[0] - 2, pixels.shape[1] - 2
             across = (np.arange(wide + 2) - 0.5) / wide * width
             down = (np.arange(tall + 2) - 0.5) / tall * height
             axes.contour(across, down, pixels, levels=[0.5], colors=[OUTLINE], linewidths=1.1)
         else:
-            (u, v), (w, h) = (
-                split.spatial_labels.centers[spatial_label].tolist(),
-                split.spatial_labels.sizes[spatial_label].tolist(),
-            )
-            corner = ((u - w / 2) * width, (v - h / 2) * height)
-            axes.add_patch(
-                Rectangle(corner, w * width, h * height, fill=False, edgecolor=OUTLINE, linewidth=1.1)
-            )
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
+            size = things.sizes[number] * (width, height)
+            corner = things.centers[number] * (width, height) - size / 2
+            box = Rectangle(tuple(corner), *size, fill=False, edgecolor=OUTLINE, linewidth=1.1)
+            axes.add_patch(box)
+    axes.set(xlim=(0, width), ylim=(height, 0))

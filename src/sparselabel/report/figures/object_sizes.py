@@ -12,7 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, average_precision
-from sparselabel.report.figures.style import COLORS, GRAY, Table, names_of, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 
 COLUMNS = ("bin", "area_from", "area_to", "positives", "classes", "run", "mAP", "relative_percent")
@@ -40,12 +40,7 @@ def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
 def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     """The split's positives that have a box, sorted by area into bins of the same number (± 1)."""
     if not 1 <= count <= MOST_BINS:
-        raise ConfigError(
-            f"{param('bins')} must be 1 to {MOST_BINS} (more bars cannot be read), not {count}",
-            what="bins",
-            value=count,
-            allowed=(1, MOST_BINS),
-        )
+        raise ConfigError(f"{param('bins')} must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
     areas = largest_areas(split)
     rows, classes = np.nonzero((evaluation_labels(split).values == POSITIVE) & (areas > 0))
     if not len(rows):
@@ -53,15 +48,12 @@ def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
             f"split {split.name!r} has no positive with a box",
             "prepare data whose boxes are known (voc, coco, scenes)",
             f"name another {param('split')}",
-            what=split.name,
         )
     if len(rows) < count:
         raise DataError(
             f"split {split.name!r} has {len(rows):,} positives with a box, too few for {count} bins",
             f"give {param('bins', len(rows))} or fewer",
             f"name another {param('split')}",
-            what=split.name,
-            value=len(rows),
         )
     size = areas[rows, classes]
     parts = np.array_split(np.argsort(size, kind="stable"), count)
@@ -115,7 +107,7 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
         axes.set_xlabel(f"area of the largest box, % of the image ({names[0]}'s mAP below)")
         axes.set_ylabel(f"mAP relative to {names[0]}, %")
         figure.legend(loc="outside upper center", ncols=min(len(runs), 4))
-        return save(figure, Table(COLUMNS, numbers), out)
+        return save(figure, COLUMNS, numbers, out)
 
 
 def _range(part: Bin, baseline: float) -> str:

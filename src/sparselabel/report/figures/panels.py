@@ -2,14 +2,14 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.thumbnails import COLOR_MAP, OPACITY
 from sparselabel.report.figures.style import GRAY
-from sparselabel.report.figures.watched_images import Kind, Maps, Watched
+from sparselabel.report.figures.watched_images import Kind, Maps, Watched, seen_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,36 +41,27 @@ ATTENTION = (
 NEVER_SEEN = "cells that no training view has shown yet keep their start (1 if annotated)"
 
 
-def show_image(axes: "Axes", image: npt.NDArray[np.uint8]) -> None:
-    """The image alone."""
-    _bare(axes)
-    axes.imshow(image, aspect="equal")
+def show_image(axes: "Axes", image: npt.NDArray[np.uint8], **colors: Any) -> None:
+    """The image alone, without ticks and frame."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    height, width = image.shape[:2]
+    axes.imshow(image, aspect="equal", extent=(0, width, height, 0), **colors)
 
 
 def show_map(
-    axes: "Axes",
-    image: npt.NDArray[np.uint8],
-    values: Maps,
-    seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
+    axes: "Axes", image: npt.NDArray[np.uint8], values: Maps, seen: Sequence[float] = (0, 0, 1, 1)
 ) -> None:
     """The image in gray, and over what was ``seen`` of it (left, top, width, height) a map of 0..1."""
-    _bare(axes)
     height, width = image.shape[:2]
     gray = 90 + 0.6 * (image @ np.array([0.299, 0.587, 0.114]))  # pale, so that dark things hide no color
-    axes.imshow(gray, cmap="gray", vmin=0, vmax=255, aspect="equal", extent=(0, width, height, 0))
+    show_image(axes, gray, cmap="gray", vmin=0, vmax=255)
     left, top, wide, high = seen
-    axes.imshow(
-        values,
-        cmap=COLOR_MAP,
-        vmin=0,
-        vmax=1,
-        alpha=OPACITY,
-        interpolation="bilinear",
-        aspect="equal",
-        extent=(left * width, (left + wide) * width, (top + high) * height, top * height),
-    )
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
+    extent = (left * width, (left + wide) * width, (top + high) * height, top * height)
+    colors: dict[str, Any] = {"cmap": COLOR_MAP, "vmin": 0, "vmax": 1, "alpha": OPACITY}
+    axes.imshow(values, aspect="equal", extent=extent, interpolation="bilinear", **colors)
+    axes.set(xlim=(0, width), ylim=(height, 0))
 
 
 def show_class(
@@ -78,8 +69,7 @@ def show_class(
 ) -> None:
     """The map of a class over the image; the image alone, and why, where the run kept no map of it."""
     if values is not None:
-        seen = watched.seen(source, image.shape[1], image.shape[0])
-        show_map(axes, image, colored(values, source), seen)
+        show_map(axes, image, colored(values, source), seen_of(watched.run, image, source))
         return
     show_map(axes, image, np.full((1, 1), np.nan))
     axes.text(0.5, 0.5, "no map kept", transform=axes.transAxes, ha="center", va="center", fontsize=7)
@@ -149,11 +139,3 @@ def color_bar(figure: "Figure", axes: "list[Axes]", label: str) -> None:
     scale = ScalarMappable(Normalize(0, 1), COLOR_MAP)
     bar = figure.colorbar(scale, ax=axes, fraction=0.025, pad=0.01, aspect=30, label=label, alpha=OPACITY)
     bar.outline.set_visible(False)
-
-
-def _bare(axes: "Axes") -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(False)
-    for spine in axes.spines.values():
-        spine.set_visible(False)

@@ -8,7 +8,7 @@ import numpy as np
 from sparselabel.errors import ConfigError
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
 from sparselabel.metrics.ranking import Scores, Values
-from sparselabel.report.figures.style import COLORS, DASHES, Table, names_of, new_figure, save, style
+from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style
 from sparselabel.run import Run
 
 RANKS = ("highest", "2nd highest", "3rd highest", "4th highest")
@@ -48,7 +48,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
             axes.set_xlabel("score")
         grid[0].set_ylabel(f"% of the {split} images")
         figure.legend(loc="outside lower center", ncols=min(len(runs), 4))
-        return save(figure, Table(("run", "rank", "from", "to", "share"), numbers), out)
+        return save(figure, ("run", "rank", "from", "to", "share"), numbers, out)
 
 
 def shares_by_score(scores: Scores) -> Values:

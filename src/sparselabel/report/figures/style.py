@@ -4,9 +4,8 @@ matplotlib is imported when a figure is drawn, not before: it takes half a secon
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from sparselabel.files import atomic_write, require_file_to_write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colors, which color-blind people can tell apart too, and line styles for print.
@@ -41,14 +39,6 @@ STYLE: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """The numbers of a figure: names of the columns, and rows."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-
 @contextmanager
 def style() -> "Iterator[None]":
     """Draw in the project's style, whatever the user's own settings are."""
@@ -70,7 +60,35 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def save(figure: "Figure", table: Table, out: Path) -> Path:
+def look_of(number: int) -> dict[str, Any]:
+    """Color and marker of a curve."""
+    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def log_curves(
+    curves: Mapping[str, Sequence[tuple[float, float, float]]], x_label: str, y_label: str, tick: str
+) -> "Figure":
+    """By name, points (x, mean, spread) in a row, over a logarithmic axis; ``tick`` formats its numbers."""
+    figure = new_figure(5.2, 3.7)
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(curves.items()):
+        x, means, spreads = zip(*points, strict=True)
+        look: dict[str, Any] = {
+            "color": COLORS[number % len(COLORS)],
+            "marker": MARKERS[number % len(MARKERS)],
+        }
+        axes.errorbar(x, means, yerr=spreads, label=name, capsize=2, **look)
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # a spread may reach below what there can be
+    axes.set_xscale("log", subs=[2, 5])
+    for axis_format in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis_format(lambda value, _: format(value, tick))
+    axes.tick_params(axis="x", which="minor", labelsize=7)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    figure.legend(loc="outside upper center", ncols=3)
+    return figure
+
+
+def save(figure: "Figure", columns: Sequence[str], rows: Iterable[Sequence[object]], out: Path) -> Path:
     """Write the figure as PNG, and its numbers beside it as CSV, whose path is returned."""
     out.parent.mkdir(parents=True, exist_ok=True)
     numbers = out.with_suffix(".csv")
@@ -78,25 +96,18 @@ def save(figure: "Figure", table: Table, out: Path) -> Path:
         figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
     with atomic_write(numbers) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(table.columns)
-        writer.writerows([_shown(value) for value in row] for row in table.rows)
+        writer.writerow(columns)
+        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
     return numbers
 
 
 def checked_out(out: Path, inputs: Iterable[Path] = (), name: str = "out") -> Path:
     """The path of a figure; refuses one that is no PNG, cannot be written, or replaces what is read."""
     if out.suffix.lower() != ".png":
-        raise ConfigError(
-            f"a figure is a PNG file: {param(name)} must end in .png, but is {out}",
-            what=name,
-            value=out,
-            allowed=".png",
-        )
+        raise ConfigError(f"a figure is a PNG file: {param(name)} must end in .png, but is {out}", what=name)
     numbers = out.with_suffix(".csv")
     if any(numbers.resolve() == path.resolve() for path in inputs):
-        raise ConfigError(
-            f"the figure's numbers would replace {numbers}", f"choose another {param(name)}", what=numbers
-        )
+        raise ConfigError(f"the figure's numbers would replace {numbers}", f"choose another {param(name)}")
     for file in (out, numbers):
         require_file_to_write(file, f"choose another {param(name)}")
     return out
@@ -106,12 +117,3 @@ def names_of(runs: Sequence[Path]) -> list[str]:
     """What runs are called in a figure: their folders' names, or their paths where names are the same."""
     names = [path.resolve().name for path in runs]
     return names if len({*names}) == len(names) else [str(path) for path in runs]
-
-
-def blank(axes: "Axes") -> None:
-    """Leave a place of the figure empty."""
-    axes.set_axis_off()
-
-
-def _shown(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value

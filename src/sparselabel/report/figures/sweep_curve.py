@@ -1,7 +1,7 @@
-"""What a setting does to the mAP, from the tables of comparisons that varied it.
+"""What a setting, or the number of labels, does to the mAP, from the tables of `sparselabel compare`.
 
 Draws Verelst 2023 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and Cole 2021's wrong k; from
-table-by-labels.csv Verelst 2023 fig. 5d.
+table-by-labels.csv Verelst 2023 fig. 5d; and from tables on more and more data Cole 2021 fig. 1.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
-from sparselabel.report.figures.style import COLORS, MARKERS, Table, new_figure, save, style
+from sparselabel.report.figures.style import log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ class Line:
     def __getitem__(self, column: str) -> str:
         if column not in self.cells:
             raise DataError(
-                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)})",
-                AGAIN,
-                what=column,
-                where=self.place,
+                f"{self.place}: the table has no column {column!r} (it has {', '.join(self.cells)})", AGAIN
             )
         return self.cells[column]
 
@@ -53,18 +50,14 @@ class Line:
             value = math.nan
         if not 0 <= value <= most or math.isinf(value):
             rule = f"a number from 0 to {most:g}" if most < math.inf else "a number from 0 on"
-            raise DataError(
-                f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}",
-                AGAIN,
-                what=column,
-                where=self.place,
-                value=text,
-            )
+            raise DataError(f"{self.place}: column {column!r} must be {rule}, or empty, not {text!r}", AGAIN)
         return value
 
 
-def lines_of_table(table: Path, needed: Sequence[str], otherwise: str, remedy: str) -> Iterator[Line]:
+def _lines(table: Path, needed: Sequence[str], otherwise: str, remedy: str) -> Iterator[Line]:
     """The lines of a table with the columns ``needed``; ``otherwise`` says what it is without them."""
+    if not table.is_file():
+        raise DataError(f"there is no table {table}", remedy, what=table)
     with open_cells(table, needed[0]) as cells:
         rows = list(cells.rows)
         if not rows or not {*needed} <= {*cells.header}:
@@ -96,6 +89,30 @@ class Point:
     spread: float | None
 
 
+def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
+    """A curve for each method: the test mAP over the number of labels that training saw."""
+    if not tables:
+        raise ConfigError("there is nothing to draw", f"name tables of {command('compare')}, one a data set")
+    rows: list[tuple[str, int, float, float | None]] = []
+    remedy = f"{command('compare')} writes tables that have"
+    columns = ("method", "training_labels", "test", "spread")
+    for table in tables:
+        for line in _lines(table, columns, "has no numbers of labels", remedy):
+            if "varied" in line.cells:
+                raise DataError(f"{table} varies a setting", f"{command('figure', 'sweep')} draws that")
+            mean, labels = line.number("test", most=100), line.number("training_labels")
+            if mean is not None and labels is not None:
+                rows.append((line["method"], int(labels), mean, line.number("spread")))
+    if not rows:
+        raise DataError("the tables have no test mAP: there is nothing to draw")
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for method, labels, mean, spread in sorted(rows, key=lambda row: row[1]):
+        curves.setdefault(method, []).append((labels, mean, spread or 0.0))
+    with style():
+        figure = log_curves(curves, "labels in training", "test mAP, %", ",.0f")
+        return save(figure, ("method", "labels", "mAP", "spread"), rows, out)
+
+
 def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
     """A curve for each method (and table) over the values; a dashed line for one without the setting.
 
@@ -105,21 +122,13 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
         raise ConfigError("there is nothing to draw", f"name a table of {VARIED}")
     tables = [table_in(path) for path in tables]
     if split not in SPLITS:
-        raise ConfigError(
-            f"there is no split {split!r} in a table",
-            nearest(split, SPLITS),
-            what="split",
-            value=split,
-            allowed=tuple(SPLITS),
-        )
+        raise ConfigError(f"there is no split {split!r} in a table", nearest(split, SPLITS), what="split")
     _refuse_other_data(tables, split)
     points = [point for table in tables for point in _read(table, split, several=len(tables) > 1)]
     if any(point.labels in FINER for point in points):
         points = [point for point in points if point.labels != "4+"]
     if not points:
-        raise DataError(
-            f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}", value=split
-        )
+        raise DataError(f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}")
     names = {point.varied for point in points}
     if len(names) > 1 or len({point.labels == "" for point in points}) > 1:
         raise DataError(
@@ -131,7 +140,7 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
         figure = _figure(points, f"{SPLITS[split]} mAP, %")
         columns = ("curve", "varied", "value", "labels", "mAP", "spread")
         rows = [[p.curve, p.varied, p.value, p.labels, p.mean, p.spread] for p in points]
-        return save(figure, Table(columns, rows), out)
+        return save(figure, columns, rows, out)
 
 
 def table_in(path: Path) -> Path:
@@ -156,9 +165,7 @@ def _refuse_other_data(tables: Sequence[Path], split: str) -> None:
 
 def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
     """The points of a table; where there are several, its folder's name tells its curves apart."""
-    if not table.is_file():
-        raise DataError(f"there is no table {table}", f"{VARIED} writes one", what=table)
-    for line in lines_of_table(table, NEEDED, "is no table of a varied setting", f"{VARIED} writes one"):
+    for line in _lines(table, NEEDED, "is no table of a varied setting", f"{VARIED} writes one"):
         by_labels = "labels" in line.cells
         if by_labels and line["split"] != SPLITS[split]:
             continue
@@ -199,21 +206,28 @@ def _panel(axes: "Axes", points: Sequence[Point], small: bool) -> None:
     places = _places(values)
     curves = list(dict.fromkeys(point.curve for point in points))
     for number, curve in enumerate(curves):
-        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        look = look_of(number)
         own = {point.value: point for point in points if point.curve == curve}
         if "" in own:  # the method does not have the setting
-            axes.axhline(own[""].mean, label=curve, color=color, linestyle="--", linewidth=1.2)
+            axes.axhline(own[""].mean, label=curve, color=look["color"], linestyle="--", linewidth=1.2)
             continue
         numbers = [value for value in values if value in own and _is_number(value)]
-        words = [value for value in values if value in own and not _is_number(value)]
-        if numbers:
+        words = [value for value in values if value in own and value not in numbers]
+        if numbers:  # with a band as wide as the spread of the seeds
             at = [places[value] for value in numbers]
-            _curve(axes, at, [own[value] for value in numbers], curve, color, marker)
+            means = np.array([own[value].mean for value in numbers])
+            spreads = np.array([own[value].spread or 0.0 for value in numbers])
+            axes.plot(at, means, label=curve, **look)
+            if spreads.any():
+                axes.fill_between(
+                    at, means - spreads, means + spreads, color=look["color"], alpha=0.15, linewidth=0
+                )
         # Words have no order: each stands by itself, those of several curves side by side.
         aside = 0.06 * _step(places) * (number - (len(curves) - 1) / 2)
         for word in words:
-            named = bool(numbers) or word != words[0]  # the legend names a curve once
-            _alone(axes, places[word] + aside, own[word], color, marker, None if named else curve)
+            label = None if numbers or word != words[0] else curve  # the legend names a curve once
+            at_word, mean, spread = places[word] + aside, own[word].mean, own[word].spread or None
+            axes.errorbar(at_word, mean, spread, label=label, linestyle="", capsize=3, **look)
     _axis(axes, places, small)
 
 
@@ -230,33 +244,6 @@ def _axis(axes: "Axes", places: dict[str, float], small: bool) -> None:
         axes.minorticks_off()
     if not any(map(_is_number, places)):
         axes.set_xlim(-0.5, len(places) - 0.5)
-
-
-def _curve(
-    axes: "Axes", places: Sequence[float], points: Sequence[Point], label: str, color: str, marker: str
-) -> None:
-    """Means with markers, and a band as wide as the spread of the seeds."""
-    means = [point.mean for point in points]
-    axes.plot(places, means, label=label, color=color, marker=marker)
-    spreads = [point.spread or 0.0 for point in points]
-    if any(spreads):
-        low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-        high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-        axes.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
-
-
-def _alone(axes: "Axes", place: float, point: Point, color: str, marker: str, label: str | None) -> None:
-    """One mean with its spread over the seeds as a bar."""
-    axes.errorbar(
-        place,
-        point.mean,
-        point.spread or None,
-        color=color,
-        marker=marker,
-        linestyle="",
-        capsize=3,
-        label=label,
-    )
 
 
 def _in_order(values: Sequence[str]) -> list[str]:

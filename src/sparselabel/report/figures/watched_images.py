@@ -30,10 +30,6 @@ class Snapshot:
     scores: npt.NDArray[np.float32]
     arrays: dict[str, npt.NDArray[Any]]
 
-    def has(self, source: str) -> bool:
-        """Whether it has maps of this kind."""
-        return source in self.arrays
-
     def map(self, source: str, place: int, index: int) -> Maps | None:
         """(h, w) in 0..1 The map of a class, of the image at this place among the rows; None: none kept."""
         classes = self.arrays.get("heat_map_classes") if source == "heat_maps" else None
@@ -44,9 +40,26 @@ class Snapshot:
 
     def running_score(self, place: int, index: int) -> float | None:
         """What the method remembers as the class's score, if it does."""
-        if "running_scores" not in self.arrays:
-            return None
-        return float(self.arrays["running_scores"][place, index])
+        scores = self.arrays.get("running_scores")
+        return None if scores is None else float(scores[place, index])
+
+
+def small_image(split: PreparedSplit, row: int) -> npt.NDArray[np.uint8]:
+    """(H, W, 3) An image in its own aspect, made small enough for a figure."""
+    image = load(split.path(row), LARGEST)
+    image.thumbnail((LARGEST, LARGEST))
+    return np.asarray(image)
+
+
+def seen_of(run: Run, image: npt.NDArray[np.uint8], source: str = "maps") -> tuple[float, ...]:
+    """Left, top, width and height of what maps cover of an image, in shares of it.
+
+    Heat maps are of all of it, the model's own maps of what the model sees in evaluation.
+    """
+    if source == "heat_maps":
+        return 0.0, 0.0, 1.0, 1.0
+    height, width = image.shape[:2]
+    return tuple(draw(views_of(run.config().views)[1], (0, 0, 0, 0), width, height)[:4].tolist())
 
 
 class Watched:
@@ -59,9 +72,7 @@ class Watched:
         self.files = sorted(self.run.watched.glob("*.npz"))
         if not self.files:
             raise RunError(
-                f"{path} has watched no images yet",
-                f"train with {command('train', '...', watch=8)}",
-                what=path,
+                f"{path} has watched no images yet", f"train with {command('train', '...', watch=8)}"
             )
         self.last = self.snapshot(self.files[-1])
 
@@ -82,32 +93,26 @@ class Watched:
         Those are attention where a model has that instead of scores of cells.
         """
         everyone = [self, *others]
-        if all(one.last.has("heat_maps") for one in everyone):
+        if all("heat_maps" in one.last.arrays for one in everyone):
             return ["heat_maps"] * len(everyone)
         return [one.own_source() for one in everyone]
 
     def own_source(self) -> str:
         """What the model itself says of cells: scores (maps) or attention."""
         for name in ("maps", "attention"):
-            if self.last.has(name):
+            if name in self.last.arrays:
                 return name
         raise RunError(
             f"{self.run.path} kept no maps of its watched images",
             "train it on images, not on stored features",
-            what=self.run.path,
         )
 
     def place(self, row: int) -> int:
         """Where a row is among the watched ones."""
-        found = np.flatnonzero(self.last.rows == row)
-        if not len(found):
-            raise ConfigError(
-                f"{self.run.path} did not watch row {row}: it watched {listing(self.last.rows, 20)}",
-                what="row",
-                value=row,
-                allowed=self.last.rows.tolist(),
-            )
-        return int(found[0])
+        rows: list[int] = self.last.rows.tolist()
+        if row not in rows:
+            raise ConfigError(f"{self.run.path} did not watch row {row}: it watched {listing(rows, 20)}")
+        return rows.index(row)
 
     def kind(self, row: int, index: int) -> Kind:
         """What a class is in an image: annotated, there all the same, absent, or nobody knows."""
@@ -133,20 +138,3 @@ class Watched:
         telling = [row for row in self.last.rows.tolist() if len(self.best_of_each_kind(row)) == len(KINDS)]
         rest = [row for row in self.last.rows.tolist() if row not in telling]
         return (telling + rest)[:count]
-
-    def image(self, row: int) -> npt.NDArray[np.uint8]:
-        """(H, W, 3) The image in its own aspect, made small enough for a figure."""
-        small = load(self.split.path(row), LARGEST)
-        small.thumbnail((LARGEST, LARGEST))
-        return np.asarray(small)
-
-    def seen(self, source: str, width: int, height: int) -> tuple[float, float, float, float]:
-        """Left, top, width and height of what maps cover of an image, in shares of it.
-
-        Heat maps are of all of it, the model's own maps of what the model sees in evaluation.
-        """
-        if source == "heat_maps":
-            return 0.0, 0.0, 1.0, 1.0
-        view = views_of(self.run.config().views)[1]
-        left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
-        return left, top, wide, high
