@@ -12,8 +12,8 @@ from benchmarks.common import imagined
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.metrics.ranking import average_precision
-from sparselabel.training.inputs import Inputs
-from sparselabel.training.train import train_run
+from sparselabel.training.phase_loaders import Inputs
+from sparselabel.training.train_run import train_run
 from sparselabel.training.trainer import train
 
 ROWS, WIDTH, CLASSES, BATCH, EPOCHS = 4574, 1280, 20, 16, 8
@@ -76,8 +76,8 @@ def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Pa
     with (
         patch.object(Inputs, "_features_of", lambda self, split, cells: features[split]),
         patch.object(Inputs, "check", lambda self: None),
-        patch("sparselabel.training.train.train", timed),
-        patch("sparselabel.training.train.finish", lambda session, state: {}),
+        patch("sparselabel.training.train_run.train", timed),
+        patch("sparselabel.training.train_run.finish", lambda session, state: {}),
     ):
         train_run(data, config, out, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
     return seconds[0]

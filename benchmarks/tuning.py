@@ -13,9 +13,9 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.resources import keep_freed_memory
-from sparselabel.training import train as run
+from sparselabel.training import train_run as run
 from sparselabel.training import trainer as loop
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 
 SIZE, BATCH, IMAGES = 128, 16, 480
 

@@ -17,7 +17,7 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.training.checkpoint import Checkpoint, TrainingState
 from sparselabel.training.phases import Stage
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from sparselabel.training.trainer import Session
 
 CONFIG = TrainConfig(

@@ -9,7 +9,7 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 IN_FILES = Machine(accelerator="cpu", workers=0, memories="file")

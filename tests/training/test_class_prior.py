@@ -17,10 +17,10 @@ from sparselabel.run import Run
 from sparselabel.training import class_prior as prior
 from sparselabel.training.class_prior import run_before, take_prior
 from sparselabel.training.prior_file import read_prior
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.losses.steps import rule_of
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 from tests.training.test_train_patch import stop_after
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -102,7 +102,7 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Prepared, tmp_pa
     train_run(marked, given, tmp_path / "run", HERE, QUIET)
     kept = json.loads((tmp_path / "run" / "prior.json").read_text())
     weights = load_file(tmp_path / "alone" / "model.safetensors")
-    session = make_session(marked, run_before(given), tmp_path / "s")
+    session = make_trainer(marked, run_before(given), tmp_path / "s")
     features = session.inputs.features("train")
     scores = torch.sigmoid(features @ weights["head.linear.weight"].T + weights["head.linear.bias"])
     assert list(kept) == list(marked.classes)

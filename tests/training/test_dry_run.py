@@ -15,7 +15,7 @@ from sparselabel.training.class_prior import run_before
 from sparselabel.training.dry_run import _gpu_peak, dry_run
 from sparselabel.training.network import Network
 from sparselabel.training.run_cost import RESET, PhaseCost, RunCost
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -195,8 +195,8 @@ def test_two_samples_tell_how_long_all_images_take(
         assert features.shape == (len(labels), 256)
         return 1 + 0.1 * len(labels)
 
-    monkeypatch.setattr("sparselabel.training.expected_counts.SAMPLE", 20)
-    monkeypatch.setattr("sparselabel.training.expected_counts._seconds", seconds)
+    monkeypatch.setattr("sparselabel.training.estimate_positives.SAMPLE", 20)
+    monkeypatch.setattr("sparselabel.training.estimate_positives._seconds", seconds)
     config = tiny("en", settings={"expected_positives": "auto"}, head=HeadPhase(epochs=0))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every image has a label

@@ -11,14 +11,14 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.training.validate import scores_of
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 @pytest.mark.parametrize(("count", "rows"), [(0, []), (1, [0]), (3, [0, 30, 60]), (99, [*range(61)])])
 def test_rows_are_spread_over_the_training_set(
     small: Prepared, tmp_path: Path, count: int, rows: list[int]
 ) -> None:
-    session = make_session(small, tiny(watch=count), tmp_path)
+    session = make_trainer(small, tiny(watch=count), tmp_path)
     assert session.watch.rows.tolist() == rows
     if not count:
         session.watch.keep("head", 0, session.network.classifier, session.method)
@@ -27,7 +27,7 @@ def test_rows_are_spread_over_the_training_set(
 
 def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
     config = tiny("en+scl", settings={"expected_positives": 1.5})
-    session = make_session(small, config, tmp_path)
+    session = make_trainer(small, config, tmp_path)
     session.watch.keep("finetune", 7, session.network.classifier, session.method)
     kept = np.load(session.run.watched / "0007.npz")
     assert sorted(kept) == ["heat_maps", "maps", "rows", "running_scores", "scores"]
@@ -45,7 +45,7 @@ def test_query2label_keeps_its_attention_instead_of_maps(
     small: Prepared, tmp_path: Path, frozen: bool
 ) -> None:
     config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
-    session = make_session(small, config, tmp_path)
+    session = make_trainer(small, config, tmp_path)
     phase, module = ("head", session.network.head) if frozen else ("finetune", session.network.classifier)
     session.watch.keep(phase, 2, module, session.method)
     kept = np.load(session.run.watched / "0002.npz")
@@ -61,7 +61,7 @@ def test_query2label_keeps_its_attention_instead_of_maps(
 
 def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
-    session = make_session(small, config, tmp_path)
+    session = make_trainer(small, config, tmp_path)
     session.watch.keep("head", 0, session.network.head, session.method)
     kept = np.load(session.run.watched / "0000.npz")
     assert sorted(kept) == ["rows", "scores"]

@@ -16,7 +16,7 @@ from sparselabel.models.classifier import Output
 from sparselabel.training.micro_batches import draws_masks, live_norms
 from sparselabel.training.trainer import Session
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 def full_step(
@@ -29,7 +29,7 @@ def full_step(
         head=HeadPhase(epochs=0), finetune=FinetunePhase(**(phase | chosen)), precision="64-true", **changes
     )
     with default_precision("64-true"):
-        session = make_session(small, config, folder)
+        session = make_trainer(small, config, folder)
         stage = session.stage("finetune", 0, None)
         session.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
         stage.wrapped.train()
@@ -88,7 +88,7 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
     }
     session, found = full_step(small, tmp_path / "parts", **live)
     with default_precision("64-true"):
-        other = make_session(small, session.config, tmp_path / "kept")
+        other = make_trainer(small, session.config, tmp_path / "kept")
         stage = other.stage("finetune", 0, None)
         model = stage.module.train()
         other.method.begin_epoch(Progress(3, 4, 0, 1e-3))
@@ -130,7 +130,7 @@ def test_dropout_is_said(
     lines: list[str] = []
     parts = changes.pop("micro_batches", 4)
     full = FinetunePhase(epochs=1, batch_size=16, micro_batches=parts, frozen_norm=True)
-    session = make_session(small, tiny(finetune=full, **changes), tmp_path)
+    session = make_trainer(small, tiny(finetune=full, **changes), tmp_path)
     monkeypatch.setattr(session.log, "say", lines.append)
     session.stage("finetune", 2, None)
     wanted = (
@@ -157,7 +157,7 @@ def test_what_draws_masks() -> None:
 def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     config = tiny(finetune=FinetunePhase(epochs=1, batch_size=16, micro_batches=4))
-    session = make_session(small, config, tmp_path)
+    session = make_trainer(small, config, tmp_path)
     monkeypatch.setattr(session.log, "say", said.append)
     session.stage("head", 0, None)
     assert said == []
@@ -177,7 +177,7 @@ def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
 
 
 def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
+    session = make_trainer(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
     stage = session.stage("finetune", 0, None)
     next(stage.batches(0, prefetch=lambda rows: None))
     head = {id(value) for value in session.network.head.parameters()}

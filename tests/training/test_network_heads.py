@@ -15,7 +15,7 @@ from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
 from sparselabel.run import Run
 from sparselabel.training.network import Network
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from sparselabel.training.validate import too_large
 from tests.training.conftest import tiny
 

@@ -23,7 +23,7 @@ from sparselabel.models.backbone import Backbone
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState, checkpoints, newest_checkpoint
 from sparselabel.training.phases import Stage
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from sparselabel.training.trainer import Session
 from tests.training.conftest import tiny
 
@@ -95,7 +95,7 @@ def work(data: Path, out: Path, kind: Kind) -> None:
 
 def start(data: Path, out: Path, kind: Kind = KINDS["role"]) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sparselabel.training.train", "timm"])
+    context.set_forkserver_preload(["sparselabel.training.train_run", "timm"])
     process = context.Process(target=work, args=(data, out, kind))
     process.start()
     return process

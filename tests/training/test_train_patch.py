@@ -19,9 +19,9 @@ from sparselabel.losses.base import Progress
 from sparselabel.losses.patch import cell_labels
 from sparselabel.training import inputs
 from sparselabel.training.checkpoint import newest_checkpoint
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
@@ -34,7 +34,7 @@ def losses(run: Path) -> list[dict[str, float]]:
 
 
 def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, tmp_path: Path) -> None:
-    session = make_session(marked, tiny("patchml"), tmp_path)
+    session = make_trainer(marked, tiny("patchml"), tmp_path)
     stage = session.stage("finetune", 0, None)
     seen, checked = marked.train.seen, 0
     assert 0 < len(seen) < len(marked.train.spatial_labels)
@@ -55,7 +55,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
 
 def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path) -> None:
     """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the image."""
-    session = make_session(marked, tiny("patchml"), tmp_path)
+    session = make_trainer(marked, tiny("patchml"), tmp_path)
     stage = session.stage("finetune", 0, None)
     found = flipped = 0
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
@@ -169,7 +169,7 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
 
 
 def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> None:
-    session = make_session(marked, tiny("fixmatch"), tmp_path)
+    session = make_trainer(marked, tiny("fixmatch"), tmp_path)
     stage = session.stage("finetune", 0, None)
     _, batch = next(stage.batches(0, prefetch=lambda rows: None))
     assert [len(part) for part in (batch.inputs, batch.geometries)] == [2, 2]

@@ -82,7 +82,7 @@ def train(
         if first_process():
             show(cost)
         return
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     result = train_run(
         prepared, config, out, machine, handling, sys.argv, backbone=lazy.made if lazy else None

@@ -118,7 +118,7 @@ def train_task(
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     for path in (folder, data):
         if not Path(path).is_dir():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
-    from sparselabel.training.train import check_run
+    from sparselabel.training.train_run import check_run
 
     rows = {(run.method, run.value, run.seed) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
@@ -102,7 +102,7 @@ def _train_here(
     command: Sequence[str],
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1

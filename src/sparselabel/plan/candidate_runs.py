@@ -127,7 +127,7 @@ def check_candidates(
     data: Prepared, budget: Budget, candidates: Sequence[Candidate], machine: Machine
 ) -> None:
     """Refuse now what would be refused when one of the runs begins."""
-    from sparselabel.training.train import check_run
+    from sparselabel.training.train_run import check_run
 
     backbone: Backbone | None = None
     require_folder_to_write(candidates[0].run.path.parent)
@@ -164,7 +164,7 @@ def train_candidates(
     command: Sequence[str] = (),
 ) -> list[Outcome]:
     """Train what is not finished; those that failed."""
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     left = [one for one in candidates if not Run(one.run.path).finished]
     callback.on_skipped(len(candidates) - len(left))

@@ -19,7 +19,7 @@ from sparselabel.losses.base import SparseLoss, in_pieces
 from sparselabel.losses.registry import parse, settings_of
 from sparselabel.losses.selective import SelectiveUnknown
 from sparselabel.run import Run
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.prior_file import read_prior
 from sparselabel.training.validate import scores_of

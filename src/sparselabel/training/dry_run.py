@@ -33,14 +33,14 @@ from sparselabel.resources import available_memory, free_disk
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
 from sparselabel.training.class_prior import run_before
-from sparselabel.training.expected_counts import seconds_to_estimate
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.estimate_positives import seconds_to_estimate
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone, Network, in_evaluation, weights_of
 from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import is_estimated, method_of, resolve, trains_for_prior
 from sparselabel.training.run_cost import PhaseCost, RunCost, forget_peak, peak_memory
-from sparselabel.training.train import prepare_method, run_metadata, started
+from sparselabel.training.train_run import prepare_method, run_metadata, started
 from sparselabel.training.trainer import Session, train_step
 from sparselabel.training.watch import Watch
 

@@ -28,7 +28,7 @@ from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.logger import Log, ScoreHistogram
 from sparselabel.training.micro_batches import Backward, draws_masks, live_norms
 from sparselabel.training.network import Network, in_evaluation, leave_out_unused, load_into, weights_of

@@ -14,7 +14,7 @@ from sparselabel.errors import DataWarning, ResourceError, RunError, param
 from sparselabel.inference.scorer import Scorer
 from sparselabel.metrics.label_metrics import map_name_of
 from sparselabel.metrics.ranking import average_precision, mean_average_precision
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 
 if TYPE_CHECKING:
     import numpy.typing as npt

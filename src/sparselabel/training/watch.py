@@ -8,7 +8,7 @@ from torch import nn
 
 from sparselabel.data.loaders import Batch, ImageLoader, Loader, rows_of
 from sparselabel.losses.base import SparseLoss
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.network import in_evaluation
 
 

@@ -8,7 +8,7 @@ from sparselabel.config import FinetunePhase, HeadPhase, Phase
 from sparselabel.data.dataset import Prepared
 from sparselabel.training.schedule import lr_at, momentum
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 def rates(phase: Phase, steps: int) -> list[float]:
@@ -52,7 +52,7 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: Any) -> None:
     head = HeadPhase(epochs=3, lr=0.3, batch_size=8, schedule="one-cycle", optimizer=optimizer)
-    session = make_session(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
+    session = make_trainer(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
     stage = session.stage("head", 0, None)
     (group,) = stage.optimizer.param_groups
     for step, (rate, _) in enumerate(stage.batches(0, prefetch=lambda rows: None)):

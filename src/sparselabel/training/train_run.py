@@ -35,12 +35,12 @@ from sparselabel.training.checkpoint import (
     say_where,
 )
 from sparselabel.training.class_prior import prior_of_run, take_prior
-from sparselabel.training.expected_counts import (
+from sparselabel.training.estimate_positives import (
     counts_of_run,
     new_counts,
 )
 from sparselabel.training.features import content_digest, weights_identity
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import (

@@ -6,16 +6,16 @@ from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.distributed import start_fabric
 from sparselabel.run import Run
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import method_of
-from sparselabel.training.train import prepare_method
+from sparselabel.training.train_run import prepare_method
 from sparselabel.training.trainer import Session
 from sparselabel.training.watch import Watch
 
 
-def make_session(data: Prepared, config: TrainConfig, folder: Path) -> Session:
+def make_trainer(data: Prepared, config: TrainConfig, folder: Path) -> Session:
     """What ``train_run`` makes before it trains."""
     machine = Machine(accelerator="cpu", workers=0)
     fabric = start_fabric(machine, config.precision)

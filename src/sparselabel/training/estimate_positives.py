@@ -15,7 +15,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts, How, read_e
 from sparselabel.expected_positives.counted import complete_labels, counted_positives
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.run import Run
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.phase_loaders import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
 from sparselabel.training.resolve import expected_file, is_estimated
