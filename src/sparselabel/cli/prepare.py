@@ -71,13 +71,13 @@ def write(read: Callable[[], "RawDataset"], to: Target) -> None:
 
 def reader(signature: Callable[..., None]) -> None:
     """Make a command of a signature: the reader of its name gets the source and the options."""
-    name = signature.__name__.replace("_", "-")
+    name, defaults = signature.__name__.replace("_", "-"), signature.__kwdefaults__ or {}
 
     @functools.wraps(signature)
     def command(source: Path, *, to: Target, **options: Any) -> None:
         from sparselabel.data.readers import READERS
 
-        write(lambda: READERS[name](source, **options), to)
+        write(lambda: READERS[name](source, **defaults | options), to)
 
     app.command(command, name=name)
 

@@ -34,34 +34,24 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
     backbones: dict[tuple[Any, ...], Any] = {}
     checked: list[TrainConfig] = []
     for run in planned:
-        key = _backbone_settings(run.config)
+        config = run.config  # the key is what decides about the backbone, except for random weights
+        key = (config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
+               config.precision)  # fmt: skip
         if not run.path.exists():
-            if _without_numbers(run.config) in checked:
+            if _without_numbers(config) in checked:
                 continue
-            checked.append(_without_numbers(run.config))
+            checked.append(_without_numbers(config))
         try:
-            backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
+            backbones[key] = check_run(data, config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
             raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _backbone_settings(config: TrainConfig) -> tuple[Any, ...]:
-    """What decides about the backbone, except for random weights."""
-    return (
-        config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
-        config.precision,
-    )  # fmt: skip
-
-
 def _without_numbers(config: TrainConfig) -> TrainConfig:
     """A configuration without seed and learning rates, which do not decide whether it works."""
-    return replace(
-        config,
-        seed=0,
-        head=replace(config.head, lr=1.0),
-        finetune=replace(config.finetune, lr=1.0),
-    )
+    head, finetune = replace(config.head, lr=1.0), replace(config.finetune, lr=1.0)
+    return replace(config, seed=0, head=head, finetune=finetune)
 
 
 def compare(
