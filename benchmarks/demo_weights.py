@@ -18,7 +18,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Prep
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.files import atomic_write
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 
 IMAGES, TESTED, SEED = 5000, 500, 77
 LEARNING = FinetunePhase(

@@ -18,7 +18,7 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes, sparsify
 from sparselabel.expected_positives.estimate import cross_fitted_scores, estimate_positives
-from sparselabel.training.expected_counts import training_features
+from sparselabel.training.estimate_positives import training_features
 
 
 def draws(data: Prepared) -> Iterator[tuple[str, Labels]]:

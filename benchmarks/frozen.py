@@ -12,9 +12,10 @@ from benchmarks.common import imagined
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.metrics.ranking import average_precision
-from sparselabel.training.inputs import Inputs
-from sparselabel.training.train import train_run
-from sparselabel.training.trainer import train
+from sparselabel.training.checkpoint import TrainingState
+from sparselabel.training.phase_loaders import PhaseLoaders
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
 
 ROWS, WIDTH, CLASSES, BATCH, EPOCHS = 4574, 1280, 20, 16, 8
 
@@ -67,17 +68,19 @@ def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Pa
     )
     seconds = []
 
-    def timed(session: object) -> object:
+    train = Trainer.train
+
+    def timed(trainer: Trainer) -> TrainingState:
         begin = time.perf_counter()
-        state = train(session)  # type: ignore[arg-type]
+        state = train(trainer)
         seconds.append(time.perf_counter() - begin)
         return state
 
     with (
-        patch.object(Inputs, "_features_of", lambda self, split, cells: features[split]),
-        patch.object(Inputs, "check", lambda self: None),
-        patch("sparselabel.training.train.train", timed),
-        patch("sparselabel.training.train.finish", lambda session, state: {}),
+        patch.object(PhaseLoaders, "_features_of", lambda self, split, cells: features[split]),
+        patch.object(PhaseLoaders, "check", lambda self, network: None),
+        patch.object(Trainer, "train", timed),
+        patch("sparselabel.training.train_run.finish", lambda trainer, state: {}),
     ):
         train_run(data, config, out, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
     return seconds[0]

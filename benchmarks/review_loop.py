@@ -30,7 +30,7 @@ from sparselabel.review.question_order import How, questions
 from sparselabel.review.session import Review
 from sparselabel.run import Run
 from sparselabel.training.features import features_file
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 
 Scores = npt.NDArray[np.floating[Any]]
 BEFORE, ALL = "before", "all labels"

@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -13,9 +15,8 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
 from sparselabel.resources import keep_freed_memory
-from sparselabel.training import train as run
-from sparselabel.training import trainer as loop
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
 
 SIZE, BATCH, IMAGES = 128, 16, 480
 
@@ -47,19 +48,19 @@ def ours(data: Prepared, out: Path, workers: int) -> float:
         watch=0,
     )
     rates = []
-    original, finish = loop.train_epoch, run.finish
+    original = Trainer.train_epoch
 
-    def timed(*arguments: object) -> object:
+    def timed(*arguments: Any) -> Any:
         begin = time.perf_counter()
-        result = original(*arguments)  # type: ignore[arg-type]
+        result = original(*arguments)
         rates.append(IMAGES / (time.perf_counter() - begin))
         return result
 
-    loop.train_epoch, run.finish = timed, lambda session, state: {}  # type: ignore[assignment]
-    try:
+    with (
+        patch.object(Trainer, "train_epoch", timed),
+        patch("sparselabel.training.train_run.finish", lambda trainer, state: {}),
+    ):
         train_run(data, config, out, Machine(accelerator="cpu", workers=workers), Handling(quiet=True))
-    finally:
-        loop.train_epoch, run.finish = original, finish
     return rates[-1]
 
 

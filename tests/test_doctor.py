@@ -66,7 +66,7 @@ def test_secrets_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
         "huggingface_hub.constants.ENDPOINT", "https://me:s3cret@mirror.example/hub?token=t0k"
     )
     monkeypatch.setenv("HF_TOKEN", "hf_abcdef")
-    said = str(doctor._hub().description())
+    said = str(doctor._hub())
     assert "mirror.example" in said
     for secret in ("s3cret", "t0k", "hf_abcdef", "me:"):
         assert secret not in said

@@ -17,7 +17,7 @@ from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported, largest_difference
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command, command
 from tests.training.conftest import small, tiny
 

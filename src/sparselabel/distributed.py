@@ -146,13 +146,8 @@ def start_fabric(machine: Machine, precision: str) -> "Fabric":
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", machine.devices))
     world_size = int(os.environ.get("WORLD_SIZE", local_size))
     if machine.accelerator in ("gpu", "mps") and not torch.accelerator.is_available():
-        raise ConfigError(
-            f"this machine has no {param('accelerator', machine.accelerator)}",
-            f"take {param('accelerator', 'auto')}",
-            f"{param('accelerator', 'cpu')}",
-            what="accelerator",
-            value=machine.accelerator,
-        )
+        problem = f"this machine has no {param('accelerator', machine.accelerator)}"
+        raise ConfigError(problem, f"take {param('accelerator', 'auto')}", param("accelerator", "cpu"))
     fabric = Fabric(
         accelerator=machine.accelerator,
         devices=local_size,

@@ -51,17 +51,22 @@ class Finding:
     what: str
     remedy: str = ""
 
-    def description(self) -> dict[str, str]:
-        """For programs."""
-        return asdict(self)
+
+def _finding(name: str, what: str, remedy: str = "", state: State = "missing") -> Finding:
+    """A finding that is ok unless it has a remedy."""
+    return Finding(name, state if remedy else "ok", what, remedy)
 
 
 def examine(folder: Path) -> Iterator[Finding]:
     """All findings, one after the other; ``folder`` is where data and runs would be written."""
-    yield _python()
+    remedy = "sparselabel needs Python 3.11 or newer: make an environment with one"
+    python = f"{platform.python_version()}, {platform.platform()}"
+    yield _finding("Python", python, "" if sys.version_info >= (3, 11) else remedy, "broken")
     yield from _needed()
     yield from _torch()
-    yield _cores()
+    installed = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else installed
+    yield _finding("cores", f"{usable}" if usable == installed else f"{usable} of {installed}")
     yield _memory()
     yield _disk(folder)
     yield from _optional()
@@ -69,36 +74,20 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _hub()
 
 
-def _python() -> Finding:
-    fine = sys.version_info >= (3, 11)
-    remedy = "" if fine else "sparselabel needs Python 3.11 or newer: make an environment with one"
-    return Finding(
-        "Python", "ok" if fine else "broken", f"{platform.python_version()}, {platform.platform()}", remedy
-    )
-
-
 def _needed() -> Iterator[Finding]:
     """The packages that everything needs, by what sparselabel itself asks for."""
     try:
         wanted = requires("sparselabel") or []
     except PackageNotFoundError:
-        yield Finding(
-            "sparselabel", "broken", "it is not installed, only found", "pip install . in its folder"
-        )
+        yield Finding("sparselabel", "broken", "not installed, only found", "pip install . in its folder")
         return
-    names = [_bare(line) for line in wanted if "extra ==" not in line]
+    names = [re.split(r"[ ;<>=!~(\[]", line, maxsplit=1)[0] for line in wanted if "extra ==" not in line]
     absent = [name for name in names if _version(name) is None]
-    yield Finding(
-        "packages",
-        "broken" if absent else "ok",
-        f"missing: {', '.join(absent)}" if absent else f"all {len(names)} that are needed",
-        f"pip install {' '.join(absent)}" if absent else "",
-    )
-
-
-def _bare(requirement: str) -> str:
-    """The name of a package in a requirement such as ``torch>=2.6``."""
-    return re.split(r"[ ;<>=!~(\[]", requirement, maxsplit=1)[0]
+    if absent:
+        remedy = f"pip install {' '.join(absent)}"
+        yield Finding("packages", "broken", f"missing: {', '.join(absent)}", remedy)
+    else:
+        yield _finding("packages", f"all {len(names)} that are needed")
 
 
 def _version(name: str) -> str | None:
@@ -113,41 +102,31 @@ def _torch() -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding(
-            "torch", "broken", f"cannot be imported ({error})", "install torch anew: https://pytorch.org"
-        )
+        remedy = "install torch anew: https://pytorch.org"
+        yield Finding("torch", "broken", f"cannot be imported ({error})", remedy)
         return
     built = torch.version.cuda or getattr(torch.version, "hip", None)
-    yield Finding("torch", "ok", f"{torch.__version__}, built for {f'CUDA {built}' if built else 'CPUs'}")
+    yield _finding("torch", f"{torch.__version__}, built for {f'CUDA {built}' if built else 'CPUs'}")
     try:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         for number in range(count):
             gpu = torch.cuda.get_device_properties(number)
             free, total = torch.cuda.mem_get_info(number)
-            yield Finding(f"GPU {number}", "ok", f"{gpu.name}, {_gb(free)} of {_gb(total)} free")
+            yield _finding(f"GPU {number}", f"{gpu.name}, {_gb(free)} of {_gb(total)} free")
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
-        yield Finding("GPU", "missing", f"cannot be used ({reason})", "check the driver with nvidia-smi")
+        yield _finding("GPU", f"cannot be used ({reason})", "check the driver with nvidia-smi")
         return
     if count:
         return
     if torch.backends.mps.is_available():
-        yield Finding("GPU", "ok", f"Apple's, by {command('train', 'DATA', accelerator='mps')}")
+        yield _finding("GPU", f"Apple's, by {command('train', 'DATA', accelerator='mps')}")
         return
-    driver = Path("/proc/driver/nvidia/version").exists()
-    remedy = (
-        "there is a driver, but torch is built without CUDA or cannot reach it: install a CUDA build of torch"
-        if driver
-        else "on a CPU train the head on stored features, minutes instead of hours: "
-        + command("train", "DATA", frozen=True)
-    )
-    yield Finding("GPU", "missing", "none that torch can use", remedy)
-
-
-def _cores() -> Finding:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    installed = os.cpu_count() or usable
-    return Finding("cores", "ok", f"{usable}" if usable == installed else f"{usable} of {installed}")
+    frozen = command("train", "DATA", frozen=True)
+    remedy = f"on a CPU train the head on stored features, minutes instead of hours: {frozen}"
+    if Path("/proc/driver/nvidia/version").exists():
+        remedy = "there is a driver, but torch is built without CUDA or cannot reach it: install a CUDA build"
+    yield _finding("GPU", "none that torch can use", remedy)
 
 
 def _memory() -> Finding:
@@ -155,34 +134,26 @@ def _memory() -> Finding:
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = available_memory()  # as the container's control group leaves it
-    little = free < LITTLE_RAM
-    remedy = (
-        f"end other programs, or take small batches and {command('train', 'DATA', memories='file')}"
-        if little
-        else ""
-    )
-    return Finding("RAM", "missing" if little else "ok", f"{_gb(free)} free for us, of {_gb(total)}", remedy)
+    remedy = f"end other programs, or take small batches and {command('train', 'DATA', memories='file')}"
+    return _finding("RAM", f"{_gb(free)} free for us, of {_gb(total)}", remedy if free < LITTLE_RAM else "")
 
 
 def _disk(folder: Path) -> Finding:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     usage = shutil.disk_usage(existing)
-    writable = os.access(existing, os.W_OK)
-    little = usage.free < LITTLE_DISK
     what = f"{_gb(usage.free)} free, of {_gb(usage.total)}, in {existing}"
-    if not writable:
-        return Finding("disk", "missing", f"{what}, where you cannot write", "work in a folder of yours")
-    remedy = "make room, or work on a larger disk: runs and features are kept there" if little else ""
-    return Finding("disk", "missing" if little else "ok", what, remedy)
+    if not os.access(existing, os.W_OK):
+        return _finding("disk", f"{what}, where you cannot write", "work in a folder of yours")
+    remedy = "make room, or work on a larger disk: runs and features are kept there"
+    return _finding("disk", what, remedy if usage.free < LITTLE_DISK else "")
 
 
 def _optional() -> Iterator[Finding]:
     for name, remedy in OPTIONAL.items():
-        installed = _version(name)
-        what = f"{name} {installed}" if installed else f"{name} is not installed"
-        yield Finding(
-            "extra", "ok" if installed else "missing", what, "" if installed else f"only for {remedy}"
-        )
+        if installed := _version(name):
+            yield _finding("extra", f"{name} {installed}")
+        else:
+            yield _finding("extra", f"{name} is not installed", f"only for {remedy}")
 
 
 def _weights() -> Iterator[Finding]:
@@ -190,14 +161,10 @@ def _weights() -> Iterator[Finding]:
     weights = {"hub cache": _hub_cache(), "torch cache": _torch_cache(), "packages": _in_packages()}
     for source, names in weights.items():
         if names:
-            yield Finding("weights", "ok", f"{source}: {listing(names, 8)}")
+            yield _finding("weights", f"{source}: {listing(names, 8)}")
     if not any(weights.values()):
-        yield Finding(
-            "weights",
-            "missing",
-            "none found on this machine",
-            f"a backbone's are downloaded when it is first used; without a network: {WITHOUT_HUB}",
-        )
+        remedy = f"a backbone's are downloaded when it is first used; without a network: {WITHOUT_HUB}"
+        yield _finding("weights", "none found on this machine", remedy)
 
 
 def _hub_cache() -> list[str]:
@@ -241,14 +208,12 @@ def _hub() -> Finding:
 
     host = urlsplit(ENDPOINT).hostname or "the hub"
     if HF_HUB_OFFLINE:
-        return Finding(
-            "model hub", "missing", "switched off by HF_HUB_OFFLINE", f"unset it, or {WITHOUT_HUB}"
-        )
+        return _finding("model hub", "switched off by HF_HUB_OFFLINE", f"unset it, or {WITHOUT_HUB}")
     start = time.monotonic()
     reason = _why_silent(ENDPOINT)
     if reason:
-        return Finding("model hub", "missing", f"{host} cannot be reached ({reason})", WITHOUT_HUB)
-    return Finding("model hub", "ok", f"{host} answers in {time.monotonic() - start:.1f} s")
+        return _finding("model hub", f"{host} cannot be reached ({reason})", WITHOUT_HUB)
+    return _finding("model hub", f"{host} answers in {time.monotonic() - start:.1f} s")
 
 
 def _why_silent(address: str) -> str:
@@ -281,7 +246,7 @@ def broken(findings: list[Finding]) -> bool:
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:
     """For programs."""
-    return {"ok": not broken(findings), "findings": [finding.description() for finding in findings]}
+    return {"ok": not broken(findings), "findings": [asdict(finding) for finding in findings]}
 
 
 def _gb(number: float) -> str:

@@ -5,12 +5,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch.distributed as dist
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def available_memory() -> int:
@@ -18,10 +20,8 @@ def available_memory() -> int:
 
     In a container or a batch job that is what its control group (cgroup) leaves, if that is less.
     """
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
+    free = _kernel_bytes(Path("/proc/meminfo"), "MemAvailable:")
+    if free is None:
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return min([free, *_left_by_groups(OWN_GROUPS, GROUPS)]) // _local_processes()
 
@@ -55,6 +55,28 @@ def _lines(file: Path) -> list[str]:
         return file.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
+
+
+def _kernel_bytes(file: Path, name: str) -> int | None:
+    """A number of bytes that Linux tells in a line of a file, if it does."""
+    return next((int(line.split()[1]) * 1024 for line in _lines(file) if line.startswith(name)), None)
+
+
+def peak_memory() -> int:
+    """The most bytes of RAM that this process has had at a time, since the peak was forgotten last."""
+    peak = _kernel_bytes(STATUS, "VmHWM:")
+    if peak is None:
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = most if sys.platform == "darwin" else most * 1024
+    return peak
+
+
+def forget_peak() -> None:
+    """Let Linux count the peak anew; elsewhere it goes on from the process's beginning."""
+    with suppress(OSError):
+        RESET.write_text("5", encoding="ascii")
 
 
 def _local_processes() -> int:

@@ -91,8 +91,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
         calls.append(dict(zip(names, given, strict=False)))  # compare gives a title too
         return RESULT
 
-    monkeypatch.setattr("sparselabel.training.train.train_run", take)
-    monkeypatch.setattr("sparselabel.training.train.check_run", lambda *given: None)
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", take)
+    monkeypatch.setattr("sparselabel.training.train_run.check_run", lambda *given: None)
     monkeypatch.setattr("sparselabel.data.dataset.open_prepared", Opened)
     return calls
 

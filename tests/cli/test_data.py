@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sparselabel.cli.prepare import Target
 from sparselabel.config import Preparation
 from sparselabel.data.readers import READERS
 from tests.cli.conftest import Command, images, in_a_subprocess
@@ -235,9 +236,9 @@ def test_readers_get_their_flags(
     calls: list[Any] = []
     monkeypatch.setitem(READERS, words[0], lambda source, **options: calls.append((source, options)))
 
-    def write(read: Callable[[], None], out: Path, force: bool, how: Preparation) -> None:
+    def write(read: Callable[[], None], to: Target) -> None:
         read()
-        calls.append((out, force, how))
+        calls.append((to.out, to.force, to.how))
 
     monkeypatch.setattr("sparselabel.cli.prepare.write", write)
     assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0

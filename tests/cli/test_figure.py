@@ -8,7 +8,7 @@ import pytest
 from sparselabel.config import FinetunePhase, Machine, Preparation, Views
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command, in_a_subprocess
 from tests.report.figures.made_up import constant_maps, make_data, make_run, score, watch
 from tests.training.conftest import small_scenes, tiny

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command
 from tests.report.runs import Tables
 from tests.training.conftest import small_scenes, tiny

@@ -15,7 +15,7 @@ from sparselabel.data.answers import HEADER, Answer, read_answers
 from sparselabel.data.dataset import open_prepared
 from sparselabel.review.server import ReviewServer
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command
 from tests.training.conftest import small_scenes, tiny
 

@@ -244,7 +244,7 @@ def test_compare_goes_on_after_a_failure(
             raise ZeroDivisionError("division by zero")
         return RESULT
 
-    monkeypatch.setattr("sparselabel.training.train.train_run", train)
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
     flags = shlex.split("--methods an bce --seeds 0 1 --out comparison")
     done = command("compare", "prepared", *flags)
     assert done == 1
@@ -258,7 +258,7 @@ def test_compare_goes_on_after_a_failure(
     assert Path("comparison/bce-seed1.error.txt").read_text().startswith("Traceback (most recent call last)")
     lines = Path("comparison/table.md").read_text(encoding="utf-8").splitlines()
     assert lines[2:] == ["| an |  |  | 2 |", "| bce | 50.0 | 25.0 | 1 |"]
-    monkeypatch.setattr("sparselabel.training.train.train_run", lambda *given: RESULT)
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", lambda *given: RESULT)
     assert command("compare", "prepared", *flags) == 0
     assert not Path("comparison/an-seed0.error.txt").exists()
 
@@ -269,7 +269,7 @@ def test_compare_is_stopped_by_the_user(
     def stop(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparselabel.training.train.train_run", stop)
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", stop)
     assert command("compare", "prepared", "--methods", "an", "bce", "--out", "comparison") == 130
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from sparselabel.cli.train import show
-from sparselabel.training.run_cost import PhaseCost, RunCost
+from sparselabel.training.dry_run import PhaseCost, RunCost
 
 
 def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,7 @@ class Told(RunsCallback):
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None:
-    monkeypatch.setattr("sparselabel.training.train.train_run", train)
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
 
 
 def test_a_comparison_is_trained_once(
@@ -167,7 +167,7 @@ def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch
     assert (an.failed[0].run, an.test, bce.test) == (planned[0], {}, {0: 0.25})
     assert calls == [(run.path, Handling(resume=True), run.path.name) for run in planned]
     assert error_file(planned[0]).read_text() == "training diverged\n"
-    monkeypatch.setattr("sparselabel.training.train.check_run", lambda *given: None)  # it would start them
+    monkeypatch.setattr("sparselabel.training.train_run.check_run", lambda *given: None)
     with pytest.raises(RunError, match="training diverged"):  # the other processes would wait for this one
         compare(data, planned, replace(HERE, devices=2))
     monkeypatch.setenv("WORLD_SIZE", "2")

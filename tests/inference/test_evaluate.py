@@ -10,7 +10,7 @@ from sparselabel.errors import DataError, RunError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)

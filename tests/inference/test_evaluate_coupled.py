@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Path:
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     config = tiny(
         backbone=backbone,

@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
 from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)

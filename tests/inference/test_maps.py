@@ -13,7 +13,7 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
 from sparselabel.inference.missing_labels import MOST, Highest, write_missing
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 

@@ -14,7 +14,7 @@ from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.predictor import stream
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.inference.stub import CLASSES, paint, predictor
 from tests.training.conftest import small, tiny
 

@@ -21,7 +21,7 @@ from sparselabel.inference.scorer import Scorer, load_scorer
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.models.classifier import Output
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE, QUIET = Machine(accelerator="cpu", workers=0), Handling(quiet=True)

@@ -18,7 +18,7 @@ from sparselabel.metrics.localization import Located, location_precision
 from sparselabel.metrics.ranking import precision_of_classes
 from sparselabel.models.classifier import Output
 from sparselabel.run import Run
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.metrics.test_cell_coverage import plain
 from tests.training.conftest import small_scenes, tiny
 

@@ -17,8 +17,8 @@ from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.training.checkpoint import Checkpoint, TrainingState
 from sparselabel.training.phases import Stage
-from sparselabel.training.train import train_run
-from sparselabel.training.trainer import Session
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
 
 CONFIG = TrainConfig(
     method="en+scl",
@@ -35,22 +35,22 @@ class StopError(Exception):
     """Ends a run as a crash would."""
 
 
-def tell(session: Session, what: str) -> None:
+def tell(trainer: Trainer, what: str) -> None:
     """Write down what the memories of this process hold."""
-    fabric = session.fabric
+    fabric = trainer.fabric
     held = {
         name: memory.read(torch.arange(memory.rows)).float()
-        for name, memory in session.method.row_stores().items()
+        for name, memory in trainer.method.row_stores().items()
         if isinstance(memory, RowStore)
     }
-    save_file(held, session.run.path / f"{what}-{fabric.global_rank}-of-{fabric.world_size}.safetensors")
+    save_file(held, trainer.run.path / f"{what}-{fabric.global_rank}-of-{fabric.world_size}.safetensors")
 
 
 def main(data: str, out: str, memories: Any, moment: str, epoch: str) -> None:
     """Go on "before" or "after" the checkpoint of an epoch, or to the end if that never comes."""
-    save, restore = Session.save, Session.restore
+    save, restore = Trainer.save, Trainer.restore
 
-    def stopping_save(self: Session, stage: Stage, state: TrainingState) -> None:
+    def stopping_save(self: Trainer, stage: Stage, state: TrainingState) -> None:
         stops = state.epochs == int(epoch)
         if stops and moment == "before":
             raise StopError
@@ -60,15 +60,15 @@ def main(data: str, out: str, memories: Any, moment: str, epoch: str) -> None:
             self.fabric.barrier()
             raise StopError
 
-    def telling_restore(self: Session, checkpoint: Checkpoint) -> None:
+    def telling_restore(self: Trainer, checkpoint: Checkpoint) -> None:
         restore(self, checkpoint)
         tell(self, "taken")
 
     machine = Machine(accelerator="cpu", workers=0, memories=memories)
     handling = Handling(quiet=True, resume=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "save", stopping_save)
-        patch.setattr(Session, "restore", telling_restore)
+        patch.setattr(Trainer, "save", stopping_save)
+        patch.setattr(Trainer, "restore", telling_restore)
         try:
             train_run(open_prepared(Path(data)), CONFIG, Path(out), machine, handling)
         except StopError:

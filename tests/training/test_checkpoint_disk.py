@@ -10,7 +10,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ResourceError
 from sparselabel.training import checkpoint as disk
 from sparselabel.training.dry_run import dry_run
-from sparselabel.training.train import check_run, train_run
+from sparselabel.training.train_run import check_run, train_run
 from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)

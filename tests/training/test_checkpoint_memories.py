@@ -9,7 +9,7 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, Machine
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 IN_FILES = Machine(accelerator="cpu", workers=0, memories="file")
@@ -22,17 +22,17 @@ class StopError(Exception):
 
 @pytest.fixture
 def stopped(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    from sparselabel.training.trainer import Session
+    from sparselabel.training.trainer import Trainer
 
-    original = Session.save
+    original = Trainer.save
 
-    def save(self: Session, stage: object, state: object) -> None:
+    def save(self: Trainer, stage: object, state: object) -> None:
         original(self, stage, state)  # type: ignore[arg-type]
         if state.epochs == 3:  # type: ignore[attr-defined]
             raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "save", save)
+        patch.setattr(Trainer, "save", save)
         with pytest.raises(StopError):
             train_run(small, CONFIG, tmp_path / "run", IN_FILES, Handling(quiet=True))
     return tmp_path / "run"

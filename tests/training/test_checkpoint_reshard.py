@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import RunError
-from sparselabel.training.trainer import Session
+from sparselabel.training.trainer import Trainer
 from tests.training import some_processes
 from tests.training.processes import run_processes
 
@@ -89,7 +89,7 @@ def test_from_files_into_ram_whose_best_epoch_is_then_gone(
     go_on(small, run, 1, "ram", "before", 4)  # what was tried in vain does not decide where memories are
     assert_kept(run, 2, 1)
     assert files(run).keys() == names(2)
-    monkeypatch.setattr(Session, "validate", lambda self, stage: {"name": "mAP", "value": -1.0})
+    monkeypatch.setattr(Trainer, "validate", lambda self, stage: {"name": "mAP", "value": -1.0})
     go_on(small, run, 1, "ram", "after", 4)
     assert not files(run)
     go_on(small, run, 1, "ram", "after", 9)

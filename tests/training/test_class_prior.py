@@ -14,14 +14,13 @@ from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.losses import base as layout
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.run import Run
-from sparselabel.training import class_prior as prior
-from sparselabel.training.class_prior import run_before, take_prior
-from sparselabel.training.prior_file import read_prior
-from sparselabel.training.train import train_run
+from sparselabel.training import train_run as running
+from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
+from sparselabel.training.train_run import train_run
 from tests.losses.steps import rule_of
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
 from tests.training.test_train_patch import stop_after
+from tests.training.trainers import make_trainer
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
@@ -102,8 +101,8 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Prepared, tmp_pa
     train_run(marked, given, tmp_path / "run", HERE, QUIET)
     kept = json.loads((tmp_path / "run" / "prior.json").read_text())
     weights = load_file(tmp_path / "alone" / "model.safetensors")
-    session = make_session(marked, run_before(given), tmp_path / "s")
-    features = session.inputs.features("train")
+    trainer = make_trainer(marked, run_before(given), tmp_path / "s")
+    features = trainer.loaders.features("train")
     scores = torch.sigmoid(features @ weights["head.linear.weight"].T + weights["head.linear.bias"])
     assert list(kept) == list(marked.classes)
     assert list(kept.values()) == pytest.approx(scores.double().mean(dim=0).tolist(), abs=1e-6)
@@ -116,7 +115,7 @@ def test_a_run_killed_on_the_way_goes_on_with_the_same_prior(
     given = config(prior="auto")
     whole = train_run(marked, given, tmp_path / "whole", HERE, QUIET)
     again = Handling(quiet=True, resume=True)
-    monkeypatch.setattr(prior, "scores_of", _killed)  # the run for the prior is over, but not the prior
+    monkeypatch.setattr(running, "column_means", _killed)  # the run for the prior is over, but not the prior
     with pytest.raises(KeyboardInterrupt):
         train_run(marked, given, tmp_path / "cut", HERE, QUIET)
     monkeypatch.undo()
@@ -147,4 +146,4 @@ def test_the_target_rule_has_it(marked: Prepared) -> None:
 def test_means_are_added_up_in_blocks_and_precisely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "ENTRIES_AT_ONCE", 6)
     scores = torch.tensor([[0.0, 2**-26], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.5, 0.0]])
-    assert prior._means(scores) == (0.5, (1 + 2**-26) / 5)  # float32 would lose the small one
+    assert column_means(scores) == (0.5, (1 + 2**-26) / 5)  # float32 would lose the small one

@@ -11,11 +11,11 @@ import torch
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ResourceError, RunError
+from sparselabel.resources import RESET
 from sparselabel.training.class_prior import run_before
-from sparselabel.training.dry_run import _gpu_peak, dry_run
+from sparselabel.training.dry_run import PhaseCost, RunCost, _gpu, dry_run
 from sparselabel.training.network import Network
-from sparselabel.training.run_cost import RESET, PhaseCost, RunCost
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -95,8 +95,8 @@ def test_a_temporary_folder_without_room_is_not_filled(
 
 def test_a_gpu_tells_what_torch_has_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.max_memory_reserved", lambda device: 5)
-    assert _gpu_peak(torch.device("cuda")) == 5
-    assert _gpu_peak(torch.device("cpu")) == 0
+    assert _gpu(torch.device("cuda"), torch.cuda.max_memory_reserved) == 5
+    assert _gpu(torch.device("cpu"), torch.cuda.max_memory_reserved) == 0
 
 
 def test_memories_in_files_are_not_made(small: Prepared, tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
 def test_a_step_that_does_not_fit_names_the_ways_out(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparselabel.training.trainer import Session
+    from sparselabel.training.trainer import Trainer
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 12 GiB")
 
-    monkeypatch.setattr(Session, "forward", full)
+    monkeypatch.setattr(Trainer, "forward", full)
     said = r"a step of phase finetune \(16 images of 32 pixels, test_efficientnet\) does not fit \(Tried to "
     with pytest.raises(ResourceError, match=said) as raised:
         dry_run(small, tiny(head=HeadPhase(epochs=0)), tmp_path / "run", HERE, QUIET)
@@ -195,8 +195,8 @@ def test_two_samples_tell_how_long_all_images_take(
         assert features.shape == (len(labels), 256)
         return 1 + 0.1 * len(labels)
 
-    monkeypatch.setattr("sparselabel.training.expected_counts.SAMPLE", 20)
-    monkeypatch.setattr("sparselabel.training.expected_counts._seconds", seconds)
+    monkeypatch.setattr("sparselabel.training.estimate_positives.SAMPLE", 20)
+    monkeypatch.setattr("sparselabel.training.estimate_positives._seconds", seconds)
     config = tiny("en", settings={"expected_positives": "auto"}, head=HeadPhase(epochs=0))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     assert cost.expected_time == pytest.approx(1 + 0.1 * 61)  # every image has a label

@@ -11,27 +11,27 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.training.validate import scores_of
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 @pytest.mark.parametrize(("count", "rows"), [(0, []), (1, [0]), (3, [0, 30, 60]), (99, [*range(61)])])
 def test_rows_are_spread_over_the_training_set(
     small: Prepared, tmp_path: Path, count: int, rows: list[int]
 ) -> None:
-    session = make_session(small, tiny(watch=count), tmp_path)
-    assert session.watch.rows.tolist() == rows
+    trainer = make_trainer(small, tiny(watch=count), tmp_path)
+    assert trainer.watched.rows.tolist() == rows
     if not count:
-        session.watch.keep("head", 0, session.network.classifier, session.method)
-        assert not session.run.watched.exists()
+        trainer.watched.keep("head", 0, trainer.network.classifier, trainer.method)
+        assert not trainer.run.watched.exists()
 
 
 def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
     config = tiny("en+scl", settings={"expected_positives": 1.5})
-    session = make_session(small, config, tmp_path)
-    session.watch.keep("finetune", 7, session.network.classifier, session.method)
-    kept = np.load(session.run.watched / "0007.npz")
+    trainer = make_trainer(small, config, tmp_path)
+    trainer.watched.keep("finetune", 7, trainer.network.classifier, trainer.method)
+    kept = np.load(trainer.run.watched / "0007.npz")
     assert sorted(kept) == ["heat_maps", "maps", "rows", "running_scores", "scores"]
-    scores = scores_of(session.network.classifier, session.inputs, "finetune", "train")
+    scores = scores_of(trainer.network.classifier, trainer.loaders, "finetune", "train")
     assert kept["scores"] == pytest.approx(scores.numpy()[[0, 30, 60]], abs=1e-6)
     # One cell at 32 px: it says what the image says. Memories are at their start.
     assert kept["maps"].astype(np.float32)[:, :, 0, 0] == pytest.approx(kept["scores"], abs=1e-3)
@@ -45,14 +45,14 @@ def test_query2label_keeps_its_attention_instead_of_maps(
     small: Prepared, tmp_path: Path, frozen: bool
 ) -> None:
     config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
-    session = make_session(small, config, tmp_path)
-    phase, module = ("head", session.network.head) if frozen else ("finetune", session.network.classifier)
-    session.watch.keep(phase, 2, module, session.method)
-    kept = np.load(session.run.watched / "0002.npz")
+    trainer = make_trainer(small, config, tmp_path)
+    phase, module = ("head", trainer.network.head) if frozen else ("finetune", trainer.network.classifier)
+    trainer.watched.keep(phase, 2, module, trainer.method)
+    kept = np.load(trainer.run.watched / "0002.npz")
     assert sorted(kept) == ["attention", "rows", "scores"]
     assert kept["attention"].shape == (3, 12, 8, 8)
     assert kept["attention"].astype(np.float64).sum(axis=(2, 3)) == pytest.approx(np.ones((3, 12)), abs=1e-3)
-    loader = session.inputs.evaluation(phase, "train")
+    loader = trainer.loaders.evaluation(phase, "train")
     inputs = next(iter(loader([np.array([0, 30, 60])], epoch=0))).inputs[0]
     with torch.no_grad():
         looked = module.eval()(inputs, maps=True).attention
@@ -61,10 +61,10 @@ def test_query2label_keeps_its_attention_instead_of_maps(
 
 def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
-    session = make_session(small, config, tmp_path)
-    session.watch.keep("head", 0, session.network.head, session.method)
-    kept = np.load(session.run.watched / "0000.npz")
+    trainer = make_trainer(small, config, tmp_path)
+    trainer.watched.keep("head", 0, trainer.network.head, trainer.method)
+    kept = np.load(trainer.run.watched / "0000.npz")
     assert sorted(kept) == ["rows", "scores"]
-    features = session.inputs.features("train")[[0, 30, 60]]
-    wanted = torch.sigmoid(session.network.head(features).logits).detach().numpy()
+    features = trainer.loaders.features("train")[[0, 30, 60]]
+    wanted = torch.sigmoid(trainer.network.head(features).logits).detach().numpy()
     assert kept["scores"] == pytest.approx(wanted, abs=1e-6)

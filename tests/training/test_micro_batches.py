@@ -14,14 +14,14 @@ from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.micro_batches import draws_masks, live_norms
-from sparselabel.training.trainer import Session
+from sparselabel.training.trainer import Trainer
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 def full_step(
     small: Prepared, folder: Path, epoch: int = 3, **changes: Any
-) -> tuple[Session, dict[str, Tensor]]:
+) -> tuple[Trainer, dict[str, Tensor]]:
     """One step of the full phase in double precision, and its gradients."""
     phase: dict[str, Any] = {"epochs": 4, "lr": 1e-3, "batch_size": 13, "frozen_norm": True}
     chosen = {key: changes.pop(key) for key in [*changes] if key in FinetunePhase.__dataclass_fields__}
@@ -29,9 +29,9 @@ def full_step(
         head=HeadPhase(epochs=0), finetune=FinetunePhase(**(phase | chosen)), precision="64-true", **changes
     )
     with default_precision("64-true"):
-        session = make_session(small, config, folder)
-        stage = session.stage("finetune", 0, None)
-        session.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
+        trainer = make_trainer(small, config, folder)
+        stage = trainer.stage("finetune", 0, None)
+        trainer.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
         stage.wrapped.train()
         found: dict[str, Tensor] = {}
 
@@ -42,24 +42,24 @@ def full_step(
         stage.optimizer.step = keep
         rate, batch = next(stage.batches(epoch, prefetch=lambda rows: None))
         torch.manual_seed(5)  # now: the loader draws a number too
-        outputs, backward = session.forward(stage, batch)
-        seen = session.step(batch, outputs, Progress(epoch, 4, 0, rate))
-        losses = session.method(seen)
+        outputs, backward = trainer.forward(stage, batch)
+        seen = trainer.step(batch, outputs, Progress(epoch, 4, 0, rate))
+        losses = trainer.method(seen)
         backward(torch.stack([*losses.values()]).sum())
         stage.optimizer_step()
-        session.method.update(seen)
-    return session, found
+        trainer.method.update(seen)
+    return trainer, found
 
 
 @pytest.mark.parametrize("method", ["an", "epr", "role", "ll-ct", "en+scl", "asl", "splc+cl"])
 def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: Path, method: str) -> None:
     settings = {"expected_positives": 2.0} if method in ("epr", "role", "en+scl") else {}
     _, whole = full_step(small, tmp_path / "whole", method=method, settings=settings)
-    session, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, micro_batches=4)
+    trainer, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, micro_batches=4)
     assert whole.keys() == parts.keys()
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
-    assert not live_norms(session.network.classifier.train())
+    assert not live_norms(trainer.network.classifier.train())
 
 
 def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,9 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
         "frozen_norm": False,
         "micro_batches": 4,
     }
-    session, found = full_step(small, tmp_path / "parts", **live)
+    trainer, found = full_step(small, tmp_path / "parts", **live)
     with default_precision("64-true"):
-        other = make_session(small, session.config, tmp_path / "kept")
+        other = make_trainer(small, trainer.config, tmp_path / "kept")
         stage = other.stage("finetune", 0, None)
         model = stage.module.train()
         other.method.begin_epoch(Progress(3, 4, 0, 1e-3))
@@ -99,7 +99,7 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
         losses["labels"].backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-6, atol=1e-9, msg=name)
-    buffers = dict(session.network.backbone.network.named_buffers())
+    buffers = dict(trainer.network.backbone.network.named_buffers())
     for name, value in other.network.backbone.network.named_buffers():
         if "running" in name:
             torch.testing.assert_close(buffers[name], value, rtol=1e-9, atol=1e-12, msg=name)
@@ -109,8 +109,8 @@ def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path)
     counted = []
     for number, again in enumerate((False, True)):
         live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "grad_checkpointing": again}
-        session, _ = full_step(small, tmp_path / str(number), **live)
-        counted.append(dict(session.network.backbone.network.named_buffers()))
+        trainer, _ = full_step(small, tmp_path / str(number), **live)
+        counted.append(dict(trainer.network.backbone.network.named_buffers()))
     for name, plain in counted[0].items():
         if "running" in name:
             torch.testing.assert_close(counted[1][name], plain, rtol=1e-12, atol=1e-12)
@@ -130,9 +130,9 @@ def test_dropout_is_said(
     lines: list[str] = []
     parts = changes.pop("micro_batches", 4)
     full = FinetunePhase(epochs=1, batch_size=16, micro_batches=parts, frozen_norm=True)
-    session = make_session(small, tiny(finetune=full, **changes), tmp_path)
-    monkeypatch.setattr(session.log, "say", lines.append)
-    session.stage("finetune", 2, None)
+    trainer = make_trainer(small, tiny(finetune=full, **changes), tmp_path)
+    monkeypatch.setattr(trainer.log, "say", lines.append)
+    trainer.stage("finetune", 2, None)
     wanted = (
         "dropout draws its masks for 4 images at a time: gradients are those of other masks than with a "
         "batch of 16 at once, and the same on average"
@@ -157,11 +157,11 @@ def test_what_draws_masks() -> None:
 def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     config = tiny(finetune=FinetunePhase(epochs=1, batch_size=16, micro_batches=4))
-    session = make_session(small, config, tmp_path)
-    monkeypatch.setattr(session.log, "say", said.append)
-    session.stage("head", 0, None)
+    trainer = make_trainer(small, config, tmp_path)
+    monkeypatch.setattr(trainer.log, "say", said.append)
+    trainer.stage("head", 0, None)
     assert said == []
-    session.stage("finetune", 2, None)
+    trainer.stage("finetune", 2, None)
     assert said == [
         "batch norm sees 4 images at a time, so that this is not the same as a batch of 16 at once; with "
         "frozen norms (`finetune.frozen_norm`) it would be"
@@ -177,9 +177,9 @@ def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
 
 
 def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
-    stage = session.stage("finetune", 0, None)
+    trainer = make_trainer(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
     next(stage.batches(0, prefetch=lambda rows: None))
-    head = {id(value) for value in session.network.head.parameters()}
+    head = {id(value) for value in trainer.network.head.parameters()}
     rates = {id(group["params"][0]) in head: group["lr"] for group in stage.optimizer.param_groups}
     assert rates == pytest.approx({False: 1e-3, True: 1e-2})

@@ -15,8 +15,8 @@ from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
 from sparselabel.run import Run
 from sparselabel.training.network import Network
-from sparselabel.training.train import train_run
-from sparselabel.training.validate import too_large
+from sparselabel.training.phases import does_not_fit
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 HERE = Machine(accelerator="cpu", workers=0)
@@ -81,7 +81,7 @@ def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytes
     with pytest.raises(ResourceError, match=said):
         _ = network.head
     assert ", or a `query.width` below 400000, or a smaller" in str(
-        too_large(config, "finetune", MemoryError())
+        does_not_fit(config, "finetune", MemoryError())
     )
     network.config = tiny(classifier="query2label")
     with pytest.raises(RuntimeError, match="can't allocate"):

@@ -9,7 +9,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Trai
 from sparselabel.data.dataset import Prepared
 from sparselabel.run import Run
 from sparselabel.training.resolve import resolve, with_chosen_method
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)

@@ -8,7 +8,7 @@ from sparselabel.config import FinetunePhase, Handling, Machine, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.training.resolve import resolve
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 ALONE = FinetunePhase(epochs=0)

@@ -23,8 +23,8 @@ from sparselabel.models.backbone import Backbone
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState, checkpoints, newest_checkpoint
 from sparselabel.training.phases import Stage
-from sparselabel.training.train import train_run
-from sparselabel.training.trainer import Session
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
 from tests.training.conftest import tiny
 
 
@@ -95,7 +95,7 @@ def work(data: Path, out: Path, kind: Kind) -> None:
 
 def start(data: Path, out: Path, kind: Kind = KINDS["role"]) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sparselabel.training.train", "timm"])
+    context.set_forkserver_preload(["sparselabel.training.train_run", "timm"])
     process = context.Process(target=work, args=(data, out, kind))
     process.start()
     return process
@@ -179,7 +179,7 @@ def test_mixed_precision_goes_on_to_the_same_bits(
     inside: set[torch.dtype] = set()
     outside: set[torch.dtype] = set()
 
-    def seen(self: Session, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+    def seen(self: Trainer, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         outside.add(outputs[0].logits.dtype)
         return step(self, batch, outputs, progress)
 
@@ -189,25 +189,25 @@ def test_mixed_precision_goes_on_to_the_same_bits(
             inside.add(found.dtype)
         return found
 
-    step, forward = Session.step, Backbone.forward
-    monkeypatch.setattr(Session, "step", seen)
+    step, forward = Trainer.step, Backbone.forward
+    monkeypatch.setattr(Trainer, "step", seen)
     monkeypatch.setattr(Backbone, "forward", stem)
     result = train_run(small, config, tmp_path / "whole", here, Handling(quiet=True))
     assert 0 < result["test"]["value"] < 1
     assert inside == {torch.bfloat16}
     assert outside == {torch.float32}  # losses are never computed in half precision
 
-    save = Session.save
+    save = Trainer.save
 
-    def dies(self: Session, stage: Stage, state: TrainingState) -> None:
+    def dies(self: Trainer, stage: Stage, state: TrainingState) -> None:
         if state.epochs == 2:
             raise KeyboardInterrupt
         save(self, stage, state)
 
-    monkeypatch.setattr(Session, "save", dies)
+    monkeypatch.setattr(Trainer, "save", dies)
     with pytest.raises(KeyboardInterrupt):
         train_run(small, config, tmp_path / "run", here, Handling(quiet=True))
-    monkeypatch.setattr(Session, "save", save)
+    monkeypatch.setattr(Trainer, "save", save)
     train_run(small, config, tmp_path / "run", here, Handling(resume=True, quiet=True))
     assert_same(tmp_path / "run", tmp_path / "whole")
 

@@ -17,11 +17,12 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses.base import Progress
 from sparselabel.losses.patchml import cell_labels
-from sparselabel.training import inputs
+from sparselabel.training import phase_loaders
 from sparselabel.training.checkpoint import newest_checkpoint
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 HERE = Machine(accelerator="cpu", workers=0)
 QUIET = Handling(quiet=True)
@@ -34,12 +35,12 @@ def losses(run: Path) -> list[dict[str, float]]:
 
 
 def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, tmp_path: Path) -> None:
-    session = make_session(marked, tiny("patchml"), tmp_path)
-    stage = session.stage("finetune", 0, None)
+    trainer = make_trainer(marked, tiny("patchml"), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
     seen, checked = marked.train.seen, 0
     assert 0 < len(seen) < len(marked.train.spatial_labels)
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = session.step(batch, session.forward(stage, batch)[0], PROGRESS)
+        step = trainer.step(batch, trainer.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         for place, row in enumerate(step.rows.tolist()):
             mine = step.spatial_labels.rows == place
@@ -48,18 +49,18 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
             assert (marked.train.observed.values[row, step.spatial_labels.classes[mine]] == POSITIVE).all()
             checked += int(mine.sum())
     assert checked == len(seen)  # every row once
-    padded = session.step(batch._replace(rows=torch.full_like(batch.rows, -1)), step.outputs, PROGRESS)
+    padded = trainer.step(batch._replace(rows=torch.full_like(batch.rows, -1)), step.outputs, PROGRESS)
     assert padded.spatial_labels is not None
     assert len(padded.spatial_labels) == 0
 
 
 def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path) -> None:
     """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the image."""
-    session = make_session(marked, tiny("patchml"), tmp_path)
-    stage = session.stage("finetune", 0, None)
+    trainer = make_trainer(marked, tiny("patchml"), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
     found = flipped = 0
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = session.step(batch, session.forward(stage, batch)[0], PROGRESS)
+        step = trainer.step(batch, trainer.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], (8, 8))
         for place, which, down, across in (labels == POSITIVE).nonzero().tolist():
@@ -127,16 +128,14 @@ def _settings(method: str) -> dict[str, Setting]:
 
 def stop_after(patch: pytest.MonkeyPatch, epochs: int) -> None:
     """Kill a run in the epoch after so many."""
-    from sparselabel.training import trainer as loop
+    original = Trainer.train_epoch
 
-    original = loop.train_epoch
-
-    def killed(session: Any, stage: Any, epoch: int, bar: Any) -> Any:
+    def killed(self: Trainer, stage: Any, epoch: int, bar: Any) -> Any:
         if epoch == epochs:
             raise KeyboardInterrupt
-        return original(session, stage, epoch, bar)
+        return original(self, stage, epoch, bar)
 
-    patch.setattr(loop, "train_epoch", killed)
+    patch.setattr(Trainer, "train_epoch", killed)
 
 
 def test_pseudo_labels_are_for_images_without_labels(marked: Prepared, tmp_path: Path) -> None:
@@ -169,16 +168,16 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
 
 
 def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> None:
-    session = make_session(marked, tiny("fixmatch"), tmp_path)
-    stage = session.stage("finetune", 0, None)
+    trainer = make_trainer(marked, tiny("fixmatch"), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
     _, batch = next(stage.batches(0, prefetch=lambda rows: None))
     assert [len(part) for part in (batch.inputs, batch.geometries)] == [2, 2]
     assert not torch.equal(batch.geometries[0].box, batch.geometries[1].box)
-    outputs = session.forward(stage, batch)[0]
+    outputs = trainer.forward(stage, batch)[0]
     assert [output.logits.shape for output in outputs] == [(16, len(marked.classes))] * 2
     stage.module.eval()
     alone = [stage.module(view).logits for view in batch.inputs]
-    for output, expected in zip(session.forward(stage, batch)[0], alone, strict=True):
+    for output, expected in zip(trainer.forward(stage, batch)[0], alone, strict=True):
         torch.testing.assert_close(output.logits, expected)
     train_run(marked, tiny("fixmatch"), tmp_path / "run", HERE, QUIET)
     assert [*losses(tmp_path / "run")[0]] == ["labels", "strong"]
@@ -228,7 +227,7 @@ def _without_marks(data: Prepared) -> Any:
 def test_cells_that_the_disk_cannot_hold_are_refused_with_their_size(
     marked: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "free_disk", lambda path: 10_000_000)
+    monkeypatch.setattr(phase_loaders, "free_disk", lambda path: 10_000_000)
     config = tiny("patchml", frozen=True, views=Views(size=512), **HEAD_ALONE)
     # 61 images of 256 numbers on 16 × 16 cells at 2 bytes, and pooled ones of the other splits.
     with pytest.raises(ResourceError, match=r"take \d+\.\d+ MB and .* has 10.00 MB free: make room"):

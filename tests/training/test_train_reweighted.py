@@ -17,7 +17,7 @@ from sparselabel.inference.scorer import load_classifier
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import newest_checkpoint
 from sparselabel.training.resolve import method_of, resolve
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.losses.steps import rule_of
 from tests.training.conftest import tiny
 

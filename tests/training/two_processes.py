@@ -9,7 +9,7 @@ from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Sett
 from sparselabel.data.dataset import open_prepared
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 
 HANDLING = Handling(quiet=True, resume=True)
 SETTINGS: dict[str, dict[str, Setting]] = {

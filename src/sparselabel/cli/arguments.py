@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from sparselabel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cyclopts import App, Argument, ArgumentCollection
+    from cyclopts import App, ArgumentCollection
 
     from sparselabel.config import Recipe, TrainConfig
 
@@ -61,13 +61,10 @@ class Told:
 
 def told_by(given: FromFile) -> Told | None:
     """What the file or the recipe that a command was given tells; None where it is no recipe."""
-    config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
-    found = _read(None if config is None else str(config), recipe)
-    if found is None:
-        return None
     from sparselabel.config import TrainConfig, from_dict
 
-    values, about, source = found
+    config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
+    values, about, source = _read(None if config is None else str(config), recipe) or ({}, None, "")
     if about is None:
         return None
     return Told(about, from_dict(TrainConfig, values, source), values.get("settings", {}))
@@ -75,13 +72,13 @@ def told_by(given: FromFile) -> Told | None:
 
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """Fill what no flag has set from the file or the recipe that --config or --recipe names."""
-    found = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
-    if found is None:
+    file = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
+    if file is None:
         return
     from cyclopts import Token
     from cyclopts.config import Dict
 
-    values, _, source = found
+    values, _, source = file
     # Each setting of the method by itself: cyclopts would take all of them for told where one flag is.
     for argument in (one for one in arguments if "--settings" in one.names):
         told = {token.keys for token in argument.tokens}
@@ -110,16 +107,14 @@ def as_flag(name: str, value: str | None) -> str | None:
 def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """A fraction where a whole number is wanted: cyclopts would round it without a word."""
     for argument in arguments:
-        if not _is_whole(argument.hint):
-            continue
-        for token in argument.tokens:
+        for token in argument.tokens if _is_whole(argument.hint) else ():
             if _is_fraction(token.value):
                 raise ConfigError(f"{argument.name} must be a whole number, not {token.value}")
 
 
 def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
-    found: list[Argument] = [argument for argument in arguments if flag in argument.names]
-    return found[0].tokens[-1].value if found and found[0].tokens else None
+    tokens = next((argument.tokens for argument in arguments if flag in argument.names), None)
+    return tokens[-1].value if tokens else None
 
 
 def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Recipe | None, str] | None":
@@ -130,9 +125,8 @@ def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Reci
     from sparselabel.recipes import text_of
 
     if config is not None and recipe is not None:
-        raise ConfigError(
-            f"--config {config} and --recipe {recipe} cannot both be given: copy one and change it"
-        )
+        problem = f"--config {config} and --recipe {recipe} cannot both be given"
+        raise ConfigError(problem, "copy one and change it")
     if config is None and recipe is None:
         return None
     source = f"recipe {recipe}" if config is None else config

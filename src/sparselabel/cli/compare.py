@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table
@@ -95,9 +95,8 @@ def compare(
     told = told_by(given)
     recipe = None if told is None else told.recipe
     named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
-    planned = plan_runs(
-        config, named, seeds or (recipe.compare.seeds if recipe else (0,)), out, chosen, varied
-    )
+    seeds = seeds or (list(recipe.compare.seeds) if recipe else [0])
+    planned = plan_runs(config, named, seeds, out, chosen, varied)
     if against is not None and against not in named:
         raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
     against = against or BASELINE
@@ -150,13 +149,9 @@ def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[s
             "the data has neither a validation nor a test split, so nothing is measured: prepare it with "
             "--validation 0.2, or with a test split"
         )
-    if (
-        told is not None
-        and told.recipe.published
-        and (note := differences_from_recipe(told.recipe, told.config, data, config))
-    ):
-        notes.append(note)
-    return notes
+    if told is not None and told.recipe.published:
+        notes.append(differences_from_recipe(told.recipe, told.config, data, config))
+    return [note for note in notes if note]
 
 
 def best_of_each(rows: "Sequence[Row]", against: str) -> list[Path]:
@@ -168,9 +163,7 @@ def best_of_each(rows: "Sequence[Row]", against: str) -> list[Path]:
     return [row.paths[min(row.paths)] for row in ordered if row.paths]
 
 
-def _of_recipe(
-    values: "dict[str, tuple[float | str | bool, ...]]", methods: Sequence[str], flag: str
-) -> "list[Varied]":
+def _of_recipe(values: "dict[str, tuple[Any, ...]]", methods: Sequence[str], flag: str) -> "list[Varied]":
     """A recipe's settings to vary or to choose from, those that one of the methods has."""
     from sparselabel.compare.grid import Varied
     from sparselabel.compare.planned_runs import settings_known
@@ -187,20 +180,13 @@ def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: 
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
-    settings = {
-        name: value
-        for name, value in config.settings.items()
-        if name in known or told.settings.get(name) != value
-    }
+    own = {name for name, value in config.settings.items() if told.settings.get(name) != value}
+    settings = {name: value for name, value in config.settings.items() if name in known | own}
     return replace(config, settings=settings)
 
 
 def write_all(
-    rows: "Sequence[Row]",
-    sheet: "Sheet",
-    out: Path,
-    varied: str | None = None,
-    recipe: Recipe | None = None,
+    rows: "Sequence[Row]", sheet: "Sheet", out: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
     """Write the tables of a comparison."""
     from sparselabel.compare.result_tables import write_by_labels, write_latex, write_markdown, write_table

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.errors import counted as number_of
 
 if TYPE_CHECKING:
     from sparselabel.data.checks import Problem
@@ -78,37 +79,28 @@ def describe(
     fingerprints: "Fingerprints | None" = None,
 ) -> None:
     """Print tables of the splits, of labels per image and of a split's classes, and the problems."""
-    from sparselabel.cli.data_tables import (
-        class_table,
-        histogram_table,
-        score_table,
-        spatial_label_lines,
-        split_table,
-    )
+    from sparselabel.cli import data_tables as tables
     from sparselabel.data.checks import sizes_of
     from sparselabel.data.describe import count_all
     from sparselabel.data.labels import UNKNOWN
 
     console = plain_console()
     counted = count_all(prepared)
-    console.print(split_table(prepared, counted))
+    console.print(tables.split_table(prepared, counted))
     for name, each in prepared.splits.items():
         if each.real is not None:
             console.print(f"{name}: {(each.real[:, 0] != UNKNOWN).sum():,} images have ReaL's labels too")
-    for line in spatial_label_lines(prepared, counted):
+    for line in tables.spatial_label_lines(prepared, counted):
         console.print(line)
     console.print(EXPLAINED)
-    console.print(histogram_table(counted))
-    console.print()
-    console.print(class_table(prepared, counted, split, every_class))
-    console.print()
+    console.print(tables.histogram_table(counted), "")
+    console.print(tables.class_table(prepared, counted, split, every_class), "")
     if "scored" in prepared.made:
-        console.print(score_table(prepared))
-        console.print()
+        console.print(tables.score_table(prepared), "")
     for which, (width, height) in (sizes_of(fingerprints) if fingerprints else {}).items():
         console.print(f"{which} width and height: {width:,} and {height:,} pixels")
     problems = _problems(prepared, counted, fingerprints)
-    number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problem"
+    number = number_of(len(problems), "problem") if problems else "no problem"
     console.print(f"{number} found{'' if fingerprints else ' (--images opens every image to find more)'}")
     for problem in problems:
         console.print(f"- {problem}")

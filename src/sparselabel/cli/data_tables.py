@@ -46,10 +46,8 @@ def spatial_label_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[
         if len(split.spatial_labels) or len(split.seen):
             counts = count_spatial_labels(split)
             known = _several(counts, "points", "boxes", "masks")
-            seen = _several(
-                {"points": counts["seen_points"], "boxes": counts["seen_boxes"]}, "points", "boxes"
-            )
-            lines.append(f"{name}: {known} known, {seen} observed")
+            seen = {"points": counts["seen_points"], "boxes": counts["seen_boxes"]}
+            lines.append(f"{name}: {known} known, {_several(seen, 'points', 'boxes')} observed")
     for name, bought in prepared.made.get("bought", {}).items():
         lines.append(
             f"{name}: annotation {bought['kind']} of {bought['images']:,} images, "
@@ -136,35 +134,25 @@ def score_table(prepared: Prepared) -> Table:
         "observed positive,\nscored negative",
         "observed negative,\nscored positive",
     )
-    changed = np.asarray(made["set_positive"]) + np.asarray(made["set_negative"])
-    most = np.argsort(-changed, kind="stable")[:MOST]
-    for index in np.sort(most[changed[most] > 0]).tolist():
-        table.add_row(
-            prepared.classes[index],
-            f"{made['set_positive'][index]:,}",
-            f"{made['set_negative'][index]:,}",
-            f"{made['positive_missed'][index]:,} of {made['positive'][index]:,}",
-            f"{made['negative_missed'][index]:,} of {made['negative'][index]:,}",
-        )
-    table.add_section()
-    table.add_row(
-        "all",
-        f"{sum(made['set_positive']):,}",
-        f"{sum(made['set_negative']):,}",
-        f"{sum(made['positive_missed']):,} of {sum(made['positive']):,}",
-        f"{sum(made['negative_missed']):,} of {sum(made['negative']):,}",
-    )
+    columns = ("set_positive", "set_negative", "positive_missed", "positive", "negative_missed", "negative")
+    numbers = np.array([made[column] for column in columns])
+    changed = numbers[0] + numbers[1]
+    shown = np.sort(np.argsort(-changed, kind="stable")[:MOST])
+    lines = [(prepared.classes[index], numbers[:, index]) for index in shown if changed[index] > 0]
+    for number, (name, counts) in enumerate([*lines, ("all", numbers.sum(axis=1))]):
+        if number == len(lines):
+            table.add_section()
+        positives, negatives, missed, positive, missed_too, negative = (f"{count:,}" for count in counts)
+        table.add_row(name, positives, negatives, f"{missed} of {positive}", f"{missed_too} of {negative}")
     table.caption = f"of: those with a score beyond a threshold; {made['unscored']:,} images have no score"
     table.caption_justify = "left"
     return table
 
 
 def _explained(hidden: bool, others: list[str]) -> str | None:
-    observed = (
-        "kept: observed, of the positives; if at random: were it a random choice of each image's positives"
-    )
-    positives = f"in {', '.join(others)}: positive there"
-    return "\n".join([*([observed] if hidden else []), *([positives] if others else [])]) or None
+    kept = "kept: observed, of the positives; if at random: were it a random choice of each image's positives"
+    lines = {kept: hidden, f"in {', '.join(others)}: positive there": bool(others)}
+    return "\n".join(line for line, needed in lines.items() if needed) or None
 
 
 def _listed(counts: Counts, every: bool) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from sparselabel.cli.compare import Listed, best_of_each, show, write_all
-from sparselabel.cli.prepare import scenes
+from sparselabel.cli.prepare import Target, scenes
 from sparselabel.cli.report import write
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import plain_console
@@ -58,8 +58,7 @@ def demo(
         shutil.rmtree(data)
         shutil.rmtree(runs, ignore_errors=True)
     if not (data / "dataset.json").exists():
-        how = Preparation(sparsify="single-positive")
-        scenes(out=data, train=IMAGES, test=TESTED, how=how)
+        scenes(train=IMAGES, test=TESTED, to=Target(data, how=Preparation(sparsify="single-positive")))
     planned = plan_runs(CONFIG, METHODS, seeds or (0,), runs)
     with runs_shown(len(planned)) as shown:
         rows = compare(open_prepared(data), planned, Machine(), shown, sys.argv)

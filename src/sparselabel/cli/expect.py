@@ -68,7 +68,7 @@ def expect(
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.training.expected_counts import expected_positives
+    from sparselabel.training.estimate_positives import expected_positives
 
     require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.compare import Listed
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import first_process, plain_console, progress
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from sparselabel.plan.candidate_runs import Candidate
     from sparselabel.plan.plan_page import About
 
-Listed = Parameter(consume_multiple=True)
 SMALL = "mobilenetv2_100"
 
 
@@ -92,7 +90,13 @@ def plan(
         refuse_other_budget,
         validation_of,
     )
-    from sparselabel.plan.candidate_runs import candidates_of, check_candidates, train_candidates
+    from sparselabel.plan.candidate_runs import (
+        candidates_of,
+        check_candidates,
+        evaluate_maps,
+        passes,
+        train_candidates,
+    )
     from sparselabel.plan.plan_page import About
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
@@ -111,18 +115,12 @@ def plan(
         failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
     if not first_process():
         return
-    _evaluate_maps(candidates, split, len(prepared.split(split)), machine.workers)
+    if total := passes(candidates, split) * len(prepared.split(split)):
+        with progress(total, f"where they see things, {split}") as advance:
+            evaluate_maps(candidates, split, machine.workers, advance)
+    judged, chosen_by = len(prepared.split(split)), validation_of(prepared)
     about = About(
-        prepared.name,
-        split,
-        len(prepared.split(split)),
-        draws,
-        methods,
-        config,
-        sys.argv,
-        __version__,
-        failed,
-        validation_of(prepared),
+        prepared.name, split, judged, draws, methods, config, sys.argv, __version__, failed, chosen_by
     )
     _write(candidates, about, spent, out)
     exit_if_failed(len(failed), len(candidates))
@@ -131,24 +129,13 @@ def plan(
 def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
     """The configuration with what nobody told: a small network's features, which are computed once."""
     if "--method" in told:
-        raise ConfigError(
-            f"--method {config.method} is for one run, and a plan has two methods: give --answer-method, "
-            "--mark-method or both"
-        )
+        problem = f"--method {config.method} is for one run, and a plan has two methods"
+        raise ConfigError(problem, "give --answer-method, --mark-method or both")
     if "--backbone" not in told and "--weights" not in told:
         config = replace(config, backbone=SMALL)
     if not any(flag.startswith("--finetune.") or flag == "--frozen" for flag in told):
         config = replace(config, frozen=True)
     return config
-
-
-def _evaluate_maps(candidates: "Sequence[Candidate]", split: str, images: int, workers: int) -> None:
-    """Measure where the candidates see things."""
-    from sparselabel.plan.candidate_runs import evaluate_maps, passes
-
-    if total := passes(candidates, split) * images:
-        with progress(total, f"where they see things, {split}") as advance:
-            evaluate_maps(candidates, split, workers, advance)
 
 
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:

@@ -1,6 +1,11 @@
-"""``sparselabel prepare``: read a data set, check it and write the prepared form."""
+"""``sparselabel prepare``: read a data set, check it and write the prepared form.
 
+A command is its signature and its help: what is given goes to the reader of the same name.
+"""
+
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,34 +20,29 @@ from sparselabel.errors import DataError, counted, param
 if TYPE_CHECKING:
     from sparselabel.data.readers.raw_dataset import RawDataset
 
-
-How = Annotated[Preparation, Parameter(name="*")]
-Given = Annotated[FromFile, Parameter(name="*")]
-DEFAULT, GIVEN = Preparation(), FROM_FILE
+Flat = Parameter(name="*")
+DEFAULT = Preparation()
 
 
-def write(read: Callable[[], "RawDataset"], out: Path, force: bool, how: Preparation) -> Any:
-    """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
-    from sparselabel.cli.data import describe
-    from sparselabel.data.prepare import prepare
-    from sparselabel.data.split_writer import refuse_taken
+@dataclass(frozen=True)
+class Target:
+    """Where prepared data goes, and how it is prepared.
 
-    refuse_taken(out, force)
-    if how.scores is not None and not Path(how.scores).is_file():
-        raise DataError(
-            f"{param('scores', how.scores)} is not a file",
-            "give a CSV, TSV, Parquet or .npz file",
-            what="scores",
-            value=how.scores,
-        )
-    source = read()
-    everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {counted(everything, 'image')}") as advance:
-        prepared = prepare(source, out, how, force=force, report=advance)
-    describe(prepared)
-    return prepared
+    Parameters
+    ----------
+    out
+        Folder to write.
+    force
+        Replace what is in --out.
+    """
+
+    out: Path
+    force: bool = False
+    how: Annotated[Preparation, Flat] = DEFAULT
+    given: Annotated[FromFile, Flat] = FROM_FILE
 
 
+To = Annotated[Target, Flat]
 app = App(
     name="prepare",
     help="""Read a data set, check every image, and write it in the form that training opens at once.
@@ -53,8 +53,37 @@ app = App(
 )
 
 
-@app.command
-def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN) -> None:
+def write(read: Callable[[], "RawDataset"], to: Target) -> None:
+    """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
+    from sparselabel.cli.data import describe
+    from sparselabel.data.prepare import prepare
+    from sparselabel.data.split_writer import refuse_taken
+
+    refuse_taken(to.out, to.force)
+    if to.how.scores is not None and not Path(to.how.scores).is_file():
+        problem = f"{param('scores', to.how.scores)} is not a file"
+        raise DataError(problem, "give a CSV, TSV, Parquet or .npz file")
+    source = read()
+    everything = sum(len(split.labels) for split in source.splits.values())
+    with progress(everything, f"checking {counted(everything, 'image')}") as advance:
+        describe(prepare(source, to.out, to.how, force=to.force, report=advance))
+
+
+def reader(signature: Callable[..., None]) -> None:
+    """Make a command of a signature: the reader of its name gets the source and the options."""
+    name, defaults = signature.__name__.replace("_", "-"), signature.__kwdefaults__ or {}
+
+    @functools.wraps(signature)
+    def command(source: Path, *, to: Target, **options: Any) -> None:
+        from sparselabel.data.readers import READERS
+
+        write(lambda: READERS[name](source, **defaults | options), to)
+
+    app.command(command, name=name)
+
+
+@reader
+def voc(source: Path, /, *, to: To) -> None:
     """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
 
     Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
@@ -63,29 +92,19 @@ def voc(source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, 
     ----------
     source
         The folder VOC2012.
-    out
-        Folder to write.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["voc"](source), out, force, how)
 
 
-@app.command
+@reader
 def coco(
     source: Path,
     /,
     *,
-    out: Path,
     images: Path | None = None,
     keep_empty: bool = False,
     skip_missing: bool = False,
     labels: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """COCO: the folder with annotations/ and images, or one COCO-style JSON file.
 
@@ -95,8 +114,6 @@ def coco(
     ----------
     source
         The folder, or the JSON file.
-    out
-        Folder to write.
     images
         Folder of the images, if it is not where COCO has it.
     keep_empty
@@ -105,24 +122,14 @@ def coco(
         Leave out images whose file is not there, instead of stopping.
     labels
         List of the labels that training sees, as published with Hill and SPLC: `image,class class ...`.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    def read() -> "RawDataset":
-        options = {"keep_empty": keep_empty, "skip_missing": skip_missing, "labels": labels}
-        return READERS["coco"](source, images=images, **options)
-
-    write(read, out, force, how)
 
 
-@app.command
+@reader
 def table(
     source: Path,
     /,
     *,
-    out: Path,
     images: Path | None = None,
     image: str = "image",
     label: str = "label",
@@ -132,9 +139,7 @@ def table(
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """A CSV, TSV or Parquet table: one row per label (image, label), or one column per class (1, 0, empty).
 
@@ -144,8 +149,6 @@ def table(
     ----------
     source
         The table.
-    out
-        Folder to write.
     images
         Folder of the images; default: the table's own.
     image
@@ -164,25 +167,11 @@ def table(
         Table of codes and names, if the labels are codes.
     skip_missing
         Leave out images whose file is not there, instead of stopping.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    columns = {"image": image, "label": label, "value": value, "split": split, "separator": separator}
-
-    def read() -> "RawDataset":
-        return READERS["table"](
-            source, images=images, suffix=suffix, names=names, skip_missing=skip_missing, **columns
-        )
-
-    write(read, out, force, how)
 
 
-@app.command
-def folder(
-    source: Path, /, *, out: Path, force: bool = False, how: How = DEFAULT, given: Given = GIVEN
-) -> None:
+@reader
+def folder(source: Path, /, *, to: To) -> None:
     """Class folders: an image's folder is its one known label.
 
     Example: `sparselabel prepare folder photos --out prepared`
@@ -191,36 +180,17 @@ def folder(
     ----------
     source
         The folder of class folders (or of train/, val/, test/ with class folders).
-    out
-        Folder to write.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["folder"](source), out, force, how)
 
 
 @app.command
-def scenes(
-    *,
-    out: Path,
-    train: int = 3000,
-    test: int = 1000,
-    size: int = 96,
-    seed: int = 0,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
+def scenes(*, train: int = 3000, test: int = 1000, size: int = 96, seed: int = 0, to: To) -> None:
     """The embedded data: drawn images of small worlds with several things each, fully labeled.
 
     Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
-    out
-        Folder to write; the images go there too.
     train
         Images to train on (a part becomes the validation split).
     test
@@ -229,29 +199,18 @@ def scenes(
         Side of an image in pixels.
     seed
         Of the images.
-    force
-        Replace what is in --out.
     """
     from sparselabel.data.scenes import generate as maker
 
     def draw() -> "RawDataset":
         with progress(train + test, "drawing scenes") as advance:
-            return maker.make(out, train=train, test=test, size=size, seed=seed, progress=advance)
+            return maker.make(to.out, train=train, test=test, size=size, seed=seed, progress=advance)
 
-    write(draw, out, force, how)
+    write(draw, to)
 
 
-@app.command
-def nuswide(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    images: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
+@reader
+def nuswide(source: Path, /, *, images: Path | None = None, to: To) -> None:
     """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; images in Flickr/.
 
     Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
@@ -260,29 +219,13 @@ def nuswide(
     ----------
     source
         The folder.
-    out
-        Folder to write.
     images
         Folder of the images, if it is not Flickr or Images inside.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["nuswide"](source, images=images), out, force, how)
 
 
-@app.command
-def cub(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    images: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
-) -> None:
+@reader
+def cub(source: Path, /, *, images: Path | None = None, to: To) -> None:
     """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
 
     Example: `sparselabel prepare cub CUB_200_2011 --sparsify single-positive --out prepared`
@@ -291,30 +234,20 @@ def cub(
     ----------
     source
         The folder.
-    out
-        Folder to write.
     images
         Folder of the images, if it is not images inside.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["cub"](source, images=images), out, force, how)
 
 
-@app.command
+@reader
 def imagenet(
     source: Path,
     /,
     *,
-    out: Path,
     labels: Path | None = None,
     synsets: Path | None = None,
     real: Path | None = None,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
 
@@ -324,8 +257,6 @@ def imagenet(
     ----------
     source
         The folder.
-    out
-        Folder to write.
     labels
         Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
         id an image, or the devkit's numbers.
@@ -333,27 +264,19 @@ def imagenet(
         Synset ids in the devkit's order, for the devkit's numbers.
     real
         ReaL's real.json, if it is not in the folder.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    write(lambda: READERS["imagenet"](source, labels=labels, synsets=synsets, real=real), out, force, how)
 
 
-@app.command(name="label-studio")
+@reader
 def label_studio(
     source: Path,
     /,
     *,
-    out: Path,
     images: Path | None = None,
     image: str = "image",
     negative: str | None = None,
     complete: bool = False,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """Label Studio: the export "JSON", with choices, boxes, points and other labeled shapes.
 
@@ -363,8 +286,6 @@ def label_studio(
     ----------
     source
         The exported file.
-    out
-        Folder to write.
     images
         Folder of the images; default: the file's own.
     image
@@ -373,27 +294,18 @@ def label_studio(
         Control (from_name) whose choices say what is not there.
     complete
         What annotators did not name is not there; else it is unknown.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    options = {"images": images, "image": image, "negative": negative, "complete": complete}
-    write(lambda: READERS["label-studio"](source, **options), out, force, how)
 
 
-@app.command
+@reader
 def cvat(
     source: Path,
     /,
     *,
-    out: Path,
     images: Path | None = None,
     negative: str | None = None,
     complete: bool = False,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """CVAT: the export "CVAT for images 1.1", with tags, boxes, points and other shapes.
 
@@ -403,35 +315,24 @@ def cvat(
     ----------
     source
         The file annotations.xml, or its folder.
-    out
-        Folder to write.
     images
         Folder of the images; default: images/ beside the file, or the file's own.
     negative
         Checkbox attribute that says that a tag or shape is not there.
     complete
         What annotators did not mark is not there; else it is unknown.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    options = {"images": images, "negative": negative, "complete": complete}
-    write(lambda: READERS["cvat"](source, **options), out, force, how)
 
 
-@app.command
+@reader
 def fiftyone(
     source: Path,
     /,
     *,
-    out: Path,
     images: Path | None = None,
     negatives: Path | None = None,
     complete: bool = False,
-    force: bool = False,
-    how: How = DEFAULT,
-    given: Given = GIVEN,
+    to: To,
 ) -> None:
     """FiftyOne: the exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
 
@@ -441,18 +342,10 @@ def fiftyone(
     ----------
     source
         The file labels.json, or its folder.
-    out
-        Folder to write.
     images
         Folder of the images; default: data/ beside the file, or the file's own.
     negatives
         A second export, of classes that are not there.
     complete
         What is not named is not there; else it is unknown.
-    force
-        Replace what is in --out.
     """
-    from sparselabel.data.readers import READERS
-
-    options = {"images": images, "negatives": negatives, "complete": complete}
-    write(lambda: READERS["fiftyone"](source, **options), out, force, how)

@@ -14,9 +14,10 @@ from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
-    from sparselabel.training.run_cost import RunCost
+    from sparselabel.training.dry_run import RunCost
 
 
 Flat = Parameter(name="*")
@@ -56,22 +57,20 @@ def train(
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
 
-    own, lazy = photos.is_photos(data), None
-    out = out or photos.default_out(data)
+    own, lazy = data.is_dir() and not photos.is_prepared(data), None  # a folder of images
+    out = out or Path("runs") / (data.resolve().name or "run")
     if own:
-        photos.refuse_many_processes()
-        photos.refuse_run(out, handling)
+        photos.refuse_early(out, handling)
         say = (lambda text: None) if handling.quiet else plain_console().print
-        begun = photos.begun_with(out, handling)
+        # What was chosen for a run that goes on stays, whatever there is now.
+        begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
         lazy = photos.with_backbone(config, TOLD_FLAGS, machine, say, begun)
         config = lazy.config
         prepared = photos.prepare_photos(data, labels, out, handling)
         config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
     elif labels is not None:
-        raise ConfigError(
-            f"--labels {labels} is for a folder of images, and {data} is not: give the folder, or leave "
-            "--labels out"
-        )
+        problem = f"--labels {labels} is for a folder of images, and {data} is not"
+        raise ConfigError(problem, "give the folder", "leave --labels out")
     else:
         prepared = open_prepared(data)
     prepared = with_files(prepared, answers or ())
@@ -82,11 +81,10 @@ def train(
         if first_process():
             show(cost)
         return
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
-    result = train_run(
-        prepared, config, out, machine, handling, sys.argv, backbone=lazy.made if lazy else None
-    )
+    backbone = lazy.made if lazy else None
+    result = train_run(prepared, config, out, machine, handling, sys.argv, backbone=backbone)
     if handling.quiet or not first_process():
         return
     console = plain_console()
@@ -96,11 +94,11 @@ def train(
         if result[split] is not None:
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
     if result["recovery"] is not None:
-        recovered = result["recovery"]
-        found = f"model {100 * recovered['model']:.2f}"
-        if recovered["estimates"] is not None:
-            found += f", estimates (they contain the observed ones) {100 * recovered['estimates']:.2f}"
-        console.print(f"all training labels, mAP (Cole 2021 table 2): {found}")
+        model, estimates = result["recovery"]["model"], result["recovery"]["estimates"]
+        known = f"model {100 * model:.2f}"
+        if estimates is not None:
+            known += f", estimates (they contain the observed ones) {100 * estimates:.2f}"
+        console.print(f"all training labels, mAP (Cole 2021 table 2): {known}")
     run = shlex.quote(str(out))
     if not own:
         console.print(f"next: sparselabel report {run}")
@@ -122,25 +120,16 @@ def show(cost: "RunCost") -> None:
     if cost.gpu:
         table.add_column("GPU", justify="right")
     for phase in cost.phases:
-        numbers = (phase.epochs, phase.steps, phase.batch_size)
-        table.add_row(
-            phase.name,
-            *(f"{number:,}" for number in numbers),
-            f"{phase.seconds:.3g}",
-            duration(phase.time),
-            in_words(phase.ram),
-            *([in_words(phase.gpu)] if cost.gpu else []),
-        )
+        counts = (f"{number:,}" for number in (phase.epochs, phase.steps, phase.batch_size))
+        memory = [in_words(phase.ram), *([in_words(phase.gpu)] if cost.gpu else [])]
+        table.add_row(phase.name, *counts, f"{phase.seconds:.3g}", duration(phase.time), *memory)
     console.print(table)
-    before = [
-        f"{duration(seconds)} {what}"
-        for seconds, what in (
-            (cost.features_time, "for features"),
-            (cost.expected_time, "to estimate expected positives"),
-            (cost.prior_time, "for the run that finds the prior"),
-        )
-        if seconds
-    ]
+    parts = {
+        "for features": cost.features_time,
+        "to estimate expected positives": cost.expected_time,
+        "for the run that finds the prior": cost.prior_time,
+    }
+    before = [f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds]
     first = f", of which {', '.join(before)}" if before else ""
     console.print(f"time: about {duration(cost.seconds)}{first}")
     if cost.gpu:

@@ -1,6 +1,7 @@
 """A folder of images as it is: prepared, and trained on with what suits the labels and the machine."""
 
 import hashlib
+import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
-from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Prepared
@@ -30,19 +30,9 @@ LABELS = "labels.digest"
 Say = Callable[[str], None]
 
 
-def is_photos(data: Path) -> bool:
-    """Whether this is a folder that is not prepared data: one of images."""
-    return data.is_dir() and not is_prepared(data)
-
-
 def is_prepared(data: Path) -> bool:
     """Whether a folder is prepared data."""
     return (data / "dataset.json").exists()
-
-
-def default_out(data: Path) -> Path:
-    """Where a run goes if nobody says where."""
-    return Path("runs") / (data.resolve().name or "run")
 
 
 def data_of(out: Path) -> Path:
@@ -50,8 +40,12 @@ def data_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-data")
 
 
-def refuse_run(out: Path, handling: Handling) -> None:
-    """Raise if a run is in the way, before all images are checked."""
+def refuse_early(out: Path, handling: Handling) -> None:
+    """Raise if a run, or other processes that prepare the same folder, are in the way."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        prepare_first = command("prepare", "table", "labels.csv", images="IMAGES", out="prepared")
+        remedy = f"prepare it first ({prepare_first}, or `prepare folder`) and train on that"
+        raise ConfigError("several processes cannot train on a folder of images", remedy)
     if (out / "config.toml").exists() and not (handling.resume or handling.force):
         raise RunError(
             f"{out} holds a run already",
@@ -59,7 +53,6 @@ def refuse_run(out: Path, handling: Handling) -> None:
             f"replace it ({param('force', True)})",
             f"choose another {param('out')}",
             f"train on the same images in another way with {command('train', data_of(out))}",
-            what=out,
         )
 
 
@@ -77,7 +70,6 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
         raise ConfigError(
             f"{param('dry_run', True)} writes nothing, so the images must be prepared before",
             f"{prepare_first} (or `prepare folder`), then {command('train', 'prepared', dry_run=True)}",
-            what="dry_run",
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
@@ -97,19 +89,12 @@ def _digest(labels: Path | None) -> str:
 
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     """A run goes on with the labels it was begun with."""
-    digest_file = folder / LABELS
-    if (
-        labels is not None
-        and digest_file.is_file()
-        and labels.is_file()
-        and digest_file.read_text() != _digest(labels)
-    ):
+    file = folder / LABELS
+    if labels and labels.is_file() and file.is_file() and file.read_text() != _digest(labels):
         raise RunError(
             f"{labels} has changed since the run was begun",
             f"begin it anew ({param('force', True)})",
             f"leave {param('labels')} out to go on with the old labels",
-            what="labels",
-            value=labels,
         )
 
 
@@ -128,16 +113,11 @@ def _read(data: Path, labels: Path | None) -> "RawDataset":
             remedies = [text for name, text in ways_out.items() if name in error.parameters]
             if error.parameters:
                 remedies.append(f"prepare them with flags of your own ({PREPARE_TABLE})")
-            raise DataError(
-                error.problem, *error.remedies, *remedies, what=error.what, where=error.where
-            ) from error
+            raise DataError(error.problem, *error.remedies, *remedies) from error
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
-        raise DataError(
-            f"{data} is neither prepared data nor a folder of class folders",
-            f"name the table of the images' labels ({param('labels', 'labels.csv')}, with columns image and "
-            "label)",
-            what=data,
-        )
+        table = f"{param('labels', 'labels.csv')}, with columns image and label"
+        problem = f"{data} is neither prepared data nor a folder of class folders"
+        raise DataError(problem, f"name the table of the images' labels ({table})")
     return READERS["folder"](data)
 
 
@@ -158,18 +138,8 @@ def found_in(prepared: "Prepared", read: int) -> str:
     return f"{counted(decoded, 'image')} ({sizes}), {classes:,} classes, {labels}{broken}"
 
 
-def begun_with(out: Path, handling: Handling) -> TrainConfig | None:
-    """The configuration of a run that goes on: what was chosen for it then stays, whatever there is now."""
-    run = Run(out)
-    return run.config() if handling.resume and run.config_file.exists() else None
-
-
 def with_backbone(
-    config: TrainConfig,
-    given_flags: Collection[str],
-    machine: Machine,
-    say: Say,
-    begun: TrainConfig | None = None,
+    config: TrainConfig, flags: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
 ) -> "LazyBackbone":
     """A backbone whose weights can be had, with its configuration; the given one, or that of a run ``begun``.
 
@@ -177,7 +147,7 @@ def with_backbone(
     """
     from sparselabel.training.network import LazyBackbone
 
-    if "--backbone" in given_flags or "--weights" in given_flags:
+    if "--backbone" in flags or "--weights" in flags:
         backbone = LazyBackbone(config)
         backbone()
         return backbone
@@ -200,14 +170,14 @@ def with_backbone(
 
 def with_schedule(
     config: TrainConfig,
-    given_flags: Collection[str],
+    flags: Collection[str],
     machine: Machine,
     images: int,
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
     """The configuration with a schedule for the machine and the number of images, unless one is given."""
-    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in given_flags):
+    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in flags):
         return config
     if begun is not None:
         return replace(config, frozen=begun.frozen, head=begun.head, finetune=begun.finetune)
@@ -222,18 +192,6 @@ def with_schedule(
         f"(--finetune.epochs 10 trains everything{'' if gpu else ': better, but hours'})"
     )
     return replace(config, frozen=True, head=replace(config.head, batch_size=64))
-
-
-def refuse_many_processes() -> None:
-    """Several processes would all prepare the same folder."""
-    import os
-
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        prepare_first = command("prepare", "table", "labels.csv", images="IMAGES", out="prepared")
-        raise ConfigError(
-            "several processes cannot train on a folder of images",
-            f"prepare it first ({prepare_first}, or `prepare folder`) and train on that",
-        )
 
 
 def _has_gpu(machine: Machine) -> bool:

@@ -32,13 +32,12 @@ class Varied:
         methods, colon, name = name.rpartition(":")
         name = name.removeprefix("--")
         if not name or not values or (colon and not methods):
-            raise ConfigError(
-                f"{param(flag)} needs a name and its values, as in {param(flag, EXAMPLES[flag])}", what=flag
-            )
+            example = param(flag, EXAMPLES[flag])
+            raise ConfigError(f"{param(flag)} needs a name and its values, as in {example}")
         texts = [_text(_parsed(value)) for value in values]
         twice = [text for text in texts if texts.count(text) > 1]
         if twice:
-            raise ConfigError(f"{param(flag, name)} has a value twice: {twice[0]}", what=flag, value=twice[0])
+            raise ConfigError(f"{param(flag, name)} has a value twice: {twice[0]}")
         return Varied(name, tuple(texts), flag, methods or "*")
 
     @property
@@ -62,19 +61,13 @@ class Varied:
         for key in self.keys[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(
-                    f"{param(self.flag, self.name)}: {key} is not a table of settings", what=self.flag
-                )
+                raise ConfigError(f"{param(self.flag, self.name)}: {key} is not a table of settings")
         table[self.keys[-1]] = _parsed(value)
         try:
             return from_dict(TrainConfig, values, "the configuration")
         except ConfigError as error:
-            raise ConfigError(
-                f"{param(self.flag, self.name)}: {error.problem}",
-                *error.remedies,
-                what=self.flag,
-                value=value,
-            ) from error
+            problem = f"{param(self.flag, self.name)}: {error.problem}"
+            raise ConfigError(problem, *error.remedies) from error
 
     def folder(self, value: str, others: Iterable["Varied"] = ()) -> str:
         """What a run with this value is called, in part; by its whole name where another one ends alike."""
@@ -96,9 +89,7 @@ def choices(words: Sequence[str]) -> list[Varied]:
             groups[-1].append(word)
         else:
             known = [name.replace("_", "-") for name in names]
-            raise ConfigError(
-                f"{param(CHOOSE, word)}: there is no such setting: {nearest(word, known)}", what=CHOOSE
-            )
+            raise ConfigError(f"{param(CHOOSE, word)}: there is no such setting: {nearest(word, known)}")
     return [Varied.of(group, CHOOSE) for group in groups]
 
 

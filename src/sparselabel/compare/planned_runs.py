@@ -106,28 +106,19 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
     """A run that is there twice would count twice in the means."""
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
-        raise ConfigError(
-            f"{what} names {listing(repeated)} more than once", "name each once", value=repeated
-        )
+        raise ConfigError(f"{what} names {listing(repeated)} more than once", "name each once")
 
 
 def _refuse_unknown_settings(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
+    names = {name for of_method in known.values() for name in of_method}
+    none = f"none of the methods {listing(known)}"
     for name in settings:
-        if not any(name in of_method for of_method in known.values()):
-            names = {name for of_method in known.values() for name in of_method}
-            raise ConfigError(
-                f"none of the methods {listing(known)} has a setting {name!r}: {nearest(name, names)}",
-                what=f"settings.{name}",
-            )
+        if name not in names:
+            raise ConfigError(f"{none} has a setting {name!r}: {nearest(name, names)}")
     preset = settings.get("preset")
     if preset is not None and not any(has_preset(method, preset) for method in known):
-        raise ConfigError(
-            f"none of the methods {listing(known)} has a preset {preset!r}",
-            "leave it out",
-            f"see {command('methods', 'NAME')} for what a method has",
-            what="settings.preset",
-            value=preset,
-        )
+        see = f"see {command('methods', 'NAME')} for what a method has"
+        raise ConfigError(f"{none} has a preset {preset!r}", "leave it out", see)
 
 
 def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) -> None:
@@ -136,24 +127,15 @@ def _refuse(one: Varied, base: TrainConfig, known: dict[str, dict[str, Any]]) ->
         config = one.config(base, value)  # refuses a wrong name
         _refuse_unknown_settings(config.settings, known)
         if {*config.phases} != {*base.phases}:
-            raise ConfigError(
-                f"{param(one.flag, f'{one.name} {value}')} would add or drop a phase",
-                "compare those apart",
-                what=one.name,
-                value=value,
-            )
+            problem = f"{param(one.flag, f'{one.name} {value}')} would add or drop a phase"
+            raise ConfigError(problem, "compare those apart")
     if not any(one.concerns(method, settings) for method, settings in known.items()):
-        raise ConfigError(
-            f"{param(one.flag, f'{one.methods}:{one.name}')} is for none of the methods {listing(known)}",
-            "name one that has it",
-            "leave it out",
-            what=one.name,
+        problem = (
+            f"{param(one.flag, f'{one.methods}:{one.name}')} is for none of the methods {listing(known)}"
         )
-    plural = {"method": "methods", "seed": "seeds"}
-    if one.name in plural:
-        raise ConfigError(
-            f"{param(one.flag)} cannot be {one.name}", f"give {param(plural[one.name])}", what=one.name
-        )
+        raise ConfigError(problem, "name one that has it", "leave it out")
+    if one.name in ("method", "seed"):
+        raise ConfigError(f"{param(one.flag)} cannot be {one.name}", f"give {param(f'{one.name}s')}")
 
 
 @dataclass(frozen=True)
@@ -173,14 +155,8 @@ def in_comparison(error: SparselabelError, run: PlannedRun | None = None) -> Spa
     remedies = [text for text in error.remedies if "force" not in SparselabelError("", text).parameters]
     if len(remedies) < len(error.remedies):
         remedies.append("delete its folder, so that it begins anew")
-    return type(error)(
-        f"{run}: {error.problem}" if run else error.problem,
-        *remedies,
-        what=error.what,
-        where=error.where,
-        value=error.value,
-        allowed=error.allowed,
-    )
+    fields = {name: getattr(error, name) for name in ("what", "where", "value", "allowed")}
+    return type(error)(f"{run}: {error.problem}" if run else error.problem, *remedies, **fields)
 
 
 class RunsCallback:

@@ -29,23 +29,15 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.cores < 1:
-            raise ConfigError(
-                f"{param('cluster_cores')} must be at least 1, not {self.cores}",
-                what="cluster_cores",
-                value=self.cores,
-            )
+            raise ConfigError(f"{param('cluster_cores')} must be at least 1, not {self.cores}")
 
     def train(
         self, data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, command: Sequence[str]
     ) -> Iterator[Outcome]:
         """Train runs on the cluster; outcomes come as they end."""
         if machine.devices > 1:
-            raise ConfigError(
-                f"a run on a cluster has 1 device, not {machine.devices}",
-                f"leave {param('devices')} out",
-                what="devices",
-                value=machine.devices,
-            )
+            problem = f"a run on a cluster has 1 device, not {machine.devices}"
+            raise ConfigError(problem, f"leave {param('devices')} out")
         ray = _ray()
         _connect(ray, self.address)
         try:
@@ -118,14 +110,13 @@ def train_task(
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     for path in (folder, data):
         if not Path(path).is_dir():
             raise RunError(
                 f"node {os.uname().nodename} has no folder {path}: data, runs and the folder of the command "
-                "must be on a disk that all nodes share",
-                what=path,
+                "must be on a disk that all nodes share"
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
@@ -149,9 +140,8 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError(
-            f"{param('cluster')} needs a package", "pip install 'sparselabel[cluster]'", what="cluster"
-        ) from error
+        problem = f"{param('cluster')} needs a package"
+        raise ConfigError(problem, "pip install 'sparselabel[cluster]'") from error
     return ray
 
 
@@ -165,8 +155,6 @@ def _connect(ray: Any, address: str) -> None:
             "start one, or join it here, with `ray start` as docs/comparisons.md says, and give "
             f"{param('cluster', 'auto')}; only in a network that you trust, as Ray's own protocol is "
             "unauthenticated and runs what it is sent",
-            what="cluster",
-            value=address,
         ) from error
 
 
@@ -180,16 +168,13 @@ def _knock(address: str) -> None:
 def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
     """Resources of a run; refuses what no node has, for which Ray would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpu = machine.accelerator == "gpu" or (
-        machine.accelerator == "auto" and any(node.get("GPU", 0) >= 1 for node in nodes)
-    )
+    some_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
+    gpu = machine.accelerator == "gpu" or (machine.accelerator == "auto" and some_gpu)
     if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= gpu for node in nodes):
         has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
         wanted = f"{cores} cores" + (" and a GPU" if gpu else "")
         raise ConfigError(
             f"no node of the cluster has {wanted} for a run (there are: {has})",
             f"ask for less ({param('cluster_cores')})",
-            what="cluster_cores",
-            value=cores,
         )
     return {"num_cpus": cores, "num_gpus": int(gpu)}

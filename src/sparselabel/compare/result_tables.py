@@ -2,9 +2,8 @@
 
 import csv
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from sparselabel.compare.summary import BASELINE, ORACLE, Row
@@ -108,9 +107,7 @@ def _of(value: float | None, factor: float, digits: int = 2) -> str:
 
 HIDDEN = "all training labels, mAP"
 """How recipes call the mAP of training images against all their labels (Cole 2021 table 2)."""
-ABOUT_HIDDEN = (
-    f"{HIDDEN}: as in Cole 2021 table 2; the observed labels are among them, and estimates contain them"
-)
+ABOUT_HIDDEN = f"{HIDDEN}: as in Cole 2021 table 2; observed labels are among them, and in the estimates"
 
 
 @dataclass(frozen=True)
@@ -132,33 +129,34 @@ def sheet_of(
     notes: Sequence[str] = (),
 ) -> Sheet:
     """The columns that are not empty for these rows."""
-    measures = measures_published(rows, recipe)
-    columns: list[tuple[str, Callable[[Row], str]]] = [("method", lambda row: row.method)]
+    measures, chosen = measures_published(rows, recipe), names_chosen(rows)
+    columns = [("method", [row.method for row in rows])]
     if varied:
-        columns.append((varied, lambda row: row.value))
-    chosen = names_chosen(rows)
-    columns += [(_short(name, chosen), partial(_chosen, name)) for name in chosen]
+        columns.append((varied, [row.value for row in rows]))
+    columns += [(_short(name, chosen), [dict(row.chosen).get(name, "") for row in rows]) for name in chosen]
     words = len(columns)
     validation, test = (f"{split} {name_of_measure(rows, split)}" for split in ("validation", "test"))
     columns += [
-        (validation, lambda row: percent(row.validation.values(), 1)),
-        (test, _test),
-        (f"over {against}", _difference),
-        (f"gap {BASELINE} → {ORACLE}", lambda row: _share(row.recovered)),
+        (validation, [percent(row.validation.values(), 1) for row in rows]),
+        (test, [_test(row) for row in rows]),
+        (f"over {against}", [_difference(row) for row in rows]),
+        (f"gap {BASELINE} → {ORACLE}", [_share(row.recovered) for row in rows]),
     ]
     if HIDDEN in measures:
-        columns.append((HIDDEN, _hidden))
-    columns += [(measure, partial(_measured, measure)) for measure in measures]
-    columns += [(f"published {measure}", partial(_published, recipe, measure)) for measure in measures]
+        columns.append((HIDDEN, [_hidden(row) for row in rows]))
+    columns += [(name, [percent(row.measures.get(name, ()), 1) for row in rows]) for name in measures]
+    for name in measures:
+        numbers = [published(row, recipe, name) for row in rows]
+        columns.append((f"published {name}", ["" if value is None else f"{value:g}" for value in numbers]))
     columns += [
-        ("time", lambda row: duration(statistics.fmean(row.seconds)) if row.seconds else ""),
-        ("memory", lambda row: f"{max(row.memory) / MEGABYTE:,.0f} MB" if row.memory else ""),
-        ("failed", lambda row: str(len(row.failed) or "")),
+        ("time", [duration(statistics.fmean(row.seconds)) if row.seconds else "" for row in rows]),
+        ("memory", [f"{max(row.memory) / MEGABYTE:,.0f} MB" if row.memory else "" for row in rows]),
+        ("failed", [str(len(row.failed) or "") for row in rows]),
     ]
     filled = [
         (number < words, name, cells)
-        for number, (name, cell) in enumerate(columns)
-        if any(cells := [cell(row) for row in rows]) or name == "method"
+        for number, (name, cells) in enumerate(columns)
+        if any(cells) or name == "method"
     ]
     lines = [list(line) for line in zip(*(cells for _, _, cells in filled), strict=True)]
     names = [name for _, name, _ in filled]
@@ -190,15 +188,9 @@ def write_latex(sheet: Sheet, path: Path) -> None:
 
 
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "→": r"$\to$",
-    "−": "$-$",
-    "<": "$<$",
-    ">": "$>$",
-}
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+    "→": r"$\to$", "−": "$-$", "<": "$<$", ">": "$>$",
+}  # fmt: skip
 
 
 def latex(text: str) -> str:
@@ -229,20 +221,7 @@ def _hidden(row: Row) -> str:
     return percent(row.hidden.get("model", ()), 1) + (f" (estimates {estimates})" if estimates else "")
 
 
-def _measured(measure: str, row: Row) -> str:
-    return percent(row.measures.get(measure, ()), 1)
-
-
 def _short(name: str, others: Sequence[str]) -> str:
     """A setting without its table, where no other one ends alike."""
     end = name.rpartition(".")[2]
     return end if [other.rpartition(".")[2] for other in others].count(end) == 1 else name
-
-
-def _chosen(name: str, row: Row) -> str:
-    return dict(row.chosen).get(name, "")
-
-
-def _published(recipe: Recipe | None, measure: str, row: Row) -> str:
-    value = published(row, recipe, measure)
-    return "" if value is None else f"{value:g}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
-    from sparselabel.training.train import check_run
+    from sparselabel.training.train_run import check_run
 
     rows = {(run.method, run.value, run.seed) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
@@ -34,34 +34,24 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
     backbones: dict[tuple[Any, ...], Any] = {}
     checked: list[TrainConfig] = []
     for run in planned:
-        key = _backbone_settings(run.config)
+        config = run.config  # the key is what decides about the backbone, except for random weights
+        key = (config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
+               config.precision)  # fmt: skip
         if not run.path.exists():
-            if _without_numbers(run.config) in checked:
+            if _without_numbers(config) in checked:
                 continue
-            checked.append(_without_numbers(run.config))
+            checked.append(_without_numbers(config))
         try:
-            backbones[key] = check_run(data, run.config, run.path, machine, backbones.get(key))
+            backbones[key] = check_run(data, config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
             raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _backbone_settings(config: TrainConfig) -> tuple[Any, ...]:
-    """What decides about the backbone, except for random weights."""
-    return (
-        config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
-        config.precision,
-    )  # fmt: skip
-
-
 def _without_numbers(config: TrainConfig) -> TrainConfig:
     """A configuration without seed and learning rates, which do not decide whether it works."""
-    return replace(
-        config,
-        seed=0,
-        head=replace(config.head, lr=1.0),
-        finetune=replace(config.finetune, lr=1.0),
-    )
+    head, finetune = replace(config.head, lr=1.0), replace(config.finetune, lr=1.0)
+    return replace(config, seed=0, head=head, finetune=finetune)
 
 
 def compare(
@@ -102,7 +92,7 @@ def _train_here(
     command: Sequence[str],
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1

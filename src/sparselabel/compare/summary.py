@@ -1,7 +1,7 @@
 """The rows of a comparison's table: chosen settings, mean and spread over the seeds, differences."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -57,16 +57,12 @@ class Row:
     @property
     def spread(self) -> float | None:
         """Standard deviation over the seeds; None for a single one."""
-        return _deviation(self.test)
+        return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
 
     @property
     def validation_spread(self) -> float | None:
         """The same of validation."""
-        return _deviation(self.validation)
-
-
-def _deviation(values: Mapping[int, float]) -> float | None:
-    return statistics.stdev(values.values()) if len(values) > 1 else None
+        return statistics.stdev(self.validation.values()) if len(self.validation) > 1 else None
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
@@ -133,9 +129,7 @@ def _by_labels(result: dict[str, Any]) -> Iterator[tuple[tuple[str, str], float 
 
 
 def _real(result: dict[str, Any]) -> dict[str, float | None]:
-    """The columns of Verelst 2023 table 3, as its recipe calls them; nothing where the test has no ReaL
-    labels.
-    """
+    """The columns of Verelst 2023 table 3, as its recipe calls them; nothing without ReaL labels."""
     real = (result["test"] or {}).get("real")
     if real is None:
         return {}
@@ -171,12 +165,8 @@ def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
     return by_value.get(value, by_value.get(""))
 
 
-SPLIT = "test"
-SAMPLES = 2000
-
-
 def with_differences(
-    rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = SAMPLES
+    rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = 2000
 ) -> list[Row]:
     """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
     from sparselabel.inference.score_files import saved_scores
@@ -186,15 +176,13 @@ def with_differences(
 
     @cache
     def draws(number: int, seed: int) -> Drawn:
-        saved = saved_scores(Run(by_run[number, seed]), SPLIT)
+        saved = saved_scores(Run(by_run[number, seed]), "test")
         return drawn(saved.scores, saved.positive, samples)
 
     def added(number: int, row: Row) -> Row:
         base = beside(rows, against, row.value)
-        if base is None or base is row or not row.test:
-            return row
-        seeds = [seed for seed in row.test if seed in base.test]
-        if not seeds:
+        seeds = [seed for seed in row.test if base is not None and seed in base.test]
+        if base is row or not seeds:
             return row
         base_number = next(index for index, other in enumerate(rows) if other is base)
         try:

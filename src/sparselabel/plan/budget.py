@@ -72,12 +72,8 @@ def budget_of(
     """The budget of a sample; refuses one that buys nothing, or more than there is of any kind."""
     sample, classes = len(data.train), len(data.classes)
     if not 0 < hours < math.inf:
-        raise ConfigError(
-            f"{param('budget')} is hours of annotation above 0, not {hours:g}",
-            f"give hours, such as {param('budget', 10)}",
-            what="budget",
-            value=hours,
-        )
+        problem = f"{param('budget')} is hours of annotation above 0, not {hours:g}"
+        raise ConfigError(problem, f"give hours, such as {param('budget', 10)}", what="budget")
     if images is not None and images < sample:
         raise ConfigError(
             f"{param('images', f'{images:,}')} are fewer than the {sample:,} training images of "
@@ -85,7 +81,6 @@ def budget_of(
             "give the size of the whole data",
             f"leave {param('images')} out",
             what="images",
-            value=images,
             allowed=sample,
         )
     _refuse_fractions(fractions)
@@ -103,7 +98,6 @@ def budget_of(
             f"give at most {param('budget', f'{_below(most):g}')}",
             f"more {param('images')}",
             what="budget",
-            value=hours,
             allowed=_below(most),
         )
     least = budget.fractions[0]
@@ -115,7 +109,6 @@ def budget_of(
             f"answer ({prices.answer:g} s)",
             f"give at least {param('budget', f'{_above(needed):g}')}; a useful one is much more",
             what="budget",
-            value=hours,
             allowed=_above(needed),
         )
     return budget
@@ -132,36 +125,24 @@ def _above(value: float) -> float:
 def _refuse_fractions(fractions: Sequence[float]) -> None:
     wrong = [value for value in fractions if not 0 < value <= 1]
     if wrong:
-        raise ConfigError(
-            f"{param('fractions')} are shares of the budget in (0, 1], not "
-            f"{listing(f'{value:g}' for value in wrong)}",
-            what="fractions",
-            value=wrong,
-        )
+        values = listing(f"{value:g}" for value in wrong)
+        raise ConfigError(f"{param('fractions')} are shares of the budget in (0, 1], not {values}")
     if len({*fractions}) < len(fractions):
-        raise ConfigError(
-            f"{param('fractions')} names one more than once", "name each once", what="fractions"
-        )
+        raise ConfigError(f"{param('fractions')} names one more than once", "name each once")
     if 1 not in fractions:
-        raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it", what="fractions")
+        raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it")
 
 
 def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
     """Raise if annotation cannot be simulated on the data; returns the split that measures candidates."""
     if not kinds or len({*kinds}) < len(kinds):
-        raise ConfigError(
-            f"{param('kinds')} must name some of {', '.join(KINDS)}, each once",
-            what="kinds",
-            value=kinds,
-            allowed=KINDS,
-        )
+        raise ConfigError(f"{param('kinds')} must name some of {', '.join(KINDS)}, each once")
     measured = next((name for name in ("test", "val") if name in data.splits), None)
     if measured is None:
         raise DataError(
             f"{data.folder} has neither a test nor a validation split, so nothing would be measured",
             f"prepare it with one of validation ({command('prepare', validation=0.2)})",
             "with a test split",
-            what=data.folder,
         )
     for part in (data.train, data.split(measured)):
         table = part.truth if part is data.train else part.observed
@@ -171,25 +152,20 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
                 f"{data.folder}, split {part.name!r}: {hidden:,} of {table.values.size:,} labels are "
                 "unknown, and annotation is simulated on a sample in which every label is known",
                 "take one that is fully labeled (a small one will do)",
-                what=data.folder,
-                where=part.name,
             )
     spatial_labels = data.train.spatial_labels
     boxes = int((~spatial_labels.is_point).sum())
     for kind in kinds:
         wanted = boxes if kind in BOXED else len(spatial_labels)
         if kind != "I" and not wanted:
-            others = [
-                other for other in kinds if other == "I" or (other not in BOXED and len(spatial_labels))
-            ]
+            points = len(spatial_labels) > 0
+            others = [other for other in kinds if other == "I" or (points and other not in BOXED)]
             fewer = [f"give {param('kinds', ' '.join(others))}"] if len(others) > 1 else []
             raise DataError(
                 f"kind {kind} needs {'boxes' if kind in BOXED else 'points or boxes'}, and {data.folder} has "
                 "none in training",
                 "prepare data that says where things are (voc, coco, scenes, a table with x, y, w, h)",
                 *fewer,
-                what="kinds",
-                value=kind,
             )
     return measured
 
@@ -216,7 +192,6 @@ def refuse_other_budget(budget: Budget, out: Path) -> None:
             f"the runs in {out} were bought with {'; '.join(differ)}",
             "give what they were begun with, to go on with them",
             f"choose another {param('out')}",
-            what=out,
         )
 
 
@@ -228,11 +203,5 @@ def keep_budget(budget: Budget, out: Path) -> None:
 
 def _bought_with(budget: Budget) -> dict[str, Any]:
     """What decides what every fraction buys, by the names of the flags."""
-    prices = budget.prices
-    return {
-        "budget": budget.hours,
-        "images": budget.images,
-        "answer-seconds": prices.answer,
-        "point-seconds": prices.point,
-        "box-seconds": prices.box,
-    }
+    prices = {f"{name}-seconds": getattr(budget.prices, name) for name in ("answer", "point", "box")}
+    return {"budget": budget.hours, "images": budget.images} | prices

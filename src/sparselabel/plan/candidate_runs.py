@@ -58,15 +58,13 @@ def candidates_of(
 ) -> list[Candidate]:
     """All runs; ``methods`` are that for answers alone and that for answers with points or boxes."""
     if draws < 1:
-        raise ConfigError(f"{param('draws')} must be 1 or more, not {draws}", what="draws", value=draws)
+        raise ConfigError(f"{param('draws')} must be 1 or more, not {draws}")
     configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
     if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).spatial_labels:
         raise ConfigError(
             f"{param('mark_method', methods[1])} does not look at points or boxes, so that the plan would "
             "compare methods and not annotations",
             "give patchml, csl-p, or one of these with +cluster",
-            what="mark_method",
-            value=methods[1],
         )
     candidates = []
     for fraction in budget.fractions:
@@ -87,9 +85,7 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
     given = base.settings
     for name in given:
         if not any(name in settings for settings in known.values()):
-            raise ConfigError(
-                f"none of the methods {listing(methods)} has a setting {name!r}", what=f"settings.{name}"
-            )
+            raise ConfigError(f"none of the methods {listing(methods)} has a setting {name!r}")
     for method in methods:
         own = {name: value for name, value in given.items() if name in known[method]}
         if method == "csl-i":  # what PatchML compares points with, and what patchml does with whole images
@@ -105,29 +101,25 @@ def simulate(
     Nothing is written: the images are the same, so their stored features are too.
     """
     train = data.train
-    how = Sparsify(
-        sparsify="budget",
-        annotate=kind,
-        budget=budget.spent(fraction, kind),
-        label_seed=draw,
-        cost="per-positive",
-    )
+    spent = budget.spent(fraction, kind)
+    how = Sparsify("budget", annotate=kind, budget=spent, label_seed=draw, cost="per-positive")
     split = RawSplit(train.truth, train.paths, train.spatial_labels, masks=train.masks)
-    found = annotate(split, how, prices=budget.prices)
+    annotated = annotate(split, how, prices=budget.prices)
     digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
-    for array in (found.observed, *(getattr(found.seen, column) for column in SPATIAL_LABEL_COLUMNS)):
+    for array in (annotated.observed, *(getattr(annotated.seen, column) for column in SPATIAL_LABEL_COLUMNS)):
         digest.update(np.ascontiguousarray(array).tobytes())
-    observed = LabelTable(train.truth.ids, train.truth.classes, found.observed, check=False)
-    bought = replace(train, observed=observed, seen=found.seen, digest=digest.hexdigest())
-    unseen = int((~(found.observed == POSITIVE).any(axis=0)).sum())
-    return replace(data, splits=data.splits | {"train": bought}), found.bought | {"classes_unseen": unseen}
+    observed = LabelTable(train.truth.ids, train.truth.classes, annotated.observed, check=False)
+    bought = replace(train, observed=observed, seen=annotated.seen, digest=digest.hexdigest())
+    unseen = int((~(annotated.observed == POSITIVE).any(axis=0)).sum())
+    counts = annotated.bought | {"classes_unseen": unseen}
+    return replace(data, splits=data.splits | {"train": bought}), counts
 
 
 def check_candidates(
     data: Prepared, budget: Budget, candidates: Sequence[Candidate], machine: Machine
 ) -> None:
     """Refuse now what would be refused when one of the runs begins."""
-    from sparselabel.training.train import check_run
+    from sparselabel.training.train_run import check_run
 
     backbone: Backbone | None = None
     require_folder_to_write(candidates[0].run.path.parent)
@@ -151,7 +143,6 @@ def _refuse_nothing(one: Candidate) -> None:
         "there is nothing to learn from",
         f"give a larger {param('budget')}",
         f"leave small {param('fractions')} out",
-        what="budget",
     )
 
 
@@ -164,7 +155,7 @@ def train_candidates(
     command: Sequence[str] = (),
 ) -> list[Outcome]:
     """Train what is not finished; those that failed."""
-    from sparselabel.training.train import train_run
+    from sparselabel.training.train_run import train_run
 
     left = [one for one in candidates if not Run(one.run.path).finished]
     callback.on_skipped(len(candidates) - len(left))

@@ -120,20 +120,17 @@ def _chart(rows: Sequence[KindResult], measure: Measure, split: str) -> Drawn:
         spreads = [(own[at].spread(measure) or 0.0) if at in own else 0.0 for at in hours]
         values = [own[at].mean(measure) if at in own else None for at in hours]
         lines.append(Line(kind, number, values, spreads=spreads if any(spreads) else ()))
-    name = "test" if split == "test" else "validation"
-    title = f"{measure} against the budget"
+    title, axis = f"{measure} against the budget", "test" if split == "test" else "validation"
     names = [f"{at:.3g}" for at in hours]
-    return draw(Chart(title, "hours of annotation", f"{name} {measure}, %", names, lines))
+    return draw(Chart(title, "hours of annotation", f"{axis} {measure}, %", names, lines))
 
 
 def _behind(kind: Kind, compared: Sequence[KindResult]) -> str:
     """How far a kind is behind the best one; nothing where it cannot be compared."""
     row = next((row for row in compared if row.kind == kind), None)
-    if row is None:
-        return ""
-    best = max(compared, key=lambda row: row.mean() or 0.0)
-    if row is best:
-        return "best"
+    best = max(compared, key=lambda row: row.mean() or 0.0, default=None)
+    if row is None or best is None or row is best:
+        return "" if row is None else "best"
     gap = difference(best, row, compared)
     margin = "" if gap.margin is None else f" ± {gap.margin:.1f}"
     return f"−{gap.mean:.1f}{margin}{', clearly' if gap.clear else ''}"

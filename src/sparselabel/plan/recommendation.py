@@ -67,24 +67,19 @@ def comparable(rows: Sequence[KindResult], measure: Measure = "mAP") -> list[Kin
 
     Where there is no such draw, the kinds with the fewest are left out.
     """
-    remaining = sorted(
-        (row for row in rows if row.values.get(measure)),
-        key=lambda row: len(row.values[measure]),
-        reverse=True,
-    )
+    remaining = [row for row in rows if row.values.get(measure)]
+    remaining.sort(key=lambda row: len(row.values[measure]), reverse=True)
     while remaining:
-        draws = set[int].intersection(*({*row.values[measure]} for row in remaining))
+        draws = sorted(set[int].intersection(*({*row.values[measure]} for row in remaining)))
         if draws:
-            shared = {
-                row.kind: {draw: row.values[measure][draw] for draw in sorted(draws)} for row in remaining
-            }
-            return [
-                replace(row, values=row.values | {measure: shared[row.kind]})
-                for row in rows
-                if row.kind in shared
-            ]
+            break
         remaining.pop()
-    return []
+    kinds, compared = [row.kind for row in remaining], []
+    for row in rows:
+        if row.kind in kinds:
+            shared = {draw: row.values[measure][draw] for draw in draws}
+            compared.append(replace(row, values=row.values | {measure: shared}))
+    return compared
 
 
 def difference(
@@ -113,21 +108,15 @@ def recommend(rows: Sequence[KindResult]) -> Recommendation | None:
     ranked = sorted(compared, key=lambda row: row.mean() or 0.0, reverse=True)
     best, others = ranked[0], ranked[1:]
     rivals = [row for row in others if not difference(best, row, ranked).clear]
-    order = [*NAMES]
-    buy = min([best, *rivals], key=lambda row: order.index(row.kind))
-    sentences = [
-        *_left_out(at_budget, compared),
-        _chance(best, others, rivals),
-        *_smaller(rows, buy),
-        *_places(at_budget),
-    ]
+    buy = min([best, *rivals], key=lambda row: [*NAMES].index(row.kind))
+    first, chance = _left_out(at_budget, compared), _chance(best, others, rivals)
     return Recommendation(
         buy.kind,
         best.kind,
         tuple(row.kind for row in rivals),
         not rivals and bool(others),
         _headline(best, others, rivals, buy),
-        tuple(sentences),
+        (*first, chance, *_smaller(rows, buy), *_places(at_budget)),
     )
 
 
@@ -137,13 +126,9 @@ def _headline(
     name = NAMES[buy.kind]
     if not others:
         return f"Only {name} were tried: mAP {best.text()}."
-    if not rivals:
-        return f"Buy {name}: mAP {best.text()} against {others[0].text()} for {NAMES[others[0].kind]}."
     if buy is best:
-        return (
-            f"Buy {name}: mAP {best.text()} against {others[0].text()} for {NAMES[others[0].kind]}. "
-            "The difference is not clear, but nothing that costs more work was better."
-        )
+        clear = " The difference is not clear, but nothing that costs more work was better." if rivals else ""
+        return f"Buy {name}: mAP {best.text()} against {others[0].text()} for {NAMES[others[0].kind]}.{clear}"
     return (
         f"Not clear. {NAMES[best.kind].capitalize()} came out best (mAP {best.text()}), but {name} "
         f"({buy.text()}) may be as good and are the simplest: buy {name}."
@@ -168,13 +153,10 @@ def _chance(best: KindResult, others: Sequence[KindResult], rivals: Sequence[Kin
     if not others:
         return "There is nothing to compare with: try more kinds."
     second = difference(best, others[0], [best, *others])
-    name, other = NAMES[best.kind].capitalize(), NAMES[others[0].kind]
+    ahead = f"{NAMES[best.kind].capitalize()} are ahead of {NAMES[others[0].kind]}, the second, by {second}"
     if second.margin is None:
-        return (
-            f"{name} are ahead of {other}, the second, by {second}. One draw says nothing of chance: "
-            "take 3 or more."
-        )
-    ahead = f"{name} are ahead of {other}, the second, by {second} over {second.draws} draws"
+        return f"{ahead}. One draw says nothing of chance: take 3 or more."
+    ahead += f" over {second.draws} draws"
     if not rivals:
         return f"{ahead}: more than the spread over draws explains. All other kinds are clearly worse too."
     names = _and([NAMES[row.kind] for row in rivals])

@@ -49,10 +49,11 @@ from sparselabel.resources import free_disk, in_words
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Network
-from sparselabel.training.run_cost import CHECKPOINTS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+CHECKPOINTS = 3  # the newest, the best, and the one that is being written
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,10 @@ class Checkpoint:
 
     def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
         """What one of its processes has saved of a memory; the file that it names is there."""
-        state = _load_part(self._memory_files()[process], f"{name}/")
+        path, prefix = self._memory_files()[process], f"{name}/"
+        names = [name for name in _names(path) if name.startswith(prefix)]
+        with _reading(path), safe_open(path, "pt") as file:
+            state = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
         folder = _memory_folder(self.path.parent)
         if is_in_file(state) and not (folder / file_name(state)).is_file():
             raise RunError(
@@ -200,8 +204,8 @@ class Checkpoint:
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Where a run can go on, if it has got anywhere."""
-    found = checkpoints(folder)
-    return Checkpoint(found[-1]) if found else None
+    complete = checkpoints(folder)
+    return Checkpoint(complete[-1]) if complete else None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -224,18 +228,10 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _way_out(checkpoint: Path) -> str:
-    return (
-        f"remove the folder {checkpoint}: then {param('resume', True)} goes on from the checkpoint before "
-        "it, "
-        "if there is one, or from the start"
+    then = (
+        f"{param('resume', True)} goes on from the checkpoint before it, if there is one, or from the start"
     )
-
-
-def _load_part(path: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of a file whose names begin so; the others stay on the disk."""
-    names = [name for name in _names(path) if name.startswith(prefix)]
-    with _reading(path), safe_open(path, "pt") as file:
-        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    return f"remove the folder {checkpoint}: then {then}"
 
 
 def _names(path: Path) -> list[str]:
@@ -271,23 +267,14 @@ def _sync(path: Path) -> None:
 
 def files_of(method: SparseLoss) -> list[FileRowStore]:
     """The memories that are kept in files, also those that are not written before the warm-up is over."""
-    return [
-        memory
-        for part in method.modules()
-        for memory in vars(part).values()
-        if isinstance(memory, FileRowStore)
-    ]
+    values = (value for part in method.modules() for value in vars(part).values())
+    return [value for value in values if isinstance(value, FileRowStore)]
 
 
 def in_ram(method: SparseLoss) -> int:
     """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
-    kept = {
-        id(memory): memory.rows * memory.row_bytes
-        for part in method.modules()
-        for memory in vars(part).values()
-        if isinstance(memory, RamRowStore)
-    }
-    return sum(kept.values())
+    values = {id(value): value for part in method.modules() for value in vars(part).values()}
+    return sum(value.rows * value.row_bytes for value in values.values() if isinstance(value, RamRowStore))
 
 
 def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
@@ -295,7 +282,8 @@ def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
     files = files_of(method)
     if not files:
         return
-    log.say(f"kept in files of the run: {listing(map(_in_words, files))}")
+    sizes = (f"{_name(memory)} ({in_words(memory.bytes)})" for memory in files)
+    log.say(f"kept in files of the run: {listing(sizes)}")
     if machine.memories == "ram":
         log.say("they stay there, where the run was begun with them: RAM is for new runs")
 
@@ -306,16 +294,9 @@ def refuse_best_start(method: SparseLoss) -> None:
     if files:
         raise ConfigError(
             f"{_name(files[0])} are kept in a file (too large for RAM, or {param('memories', 'file')}), "
-            "which "
-            "has the last epoch only: fine-tuning cannot start from the best",
+            "which has the last epoch only: fine-tuning cannot start from the best",
             f"take {param('finetune.start', 'last')}",
-            what="finetune.start",
-            value="best",
         )
-
-
-def _in_words(memory: FileRowStore) -> str:
-    return f"{_name(memory)} ({in_words(memory.bytes)})"
 
 
 def _name(memory: FileRowStore) -> str:
@@ -342,7 +323,8 @@ def refuse_full_disk(
     one = trained + memories
     files = sum(memory.room_to_come()[1] for memory in files_of(method))
     needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
-    there = free_disk(run.path) + _size(run) // fabric.world_size  # what it has written, it will write over
+    written = _size_of([*run.checkpoints.rglob("*"), run.model_file])  # what the run will write over
+    there = free_disk(run.path) + written // fabric.world_size
     if not files:  # beside new files there must be room for the old ones, until a checkpoint is safe
         there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
     if needed <= there:
@@ -361,24 +343,20 @@ def refuse_full_disk(
 
 def _weights(config: TrainConfig, network: Network) -> tuple[int, int]:
     """Bytes of the backbone, and of what a checkpoint of fine-tuning has of it."""
-    full = config.finetune
-    if not full.epochs:
+    finetune = config.finetune
+    if not finetune.epochs:
         return 0, 0
     backbone = network.backbone
-    parts = frozen_parts(backbone, norm=full.frozen_norm, stages=full.frozen_stages)
+    parts = frozen_parts(backbone, norm=finetune.frozen_norm, stages=finetune.frozen_stages)
     frozen = {id(parameter) for part in parts for parameter in part.parameters()}
-    moved = _bytes(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)
-    model = _bytes(backbone.state_dict().values())
-    return model, model * (2 if full.ema_decay else 1) + MOMENTS[full.optimizer] * moved
+    moved = bytes_of(parameter for parameter in backbone.parameters() if id(parameter) not in frozen)
+    model = bytes_of(backbone.state_dict().values())
+    return model, model * (2 if finetune.ema_decay else 1) + MOMENTS[finetune.optimizer] * moved
 
 
-def _bytes(tensors: Iterable[Tensor]) -> int:
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors."""
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def _size(run: Run) -> int:
-    """Bytes of checkpoints and the model of a run that goes on, or is replaced."""
-    return _size_of([*run.checkpoints.rglob("*"), run.model_file])
 
 
 def _size_of(files: Iterable[Path]) -> int:

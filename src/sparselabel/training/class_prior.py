@@ -4,51 +4,23 @@ CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts 
 are there; a model trained on the known labels alone says it better, by its mean scores.
 """
 
-import shutil
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sparselabel.config import AUTO, TrainConfig
-from sparselabel.files import write_json
+from sparselabel.data.readers.csv_parquet import open_cells
+from sparselabel.errors import ConfigError, DataError, listing, param
 from sparselabel.losses.base import SparseLoss, in_pieces
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
-from sparselabel.run import Run
-from sparselabel.training.inputs import Inputs
-from sparselabel.training.network import LazyBackbone, Network
-from sparselabel.training.prior_file import read_prior
-from sparselabel.training.validate import scores_of
 
 SHORTER = 4  # a run for the prior has this part of the epochs (ours)
-
-Train = Callable[[TrainConfig, Path], object]
-"""Trains a configuration into a folder, or goes on there."""
-
-
-def prior_of_run(config: TrainConfig, inputs: Inputs, run: Run, train: Train) -> tuple[float, ...] | None:
-    """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
-    given = config.settings.get("prior")
-    if given is None or "prior" not in settings_of(config.method):
-        return None
-    classes, fabric = inputs.data.classes, inputs.fabric
-    if not fabric.broadcast(run.prior_file.exists()):
-        prior = (
-            _mean_scores(config, inputs, run.path / "prior", train)
-            if given == AUTO
-            else read_prior(Path(str(given)), classes)
-        )
-        fabric.barrier()
-        if fabric.is_global_zero:
-            write_json(run.prior_file, dict(zip(classes, prior, strict=True)))
-        fabric.barrier()
-    if fabric.is_global_zero:
-        shutil.rmtree(run.path / "prior", ignore_errors=True)
-    return read_prior(run.prior_file, classes)
 
 
 def take_prior(method: SparseLoss, prior: Sequence[float] | None) -> None:
@@ -62,33 +34,66 @@ def run_before(config: TrainConfig) -> TrainConfig:
     """The run whose mean scores are the prior: the method alone, in ignore mode, a quarter of the epochs."""
     base = parse(config.method).base
     known = settings_of(base)
-    settings = {name: value for name, value in config.settings.items() if name in known}
+    settings = {key: value for key, value in config.settings.items() if key in known and key != "prior"}
     return replace(
         config,
         method=base,
-        settings={key: value for key, value in settings.items() if key != "prior"} | {"unknown": "ignore"},
+        settings=settings | {"unknown": "ignore"},
         head=replace(config.head, epochs=-(-config.head.epochs // SHORTER)),
         finetune=replace(config.finetune, epochs=-(-config.finetune.epochs // SHORTER)),
         watch=0,
     )
 
 
-def _mean_scores(config: TrainConfig, inputs: Inputs, folder: Path, train: Train) -> tuple[float, ...]:
-    before = run_before(config)
-    train(before, folder)
-    backbone = LazyBackbone(before)
-    own = Inputs(inputs.data, before, backbone, inputs.fabric, inputs.workers, inputs.log)
-    width = own.feature_width if before.frozen else None
-    network = Network(before, len(inputs.data.classes), backbone, width)
-    network.load(load_file(Run(folder).model_file))
-    phase = [*before.phases][-1]
-    module = network.head if own.stored(phase) else network.classifier
-    return _means(scores_of(module.to(inputs.fabric.device), own, phase, "train"))
-
-
-def _means(scores: Tensor) -> tuple[float, ...]:
+def column_means(scores: Tensor) -> tuple[float, ...]:
     """The mean of each column, block by block: torch would copy all scores to add them up precisely."""
     sums = torch.zeros(scores.shape[1], dtype=torch.float64)
     for some in in_pieces(scores):
         sums += some.sum(dim=0, dtype=torch.float64).cpu()
     return tuple((sums / len(scores)).tolist())
+
+
+def read_prior(file: Path, classes: Sequence[str]) -> tuple[float, ...]:
+    """A share in 0..1 for each class, from a JSON object or a table with columns class and prior."""
+    if not file.is_file():
+        hint = "; auto is written in small letters" if str(file).lower() == AUTO else ""
+        rule = f"{param('settings.prior')} must be auto, or a JSON or CSV file"
+        raise ConfigError(f"{rule}, and there is no file {str(file)!r}{hint}", what="settings.prior")
+    shares = _of_json(file) if file.suffix.lower() == ".json" else _of_table(file)
+    missing = [name for name in classes if name not in shares]
+    strange = [name for name in shares if name not in classes]
+    if missing or strange:
+        what = f"lacks {listing(missing)}" if missing else f"has {listing(strange)}, which the data has not"
+        raise DataError(f"{file} must have a prior for each of the data's {len(classes)} classes; it {what}")
+    for name, value in shares.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise DataError(f"{file}: the prior of {name} must be a share in [0, 1], not {value!r}")
+    return tuple(float(shares[name]) for name in classes)
+
+
+def _of_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f'{file} cannot be read as JSON ({error}): write {{"CLASS": SHARE, ...}}') from error
+    if not isinstance(content, dict):
+        raise DataError(f'{file} must be an object of shares by class, {{"CLASS": SHARE, ...}}')
+    return content
+
+
+def _of_table(file: Path) -> dict[str, Any]:
+    shares: dict[str, Any] = {}
+    with open_cells(file, "class") as cells:
+        if not {"class", "prior"} <= {*cells.header}:
+            raise DataError(f"{file} must have columns class and prior, not {listing(cells.header)}")
+        name_at, prior_at = cells.header.index("class"), cells.header.index("prior")
+        for line, row in cells.rows:
+            name, text = row[name_at].strip(), row[prior_at].strip()
+            if name in shares:
+                raise cells.wrong(line, f"class {name!r} is there twice: keep one line")
+            try:
+                shares[name] = float(text)
+            except ValueError as error:
+                problem = f"the prior of {name} must be a share in [0, 1], not {text!r}"
+                raise cells.wrong(line, problem) from error
+    return shares

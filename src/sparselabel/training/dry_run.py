@@ -1,6 +1,6 @@
 """What a run would cost: everything up to a few real steps of each phase, measured; nothing is kept.
 
-    checks of a run ─▶ model, feeds, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
+    checks of a run ─▶ model, loaders, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
                     └▶ what is estimated before training: K from features, a prior by a run of its own
 
 Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimizer's
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -29,31 +29,118 @@ from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
 from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
 from sparselabel.models.classifier import Output
-from sparselabel.resources import available_memory, free_disk
+from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import Run
-from sparselabel.training.checkpoint import files_of, in_ram, load_tensors, save_tensors
+from sparselabel.training.checkpoint import (
+    CHECKPOINTS,
+    bytes_of,
+    files_of,
+    in_ram,
+    load_tensors,
+    save_tensors,
+)
 from sparselabel.training.class_prior import run_before
-from sparselabel.training.expected_counts import seconds_to_estimate
-from sparselabel.training.inputs import Inputs
+from sparselabel.training.estimate_positives import seconds_to_estimate
 from sparselabel.training.logger import Log
-from sparselabel.training.network import LazyBackbone, Network, in_evaluation, weights_of
+from sparselabel.training.network import LazyBackbone, in_evaluation, weights_of
+from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import is_estimated, method_of, resolve, trains_for_prior
-from sparselabel.training.run_cost import PhaseCost, RunCost, forget_peak, peak_memory
-from sparselabel.training.train import prepare_method, run_metadata, started
-from sparselabel.training.trainer import Session, train_step
-from sparselabel.training.watch import Watch
+from sparselabel.training.train_run import run_metadata, started
+from sparselabel.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+STEPS = 6  # at most, of a phase
+LONG = 20.0  # seconds after which two steps will do
 SCORED = 32  # images in a batch of evaluation
 
 
+@dataclass(frozen=True)
+class PhaseCost:
+    """What a phase takes: ``seconds`` a step, bytes of a process at its peak, bytes of a checkpoint.
+
+    ``scored`` images are scored after (or before) every epoch, at ``scoring`` seconds each.
+    """
+
+    name: str
+    epochs: int
+    steps: int
+    batch_size: int
+    seconds: float
+    scored: int
+    scoring: float
+    ram: int
+    gpu: int
+    checkpoint: int
+
+    @property
+    def time(self) -> float:
+        """Seconds of all its epochs."""
+        return self.epochs * (self.steps * self.seconds + self.scored * self.scoring)
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run would take, phase by phase; ``scored`` images are scored at its end.
+
+    ``features`` are bytes of stored features beside the data, ``features_in_ram`` those of them in RAM too,
+    ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
+    ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
+    ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
+    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
+    when free RAM was looked at, the process already had ``ram_taken``.
+    """
+
+    phases: tuple[PhaseCost, ...]
+    scored: int
+    features: int
+    features_in_ram: int
+    features_time: float
+    files: int
+    model: int
+    gpu_there: int
+    ram_there: int
+    disk_there: int
+    expected_time: float = 0.0
+    prior_time: float = 0.0
+    prior_disk: int = 0
+    ram_taken: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run: features, estimates, training and scoring."""
+        end = self.scored * self.phases[-1].scoring
+        before = self.features_time + self.expected_time + self.prior_time
+        return before + sum(phase.time for phase in self.phases) + end
+
+    @property
+    def ram(self) -> int:
+        """Bytes of RAM at the peak, of one process without its loaders."""
+        return max(phase.ram for phase in self.phases) + self.features_in_ram
+
+    @property
+    def ram_short(self) -> bool:
+        """Whether that is more than the process may have."""
+        return self.ram > self.ram_taken + self.ram_there
+
+    @property
+    def gpu(self) -> int:
+        """Bytes of the GPU at the peak."""
+        return max(phase.gpu for phase in self.phases)
+
+    @property
+    def disk(self) -> int:
+        """Bytes in the run's folder at the most."""
+        largest = max(phase.checkpoint for phase in self.phases)
+        return max(CHECKPOINTS * largest + self.model, self.prior_disk) + self.files
+
+
 @dataclass
-class FirstInputs(Inputs):
-    """Inputs that compute no more stored features than a batch: the others are made up.
+class FirstBatchLoaders(PhaseLoaders):
+    """Loaders that compute no more stored features than a batch: the others are made up.
 
     ``to_come`` counts the bytes of features that a run would compute, in ``time`` seconds, and ``in_ram``
     those of them that it would hold: pooled ones; those of cells stay in their file.
@@ -70,29 +157,31 @@ class FirstInputs(Inputs):
         if (split, cells) not in self._made_up:
             part, backbone = self.data.split(split), self.backbone().to(self.fabric.device).eval()
             loader = ImageLoader(part, self.test_view)
-            seconds, found = timed(loader, len(part), self.fabric, self.workers, backbone)
-            one = found[:1].half().cpu() if cells else found[:1].float().mean(dim=(2, 3)).cpu()
+            seconds, features = timed(loader, len(part), self.fabric, self.workers, backbone)
+            one = features[:1].half().cpu() if cells else features[:1].float().mean(dim=(2, 3)).cpu()
             self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
-            self._count(seconds, found)
+            self._count(seconds, features)
         return self._made_up[split, cells]
 
-    def _count(self, seconds: float, found: Tensor) -> None:
+    def _count(self, seconds: float, features: Tensor) -> None:
         """What all missing features will take: those of a frozen backbone, and others that were asked for."""
         wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
         missing = [one for one in wanted | {*self._made_up} if not self._file(*one).exists()]
-        width, grid = found.shape[1], found.shape[2] * found.shape[3]
-        sizes = {(name, cells): len(self.data.split(name)) * width for name, cells in missing}
-        pooled = sum(4 * size for (_, cells), size in sizes.items() if not cells)
-        kept = sum(2 * size * grid for (_, cells), size in sizes.items() if cells)
-        self.to_come, self.in_ram = pooled + kept, pooled
-        self.time = seconds * sum(len(self.data.split(name)) for name, _ in missing) / self.fabric.world_size
+        width, grid = features.shape[1], features.shape[2] * features.shape[3]
+        images = {
+            cells: sum(len(self.data.split(name)) for name, of in missing if of == cells)
+            for cells in (True, False)
+        }
+        self.in_ram = 4 * width * images[False]
+        self.to_come = self.in_ram + 2 * width * grid * images[True]
+        self.time = seconds * sum(images.values()) / self.fabric.world_size
 
 
 @torch.no_grad()
 def timed(
     loader: Loader, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
 ) -> tuple[float, Any]:
-    """Seconds an image, of a batch loaded and seen by the model, and what it said of it.
+    """Seconds an image, of a batch loaded and seen by the model, and its output.
 
     Workers load while the model works.
     """
@@ -100,20 +189,16 @@ def timed(
     began = time.monotonic()
     batch = next(iter(loader(in_order(rows, SCORED), 0)))
     loaded = time.monotonic()
-    said = model(batch.inputs[0].to(fabric.device))
+    output = model(batch.inputs[0].to(fabric.device))
     wait(fabric.device)
     loading, seeing = loaded - began, time.monotonic() - loaded
-    return (max(loading / workers, seeing) if workers else loading + seeing) / len(rows), said
+    return (max(loading / workers, seeing) if workers else loading + seeing) / len(rows), output
 
 
 def wait(device: torch.device) -> None:
     """Let a GPU finish what it was asked to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-STEPS = 6  # at most, of a phase
-LONG = 20.0  # seconds after which two steps will do
 
 
 def dry_run(
@@ -136,73 +221,76 @@ def dry_run(
         prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
     fabric = started(data, config, machine)
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
-        run = Run(Path(folder))
-        log = Log(run, speaks=fabric.is_global_zero, quiet=handling.quiet)
+        log = Log(Run(Path(folder)), speaks=fabric.is_global_zero, quiet=handling.quiet)
         for note in resolved.notes:
             log.say(note)
         backbone = LazyBackbone(config)
-        inputs = FirstInputs(data, config, backbone, fabric, machine.workers, log)
-        network = Network(
-            config, len(data.classes), backbone, inputs.feature_width if config.frozen else None
-        )
-        inputs.check(network)
-        estimating = seconds_to_estimate(config, inputs) if is_estimated(config) else 0.0
-        trial = method_of(config)
-        prepare_method(trial, config, data, there, fabric, machine, network, inputs)
-        files = sum(memory.bytes for memory in files_of(trial))
+        trainer = Trainer(data, config, there, log, fabric, machine, backbone, FirstBatchLoaders)
+        loaders = cast("FirstBatchLoaders", trainer.loaders)
+        loaders.check(trainer.network)
+        estimating = seconds_to_estimate(loaders) if is_estimated(config) else 0.0
+        trainer.prepare(method_of(config))
+        files = sum(memory.bytes for memory in files_of(trainer.method))
         ram, disk = available_memory(), free_disk(out)
         forget_peak()
         taken = peak_memory()
+        trainer.run = log.run
         rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
-        method = trial
         if files:
             rows = _rows_of_steps(config, data, fabric)
-            method = _for_a_few(rows, config, data, inputs).to(fabric.device)
-        session = Session(
-            data, config, run, log, fabric, network, inputs, method, Watch(run.watched, 0, inputs)
-        )
+            trainer.method = _for_a_few(rows, trainer).to(fabric.device)
         phases: list[PhaseCost] = []
         for name in config.phases:
             if phases:
-                method.begin_phase()
-            first = config.head.epochs if name == "finetune" else 0
-            forget_peak()
-            _forget_gpu_peak(fabric.device)
-            with log.bar(STEPS, f"measuring the {name} phase") as bar:
-                stage = session.stage(name, first, None)
-                seconds = _steps(session, stage, rows, bar.advance)
-                scoring = _scoring(session, stage, machine.workers)
-                unmeasured = _write_and_load(session, stage)
-            phases.append(
-                PhaseCost(
-                    name,
-                    stage.phase.epochs,
-                    stage.steps_per_epoch,
-                    stage.phase.batch_size,
-                    seconds,
-                    _scored_in_epoch(session),
-                    scoring,
-                    peak_memory() + unmeasured,
-                    _gpu_peak(fabric.device),
-                    _checkpoint(session, stage),
-                )
-            )
+                trainer.method.begin_phase()
+            phases.append(_measured(trainer, name, rows))
         return RunCost(
-            tuple(phases),
-            _scored_at_end(session),
-            inputs.to_come,
-            inputs.in_ram,
-            inputs.time,
-            files,
-            _bytes(network.classifier.state_dict()),
-            _gpu_size(fabric.device),
-            ram,
-            disk,
-            estimating,
-            0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
-            0 if prior is None else prior.disk,
-            taken,
+            phases=tuple(phases),
+            scored=_scored_at_end(trainer),
+            features=loaders.to_come,
+            features_in_ram=loaders.in_ram,
+            features_time=loaders.time,
+            files=files,
+            model=bytes_of(trainer.network.classifier.state_dict().values()),
+            gpu_there=_gpu(fabric.device, lambda gpu: torch.cuda.get_device_properties(gpu).total_memory),
+            ram_there=ram,
+            disk_there=disk,
+            expected_time=estimating,
+            prior_time=0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
+            prior_disk=0 if prior is None else prior.disk,
+            ram_taken=taken,
         )
+
+
+def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
+    """Take a few steps of a phase and score a batch; what each costs."""
+    device = trainer.fabric.device
+    forget_peak()
+    _gpu(device, torch.cuda.reset_peak_memory_stats)
+    first_epoch = trainer.config.head.epochs if name == "finetune" else 0
+    with trainer.log.bar(STEPS, f"measuring the {name} phase") as bar:
+        stage = trainer.stage(name, first_epoch, None)
+        seconds = _steps(trainer, stage, rows, bar.advance)
+        scoring = _scoring(trainer, stage)
+        unmeasured = _write_and_load(trainer, stage)
+    return PhaseCost(
+        name,
+        stage.phase.epochs,
+        stage.steps_per_epoch,
+        stage.phase.batch_size,
+        seconds,
+        _scored_in_epoch(trainer),
+        scoring,
+        ram=peak_memory() + unmeasured,
+        # What torch has reserved at the most: other programs cannot have it, used or not.
+        gpu=_gpu(device, torch.cuda.max_memory_reserved),
+        checkpoint=_checkpoint(trainer, stage),
+    )
+
+
+def _gpu(device: torch.device, ask: Callable[[torch.device], Any]) -> int:
+    """What CUDA tells of a GPU; 0 where there is none."""
+    return (ask(device) or 0) if device.type == "cuda" else 0
 
 
 def _to_find(prior: RunCost, images: int) -> float:
@@ -211,17 +299,17 @@ def _to_find(prior: RunCost, images: int) -> float:
 
 
 @torch.no_grad()
-def _scan(session: Session, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
+def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
     """What a method looks over before an epoch: the first batch is real, and the others look like it."""
-    model = in_evaluation(stage.eval_module, session.fabric, maps=session.needs.maps)
+    model = in_evaluation(stage.eval_module, trainer.fabric, maps=trainer.needs.maps)
     first: Output | None = None
     for some in in_order(rows, stage.phase.batch_size):
         if first is None:
-            batch = next(iter(session.inputs.evaluation(stage.name, "train")([some], progress.epoch)))
-            first = model(session.on_device(batch.inputs[0]))
+            batch = next(iter(trainer.loaders.evaluation(stage.name, "train")([some], progress.epoch)))
+            first = model(trainer.on_device(batch.inputs[0]))
         output = Output(*(None if value is None else value[: len(some)] for value in first))  # type: ignore[arg-type]
         seen = Batch(torch.from_numpy(some), (), (ViewGeometry.whole(len(some)),))
-        yield session.step(seen, (output,), progress)
+        yield trainer.step(seen, (output,), progress)
 
 
 def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Rows:
@@ -236,37 +324,31 @@ def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Row
     return np.array(sorted(rows))
 
 
-def _for_a_few(rows: Rows, config: TrainConfig, data: Prepared, inputs: Inputs) -> SparseLoss:
+def _for_a_few(rows: Rows, trainer: Trainer) -> SparseLoss:
     """The method prepared for a few rows: its files for all would be gigabytes."""
-    method = method_of(config)
-    layout = Layout(
-        torch.from_numpy(rows),
-        torch.from_numpy(data.train.observed.values[rows]),
-        len(data.train),
-        seed=config.seed,
-        keep="ram",
-        grid=inputs.grid() if method.needs.maps else None,
-    )
-    method.prepare(layout)
+    train, method = trainer.data.train, method_of(trainer.config)
+    few, observed = torch.from_numpy(rows), torch.from_numpy(train.observed.values[rows])
+    grid = trainer.loaders.grid() if method.needs.maps else None
+    method.prepare(Layout(few, observed, len(train), seed=trainer.config.seed, keep="ram", grid=grid))
     return method
 
 
-def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
+def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
     """Take steps as in the phase's last epoch; seconds of one, loading included."""
     epoch = stage.first_epoch + stage.phase.epochs - 1
-    progress = session.progress(stage, epoch)
-    torch.manual_seed(session.epoch_seed(epoch))
-    session.method.begin_epoch(progress)
+    progress = trainer.progress(stage, epoch)
+    torch.manual_seed(trainer.epoch_seed(epoch))
+    trainer.method.begin_epoch(progress)
 
     def scan(some: Tensor | None) -> Iterator[Step]:
-        return _scan(session, stage, rows if some is None else some.numpy(), progress)
+        return _scan(trainer, stage, rows if some is None else some.numpy(), progress)
 
-    session.method.scan(scan)
+    trainer.method.scan(scan)
     stage.wrapped.train()
     times = [time.monotonic()]
-    for rate, batch in islice(stage.batches(epoch, prefetch=session.method.prefetch), STEPS):
-        train_step(session, stage, batch, replace(progress, lr=rate))
-        wait(session.fabric.device)
+    for rate, batch in islice(stage.batches(epoch, prefetch=trainer.method.prefetch), STEPS):
+        trainer.train_step(stage, batch, replace(progress, lr=rate))
+        wait(trainer.fabric.device)
         times.append(time.monotonic())
         report()
         if len(times) > 2 and times[-1] - times[0] > LONG:
@@ -276,71 +358,48 @@ def _steps(session: Session, stage: Stage, rows: Rows, report: Any) -> float:
     return (later[-1] - later[0]) / (len(later) - 1)
 
 
-def _scoring(session: Session, stage: Stage, workers: int) -> float:
+def _scoring(trainer: Trainer, stage: Stage) -> float:
     """Seconds to score per image."""
-    train, stored = session.data.train, session.inputs.stored(stage.name)
-    loader: Loader = (
-        session.inputs.evaluation(stage.name, "train")
-        if stored
-        else ImageLoader(train, session.inputs.test_view)
-    )
-    model = in_evaluation(stage.eval_module, session.fabric)
-    return timed(loader, len(train), session.fabric, 0 if stored else workers, model)[0]
+    loader, model = trainer.loaders.one_batch(stage.name), in_evaluation(stage.eval_module, trainer.fabric)
+    workers = 0 if trainer.loaders.stored(stage.name) else trainer.machine.workers
+    return timed(loader, len(trainer.data.train), trainer.fabric, workers, model)[0]
 
 
-def _write_and_load(session: Session, stage: Stage) -> int:
+def _write_and_load(trainer: Trainer, stage: Stage) -> int:
     """Write the weights and load them, as those of the best epoch; returns bytes of RAM that were not taken.
 
     That is none, but where the temporary folder has no room: then a copy to write, and the file read back.
     """
     weights = weights_of(stage.eval_module, stage.name == "head")
-    size = _bytes(weights)
-    if free_disk(session.run.path) < 2 * size:
+    size = bytes_of(weights.values())
+    if free_disk(trainer.run.path) < 2 * size:
         return 2 * size
-    file = session.run.path / "weights.safetensors"
+    file = trainer.run.path / "weights.safetensors"
     save_tensors(weights, file)
-    session.network.load(load_tensors(file))
+    trainer.network.load(load_tensors(file))
     file.unlink()
     return 0
 
 
-def _scored_in_epoch(session: Session) -> int:
+def _scored_in_epoch(trainer: Trainer) -> int:
     """Images that a process scores around every epoch: validation, and what a method wants to look over."""
-    scan = len(session.data.train) * session.needs.scan
-    return (_size(session, "val") + scan) // session.fabric.world_size
+    scan = len(trainer.data.train) * trainer.needs.scan
+    return (_size(trainer, "val") + scan) // trainer.fabric.world_size
 
 
-def _scored_at_end(session: Session) -> int:
+def _scored_at_end(trainer: Trainer) -> int:
     """Images that a process scores when training is over."""
-    recovered = len(session.data.train) * session.truth_known
-    return (_size(session, "val") + _size(session, "test") + recovered) // session.fabric.world_size
+    recovered = len(trainer.data.train) * trainer.truth_known
+    return (_size(trainer, "val") + _size(trainer, "test") + recovered) // trainer.fabric.world_size
 
 
-def _size(session: Session, split: str) -> int:
-    return len(session.data.split(split)) if split in session.data.splits else 0
+def _size(trainer: Trainer, split: str) -> int:
+    return len(trainer.data.split(split)) if split in trainer.data.splits else 0
 
 
-def _checkpoint(session: Session, stage: Stage) -> int:
+def _checkpoint(trainer: Trainer, stage: Stage) -> int:
     """Bytes of a checkpoint: the trained weights, their average, the optimizer, memories in RAM."""
-    trained = _bytes(weights_of(stage.module, stage.name == "head"))
+    trained = bytes_of(weights_of(stage.module, stage.name == "head").values())
     states = [value for state in stage.optimizer.state_dict()["state"].values() for value in state.values()]
-    optimizer = sum(value.nbytes for value in states if isinstance(value, Tensor))
-    return trained * (2 if stage.average is not None else 1) + optimizer + in_ram(session.method)
-
-
-def _bytes(tensors: dict[str, Tensor]) -> int:
-    return sum(value.nbytes for value in tensors.values())
-
-
-def _forget_gpu_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def _gpu_size(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
-
-
-def _gpu_peak(device: torch.device) -> int:
-    """What torch has reserved at the most: other programs cannot have it, used or not."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+    optimizer = bytes_of(value for value in states if isinstance(value, Tensor))
+    return trained * (2 if stage.average is not None else 1) + optimizer + in_ram(trainer.method)

@@ -33,7 +33,20 @@ def features_file(
     split: PreparedSplit, folder: Path, config: TrainConfig, view: View, cells: bool = False
 ) -> Path:
     """Where the features of a split are, or will be."""
-    return folder / f"{split.name}-{_key(split, config, view, cells)}.npy"
+    # Labels do not change features: images count by their bytes, not by the split's whole digest.
+    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
+    decides: dict[str, object] = {
+        "images": images,
+        "backbone": config.backbone,
+        "weights": weights_identity(config),
+        "output_stride": config.output_stride,
+        "view": vars(view),
+        "double": config.precision == "64-true",
+    }
+    if cells:
+        decides["cells"] = "float16"
+    key = hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
+    return folder / f"{split.name}-{key}.npy"
 
 
 @torch.no_grad()
@@ -42,7 +55,6 @@ def compute_features(
     split: PreparedSplit,
     view: View,
     backbone: Backbone,
-    *,
     fabric: "Fabric",
     workers: int,
     report: Callable[[int], None],
@@ -52,8 +64,9 @@ def compute_features(
 
     The file gets its name when all are done. ``report`` is told the number of images after each batch.
     """
-    # Another run may be computing the same features: each has a file of its own until it is complete.
-    partial = file.with_suffix(f".{fabric.broadcast(_process())}.partial.npy")
+    # Another run, also on another machine, may be computing the same: each has a file of its own until then.
+    process = fabric.broadcast(f"{platform.node()}-{os.getpid()}")
+    partial = file.with_suffix(f".{process}.partial.npy")
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,16 +78,16 @@ def compute_features(
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     loader = ImageLoader(split, view, workers=workers)
     for numbers, inputs, _ in loader(in_order(rows, 32), epoch=0):
-        found = network(inputs[0].to(fabric.device)).float()
-        kept = found.half() if cells else found.mean(dim=(2, 3))
-        if not bool(kept.isfinite().all()):
+        of_cells = network(inputs[0].to(fabric.device)).float()
+        features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))
+        if not bool(features.isfinite().all()):
             raise ModelError(
                 f"features of {split.path(int(numbers[0]))} or one of the next images are beyond what "
                 f"{'half precision' if cells else 'float32'} holds",
                 f"leave {param('frozen')} out",
                 f"take another {param('backbone')}",
             )
-        stored[numbers.numpy()] = kept.cpu().numpy()
+        stored[numbers.numpy()] = features.cpu().numpy()
         report(len(numbers))
     stored.flush()
     fabric.barrier()
@@ -121,30 +134,8 @@ def no_room(folder: Path, size: int, free: int) -> ResourceError:
         "copy the prepared data to a larger disk",
         f"train on images (leave {param('frozen')} out)",
         f"make features of cells smaller: a smaller {param('views.size')}, a larger "
-        f"{param('output_stride')}, or "
-        "a narrower backbone",
+        f"{param('output_stride')}, or a narrower backbone",
     )
-
-
-def _process() -> str:
-    """A name for this process among all that may write to a shared disk."""
-    return f"{platform.node()}-{os.getpid()}"
-
-
-def _key(split: PreparedSplit, config: TrainConfig, view: View, cells: bool) -> str:
-    # Labels do not change features: images count by their bytes, not by the split's whole digest.
-    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
-    decides: dict[str, object] = {
-        "images": images,
-        "backbone": config.backbone,
-        "weights": weights_identity(config),
-        "output_stride": config.output_stride,
-        "view": vars(view),
-        "double": config.precision == "64-true",
-    }
-    if cells:
-        decides["cells"] = "float16"
-    return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 
 def content_digest(path: Path) -> str:

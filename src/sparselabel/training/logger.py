@@ -1,22 +1,30 @@
 """What a run tells while it works: a progress bar or plain lines, JSON lines, and what later figures need."""
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
+from sparselabel.data.loaders import Batch, rows_of
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, counted, param
-from sparselabel.files import atomic_write
+from sparselabel.files import atomic_write, read_json, write_json
+from sparselabel.losses.base import SparseLoss
 from sparselabel.progress import Bar, progress_bar
+from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import Run
-from sparselabel.training.run_cost import Cost
+from sparselabel.training.network import in_evaluation
+
+if TYPE_CHECKING:
+    from sparselabel.training.phase_loaders import PhaseLoaders
 
 BINS = 20  # of the histogram of scores
 
@@ -35,7 +43,7 @@ class Log:
         self.title = title
         self.console = Console(stderr=True, soft_wrap=True, highlight=False)
         self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
-        self.cost = Cost(run)
+        self.cost = CostMeter(run)
         self._writer: Any = _tensorboard() if tensorboard and speaks else None
 
     @cached_property
@@ -74,21 +82,21 @@ class Log:
         with self.run.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self.cost.keep()
-        losses = " ".join(f"{name} {_readable(value)}" for name, value in record["losses"].items())
-        judged = record["validation"]
-        score = "" if judged is None else f" | validation {judged['name']} {100 * judged['value']:.2f}"
+        losses = " ".join(  # four digits, also of a loss that went astray
+            f"{name} {value:.4f}" if abs(value) < 1e5 else f"{name} {value:.3e}"
+            for name, value in record["losses"].items()
+        )
+        validation, score = record["validation"], ""
+        if validation is not None:
+            score = f" | validation {validation['name']} {100 * validation['value']:.2f}"
         self.say(f"epoch {record['epoch']:3d} ({record['phase']}) | {losses}{score}")
         if self._writer is not None:
             for name, value in record["losses"].items():
                 self._board.add_scalar(f"loss/{name}", value, record["epoch"])
-            if judged is not None:
-                self._board.add_scalar(f"validation/{judged['name']}", judged["value"], record["epoch"])
+            if validation is not None:
+                name, value = f"validation/{validation['name']}", validation["value"]
+                self._board.add_scalar(name, value, record["epoch"])
             self._board.flush()
-
-
-def _readable(loss: float) -> str:
-    """Four digits, also of a loss that went astray."""
-    return f"{loss:.4f}" if abs(loss) < 1e5 else f"{loss:.3e}"
 
 
 def _epoch_of(line: str) -> int:
@@ -104,9 +112,8 @@ def _tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ConfigError(
-            f"{param('tensorboard')} needs a package", "pip install 'sparselabel[tensorboard]'"
-        ) from error
+        problem = f"{param('tensorboard')} needs a package"
+        raise ConfigError(problem, "pip install 'sparselabel[tensorboard]'") from error
     return SummaryWriter
 
 
@@ -140,3 +147,65 @@ class ScoreHistogram:
         counts: list[int] = all_reduce_sum(torch.from_numpy(self.counts)).tolist()
         self.counts = np.zeros(BINS, dtype=np.int64)
         return counts
+
+
+class WatchedImages:
+    """A few training images that are followed from epoch to epoch, for figures."""
+
+    def __init__(self, folder: Path, count: int, loaders: "PhaseLoaders") -> None:
+        self.folder = folder
+        self.loaders = loaders
+        # The process that writes them is the first one, and it remembers its own rows only.
+        rows = rows_of(len(loaders.data.train), 0, loaders.fabric.world_size)
+        self.rows = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+        self._batches: dict[bool, Batch] = {}
+
+    @torch.no_grad()
+    def keep(self, phase: str, epoch: int, module: nn.Module, method: SparseLoss) -> None:
+        """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
+
+        Of a model that has attention instead, that: ``attention`` (n, L, h, w), shares that add up to 1.
+        The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
+        ``heat_maps`` (n, L, H, W) in 0..255 and, if not all classes have one, ``heat_map_classes`` (n, k).
+        """
+        fabric = self.loaders.fabric
+        if not len(self.rows) or not fabric.is_global_zero:
+            return
+        stored = self.loaders.stored(phase)
+        if stored not in self._batches:
+            self._batches[stored] = next(iter(self.loaders.one_batch(phase)([self.rows], epoch=0)))
+        views = self._batches[stored].inputs[0].to(fabric.device)
+        output = in_evaluation(module, fabric, maps=not stored or self.loaders.cells)(views)
+        arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
+        if output.maps is not None:
+            arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()
+        elif output.attention is not None:
+            arrays["attention"] = output.attention.half().cpu().numpy()
+        logged_state = method.logged_state(torch.from_numpy(self.rows))
+        arrays |= {name: value.cpu().numpy() for name, value in logged_state.items()}
+        self.folder.mkdir(exist_ok=True)
+        np.savez(self.folder / f"{epoch:04d}.npz", **arrays)  # type: ignore[arg-type]
+
+
+class CostMeter:
+    """Time and memory of a run, from when it is made; one that goes on adds to what it has cost before.
+
+    Memory is that of the first process, without its loaders and a GPU's. On Linux it is the run's own peak,
+    elsewhere the process's since it began, which may have trained other runs before.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._began = time.monotonic()
+        self._before: dict[str, float] | None = None
+        forget_peak()
+
+    def keep(self) -> None:
+        """Write what it has been until now."""
+        file = self._run.cost_file
+        if self._before is None:  # not earlier: an old run may have been replaced
+            nothing = {"seconds": 0.0, "peak_memory": 0}
+            self._before = read_json(file, "remove it") if file.is_file() else nothing
+        seconds = self._before["seconds"] + time.monotonic() - self._began
+        most = max(int(self._before["peak_memory"]), peak_memory())
+        write_json(file, {"seconds": round(seconds, 2), "peak_memory": most})

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from sparselabel.config import Phase
+from sparselabel.losses.base import Needs
 from sparselabel.models.backbone import Norm, norms
 from sparselabel.models.classifier import Output
 
@@ -32,37 +34,27 @@ class MicroBatches:
     """The output of a step's views, made part by part, and the way back through the same parts."""
 
     def __init__(
-        self,
-        model: Any,
-        module: nn.Module,
-        fabric: "Fabric",
-        views: Tensor,
-        parts: int,
-        *,
-        maps: bool,
-        features: bool,
+        self, model: Any, module: nn.Module, fabric: "Fabric", views: Tensor, parts: int, needs: Needs
     ) -> None:
-        self._model, self._module, self._fabric = model, module, fabric
-        self._maps = maps
+        self._model, self._fabric, self._maps = model, fabric, needs.maps
         # As even as can be: the memory is that of the largest.
         self._parts = [part for part in views.tensor_split(parts) if len(part)]
-        self._states: list[Any] = []
-        made = []
+        self._states, outputs = [], []
         with torch.no_grad(), norms_at_rest(module):  # the second pass counts
             for part in self._parts:
                 self._states.append(_random_state(fabric.device))
-                output = model(part, maps=maps)
-                made.append(output if features else output._replace(features=None))
-        self.output = _joined(made)
+                output = model(part, maps=needs.maps)
+                outputs.append(output if needs.features else output._replace(features=None))
+        self.output = Output(*map(_joined, zip(*outputs, strict=True)))  # type: ignore[arg-type]
 
     def backward(self, loss: Tensor, backward: Backward) -> None:
         """Add the gradients of ``loss``, which was computed from ``output``, to the model's."""
         leaves = {name: value for name, value in self.output._asdict().items() if value is not None}
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         sizes = [len(part) for part in self._parts]
-        dealt = {
+        by_part = {
             name: torch.split(gradient, sizes)
-            for name, gradient in zip(leaves, found, strict=True)
+            for name, gradient in zip(leaves, gradients, strict=True)
             if gradient is not None
         }
         after = _random_state(self._fabric.device)
@@ -70,7 +62,7 @@ class MicroBatches:
             _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
             with self._in_step(last=number + 1 == len(self._parts)):
                 again = self._model(part, maps=self._maps)
-                products = [(getattr(again, name) * own[number]).sum() for name, own in dealt.items()]
+                products = [(getattr(again, name) * own[number]).sum() for name, own in by_part.items()]
                 backward(functools.reduce(torch.add, products))
         _set_random_state(after, self._fabric.device)
 
@@ -81,14 +73,9 @@ class MicroBatches:
         return self._fabric.no_backward_sync(self._model)
 
 
-def _joined(parts: list[Output]) -> Output:
-    """The outputs of parts as one, whose gradients can be asked for."""
-
-    def join(name: str) -> Tensor | None:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.cat(values).requires_grad_()
-
-    return Output(*(join(name) for name in Output._fields))  # type: ignore[arg-type]
+def _joined(values: tuple[Tensor | None, ...]) -> Tensor | None:
+    """What the parts give as one, whose gradients can be asked for."""
+    return None if values[0] is None else torch.cat(values).requires_grad_()  # type: ignore[arg-type]
 
 
 def live_norms(module: nn.Module) -> list[Norm]:
@@ -103,6 +90,21 @@ def draws_masks(module: nn.Module) -> bool:
         for layer in module.modules()
         for name in (("p",) if isinstance(layer, DROPOUTS) else ("dropout", "drop_prob"))
     )
+
+
+def differences_from_whole_batch(module: nn.Module, phase: Phase, processes: int) -> Iterator[str]:
+    """What the model itself does otherwise where a batch goes through it in parts, in words."""
+    few = -(-phase.batch_size // processes // phase.micro_batches)
+    if live_norms(module.train()):
+        yield (
+            f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
+            f"{phase.batch_size} at once; with frozen norms (`finetune.frozen_norm`) it would be"
+        )
+    if draws_masks(module):
+        yield (
+            f"dropout draws its masks for {few} images at a time: gradients are those of other masks "
+            f"than with a batch of {phase.batch_size} at once, and the same on average"
+        )
 
 
 @contextmanager

@@ -40,14 +40,11 @@ class LazyBackbone:
         if self.made is None:
             config = self.config
             torch.manual_seed(config.seed)
+            size, stride, partial = config.views.size, config.output_stride, config.partial_weights
             made = make_backbone(
-                config.backbone,
-                config.weights,
-                size=config.views.size,
-                output_stride=config.output_stride,
-                partial_weights=config.partial_weights,
+                config.backbone, config.weights, size=size, output_stride=stride, partial_weights=partial
             )
-            refuse_without_cells(made, config.backbone, config.views.size)
+            refuse_without_cells(made, config.backbone, size)
             self.made = made
         return self.made
 
@@ -88,32 +85,22 @@ class Network:
         except (MemoryError, RuntimeError) as error:
             if config.query.width is None or not is_out_of_memory(error):
                 raise
-            raise ResourceError(
-                f"a head of {param('query.width', config.query.width)} needs more memory than there is",
-                "give a smaller one",
-                "leave it out",
-                what="query.width",
-                value=config.query.width,
-            ) from error
+            problem = f"a head of {param('query.width', config.query.width)} needs more memory than there is"
+            raise ResourceError(problem, "give a smaller one", "leave it out") from error
 
     def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
         if self.config.query != Query():
             raise ConfigError(
                 f"{param('query')} is for a head that starts anew, and that of {self.config.weights} is as "
-                "it "
-                "was trained",
+                "it was trained",
                 "leave it out",
                 f"take other {param('weights')}",
-                what="query",
             )
         head, whole = released_head(tensors, width, self.classes, Path(self.config.weights))
         if not whole:
-            warnings.warn(
-                f"{self.config.weights} is of other classes than these {self.classes}: their queries and "
-                "last layers start anew, all else is taken over",
-                DataWarning,
-                stacklevel=2,
-            )
+            problem = f"{self.config.weights} is of other classes than these {self.classes}"
+            taken = "their queries and last layers start anew, all else is taken over"
+            warnings.warn(DataWarning(f"{problem}: {taken}"), stacklevel=2)
         return head
 
     @cached_property

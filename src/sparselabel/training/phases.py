@@ -1,48 +1,59 @@
-"""A phase made ready: what is trained, by which optimizer, on which batches."""
+"""A phase made ready: what is trained, by which optimizer, at which learning rates, on which batches."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import FinetunePhase, Phase
+from sparselabel.config import FinetunePhase, Phase, TrainConfig
 from sparselabel.data.loaders import Batch, Loader, epoch_batches
+from sparselabel.errors import ResourceError, RunError, param
+from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
-from sparselabel.training.micro_batches import MicroBatches, norms_at_rest
-from sparselabel.training.schedule import lr_at, momentum
+from sparselabel.training.micro_batches import Backward, MicroBatches, norms_at_rest
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 AHEAD = 4  # batches that a memory on the disk may fetch before their turn
+RISE = 0.2  # one-cycle: the share of steps in which the rate rises (Query2Label's recipe)
+START, END = 1 / 25, 1 / 25e4  # one-cycle: first and last rate, as parts of the highest
+MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at its ends, and where the rate is highest (torch's defaults)
 MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimizer
-
-
-class Forward(NamedTuple):
-    """The model's output for a step, and what takes the gradients of a loss of it back to the model."""
-
-    output: Output
-    backward: Callable[[Tensor], None]
 
 
 @dataclass
 class Stage:
-    """A phase at work: ``module`` is trained (the head on features, or the classifier on views)."""
+    """A phase at work: ``module`` is trained (the head on features, or the classifier on views).
+
+    ``wrapped`` is the module as Fabric calls it, ``average`` a running average of the weights, if wanted.
+    """
 
     name: str
     phase: Phase
     first_epoch: int
     module: nn.Module
-    wrapped: Any
-    optimizer: Any
-    average: nn.Module | None
     loader: Loader
     rows: int
     fabric: "Fabric"
     seed: int
+    precision: str
+
+    def __post_init__(self) -> None:
+        optimizer = make_optimizer(self.phase, _groups(self.phase, self.module))
+        self.wrapped: Any
+        self.wrapped, self.optimizer = self.fabric.setup(self.module, optimizer)
+        if self.fabric.world_size == 1 and self.precision == "32-true":
+            self.wrapped = self.module  # Fabric's wrapper would add nothing but a tenth of a small step
+        self.average: nn.Module | None = None
+        if self.phase.ema_decay:
+            from timm.utils.model_ema import ModelEmaV3
+
+            self.average = ModelEmaV3(self.module, decay=self.phase.ema_decay)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -54,14 +65,8 @@ class Stage:
 
         ``prefetch`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
         """
-        rows = epoch_batches(
-            self.rows,
-            self.phase.batch_size,
-            self.seed,
-            epoch,
-            self.fabric.global_rank,
-            self.fabric.world_size,
-        )
+        rank, processes = self.fabric.global_rank, self.fabric.world_size
+        rows = epoch_batches(self.rows, self.phase.batch_size, self.seed, epoch, rank, processes)
         steps = self.steps_per_epoch * self.phase.epochs
         first = (epoch - self.first_epoch) * self.steps_per_epoch
         for soon in rows[:AHEAD]:
@@ -70,26 +75,22 @@ class Stage:
             if number + AHEAD < len(rows):
                 prefetch(torch.from_numpy(rows[number + AHEAD]))
             rate = lr_at(self.phase, first + number, steps)
-            self._set(rate, momentum(self.phase, first + number, steps))
+            beta = momentum_at(self.phase, first + number, steps)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * group.get(MULTIPLE, 1.0)
+                if beta is not None:
+                    adam = "betas" in group
+                    group.update({"betas": (beta, group["betas"][1])} if adam else {"momentum": beta})
             yield rate, batch
 
-    def _set(self, rate: float, momentum: float | None) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get(MULTIPLE, 1.0)
-            if momentum is not None and "betas" in group:
-                group["betas"] = (momentum, group["betas"][1])
-            elif momentum is not None:
-                group["momentum"] = momentum
-
-    def forward(self, views: Tensor, *, maps: bool, features: bool) -> Forward:
+    def forward(self, views: Tensor, needs: Needs) -> tuple[Output, Backward]:
         """The model's output for a step's views, all at once or in micro-batches, and the way back."""
         if self.phase.micro_batches == 1:
-            return Forward(self.wrapped(views, maps=maps), self._backward)
-        parts = self.phase.micro_batches
+            return self.wrapped(views, maps=needs.maps), self._backward
         micro_batches = MicroBatches(
-            self.wrapped, self.module, self.fabric, views, parts, maps=maps, features=features
+            self.wrapped, self.module, self.fabric, views, self.phase.micro_batches, needs
         )
-        return Forward(micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward))
+        return micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward)
 
     def optimizer_step(self) -> None:
         """One step of the optimizer by the gradients that are there, and of the running average."""
@@ -112,29 +113,6 @@ class Stage:
     def eval_module(self) -> nn.Module:
         """What is evaluated and kept: the running average of the weights, if there is one."""
         return self.module if self.average is None else self.average.module  # type: ignore[return-value]
-
-
-def make_stage(
-    name: str,
-    phase: Phase,
-    first_epoch: int,
-    module: nn.Module,
-    loader: Loader,
-    rows: int,
-    fabric: "Fabric",
-    seed: int,
-    precision: str,
-) -> Stage:
-    """Give a phase its optimizer and, if wanted, a running average of its weights."""
-    wrapped, optimizer = fabric.setup(module, make_optimizer(phase, _groups(phase, module)))
-    if fabric.world_size == 1 and precision == "32-true":
-        wrapped = module  # Fabric's wrapper has nothing to add there, and takes a tenth of a small step
-    average = None
-    if phase.ema_decay:
-        from timm.utils.model_ema import ModelEmaV3
-
-        average = ModelEmaV3(module, decay=phase.ema_decay)
-    return Stage(name, phase, first_epoch, module, wrapped, optimizer, average, loader, rows, fabric, seed)
 
 
 def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
@@ -165,3 +143,62 @@ def make_optimizer(
             return torch.optim.AdamW(parameters, **common)
         case "sgd":
             return torch.optim.SGD(parameters, momentum=0.9, **common)
+
+
+def lr_at(phase: Phase, step: int, steps: int) -> float:
+    """The rate of step ``step`` (from 0) of the phase's ``steps``."""
+    highest = phase.lr
+    match phase.schedule:
+        case "constant":
+            return highest
+        case "cosine":
+            return _between(highest, 0.0, step / steps)
+        case "one-cycle":
+            return _cycle(step, steps, highest * START, highest, highest * END)
+
+
+def momentum_at(phase: Phase, step: int, steps: int) -> float | None:
+    """The momentum of a step (Adam's β₁), where the schedule moves it: against the rate, in one cycle."""
+    return _cycle(step, steps, MOST, LEAST, MOST) if phase.schedule == "one-cycle" else None
+
+
+def _cycle(step: int, steps: int, first: float, middle: float, last: float) -> float:
+    top = RISE * steps - 1
+    if step <= top:
+        return _between(first, middle, step / top) if top > 0 else middle
+    return _between(middle, last, (step - top) / (steps - 1 - top))
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """From start to end along half a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+
+
+def diverged(config: TrainConfig, phase: str, sign: str) -> RunError:
+    """The error to raise when losses or scores are no longer numbers."""
+    rate = config.phases[phase].lr
+    return RunError(
+        f"training diverged in phase {phase} (learning rate {rate:g}), as {sign}",
+        f"begin anew ({param('force', True)}) with a smaller {param(f'{phase}.lr')}",
+        f"limit the norm of the gradient ({param(f'{phase}.grad_clip', 1)})",
+    )
+
+
+def does_not_fit(config: TrainConfig, phase: str, error: Exception) -> ResourceError:
+    """The error to raise when a step does not fit into the memory of the device."""
+    now, reason = config.phases[phase], str(error).partition(". ")[0]
+    more = min(now.batch_size, 2 * now.micro_batches)
+    remedies = [f"split the batch with {param(f'{phase}.micro_batches', more)}"]
+    if phase == "finetune" and not config.finetune.grad_checkpointing:
+        remedies.insert(0, f"take {param('finetune.grad_checkpointing', True)}")
+    if config.precision == "32-true":
+        remedies.append(f"take {param('precision', 'bf16-mixed')}")
+    if config.query.width is not None:
+        remedies.append(f"a {param('query.width')} below {config.query.width}")
+    return ResourceError(
+        f"a step of phase {phase} ({now.batch_size} images of {config.views.size} pixels, "
+        f"{config.backbone}) does not fit ({reason})",
+        *remedies,
+        f"a smaller {param(f'{phase}.batch_size')} or {param('views.size')} ({param('dry_run', True)} "
+        "measures each)",
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sparselabel.config import AUTO, TrainConfig
+from sparselabel.config import AUTO, Setting, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
@@ -20,7 +20,7 @@ from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.weights import require_weights_file
-from sparselabel.training.prior_file import read_prior
+from sparselabel.training.class_prior import read_prior
 
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
@@ -54,8 +54,7 @@ def resolve(data: Prepared, config: TrainConfig) -> Resolved:
 
 
 def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
-    """K, where a method needs it and nobody gave it: counted in fully labeled validation data (Verelst 2023
-    §4.1).
+    """K, where it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -65,31 +64,23 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     if isinstance(given, int | float):
         _refuse_impossible(given, data)
     if given == "counted":
-        raise ConfigError(
-            "counting needs complete labels of some images",
-            f"make a file with {command('expect', 'DATA', how='counted', labels='TABLE', out='FILE')}, and "
-            "give "
-            "it as expected_positives",
-            what="settings.expected_positives",
-            value=given,
-        )
+        count = command("expect", "DATA", how="counted", labels="TABLE", out="FILE")
+        remedy = f"make a file with {count}, and give it as expected_positives"
+        raise ConfigError("counting needs complete labels of some images", remedy)
     if isinstance(given, str) and given != AUTO:
         if not Path(given).is_file():
             hint = "; auto is written in small letters" if given.lower() == AUTO else ""
             raise ConfigError(
                 f"{param('settings.expected_positives')} must be a number above 0, auto, or a file that "
-                f"{command('expect')} wrote, and there is no file {given!r}{hint}",
-                what="settings.expected_positives",
-                value=given,
+                f"{command('expect')} wrote, and there is no file {given!r}{hint}"
             )
         read_expected_for(Path(given), data)
     if given is not None:
         return config
-    val = data.splits.get("val")
-    if val is None or not val.observed.complete:
-        return replace(config, settings=config.settings | {"expected_positives": AUTO})
-    counted = round(float(val.observed.per_image(POSITIVE).mean()), 3)
-    return replace(config, settings=config.settings | {"expected_positives": counted})
+    expected: Setting = AUTO
+    if "val" in data.splits and data.split("val").observed.complete:
+        expected = round(float(data.split("val").observed.per_image(POSITIVE).mean()), 3)
+    return replace(config, settings=config.settings | {"expected_positives": expected})
 
 
 def _refuse_impossible(given: float, data: Prepared) -> None:
@@ -98,20 +89,14 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
     if not 0 < given <= classes:
         raise ConfigError(
             f"{param('settings.expected_positives')} is the mean number of classes in an image: above 0 and "
-            f"at most {classes}, the number of classes, not {given:g}",
-            what="settings.expected_positives",
-            value=given,
-            allowed=classes,
+            f"at most {classes}, the number of classes, not {given:g}"
         )
     if given < round(seen, 3):
-        warnings.warn(
-            DataWarning(
-                f"{param('settings.expected_positives')} is {given:g}, but already {seen:.3f} labels per "
-                "image "
-                "are annotated as present: the true number cannot be smaller"
-            ),
-            stacklevel=4,
+        problem = (
+            f"{param('settings.expected_positives')} is {given:g}, but already {seen:.3f} labels per image "
+            "are annotated as present: the true number cannot be smaller"
         )
+        warnings.warn(DataWarning(problem), stacklevel=4)
 
 
 def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> SparseLoss:
@@ -121,13 +106,9 @@ def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> SparseL
     """
     settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key != "prior"}
     if isinstance(settings.get("expected_positives"), str):
-        per_class = registry.parse(config.method).base in PER_CLASS
-        if counts is None:
-            settings["expected_positives"] = 1.0
-        else:
-            settings["expected_positives"] = (
-                tuple(counts.expected.tolist()) if per_class else counts.per_image
-            )
+        settings["expected_positives"] = 1.0 if counts is None else counts.per_image
+        if counts is not None and registry.parse(config.method).base in PER_CLASS:
+            settings["expected_positives"] = tuple(counts.expected.tolist())
     return registry.make_method(config.method, **settings)
 
 
@@ -181,12 +162,8 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
     """Raise where the method, the data and the model do not go together."""
     name = config.method
     if needs.truth and not data.train.truth.complete:
-        raise ConfigError(
-            f"{name} is an oracle and needs all labels of all training images; this data has not",
-            "use an, an-ls or role",
-            what="method",
-            value=name,
-        )
+        problem = f"{name} is an oracle and needs all labels of all training images; this data has not"
+        raise ConfigError(problem, "use an, an-ls or role")
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
         raise no_negatives(name)
     if config.weights not in (PRETRAINED, NONE):
@@ -199,12 +176,9 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         if phase.patience and "val" not in data.splits:
             raise ConfigError(
                 f"{param(f'{phase_name}.patience', phase.patience)} waits for a better validation, but the "
-                "data "
-                "has no validation split",
+                "data has no validation split",
                 "take 0, which never stops early",
                 f"prepare data with one ({command('prepare', '...', validation=0.2)})",
-                what=f"{phase_name}.patience",
-                value=phase.patience,
             )
     if not (data.train.observed.values == POSITIVE).any():
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
@@ -219,15 +193,11 @@ def _no_spatial_labels(name: str, data: Prepared) -> ConfigError:
             "labels were hidden",
             f"buy some ({command('prepare', '...', sparsify='budget')})",
             "hide none",
-            what="method",
-            value=name,
         )
     return ConfigError(
         problem,
         "prepare data whose annotations have them (VOC, COCO, a table with columns x and y)",
         "take a method for labels alone, as csl-i",
-        what="method",
-        value=name,
     )
 
 
@@ -240,21 +210,16 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
             f"{config.method} compares two fresh views of an image, and stored features are of one that "
             "never changes",
             not_frozen,
-            what="frozen",
         )
     views = config.views
-    asked = [
-        param(f"views.{name}", f"{value:g}")
-        for name, value in (("rand_augment", views.rand_augment), ("cutout", views.cutout))
-        if value
-    ]
+    changes = {"views.rand_augment": views.rand_augment, "views.cutout": views.cutout}
+    asked = [param(name, f"{value:g}") for name, value in changes.items() if value]
     if asked and not config.finetune.epochs:
         raise ConfigError(
             f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
             "which never change",
             "take 0",
             f"train on images ({param('finetune.epochs')}, or without {param('frozen')})",
-            what="views",
         )
     if config.classifier == "token":
         raise ConfigError(
@@ -262,17 +227,13 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
             "token",
             not_frozen,
             f"take {param('classifier', 'tscam')}",
-            what="classifier",
-            value="token",
         )
-    if needs.maps and config.views.geometry == "imagenet":
+    if needs.maps and views.geometry == "imagenet":
         raise ConfigError(
             f"{config.method} needs to know where cells are in an image; stored features are of images "
             f"seen whole, and {param('views.geometry', 'imagenet')} shows their middle",
             f"take {param('views.geometry', 'squashed')}",
             not_frozen,
-            what="views.geometry",
-            value="imagenet",
         )
 
 
@@ -283,50 +244,48 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
             "class was looked for, not how likely it is there",
             "take a method without maps",
             f"take another {param('classifier')}",
-            what="classifier",
-            value=config.classifier,
         )
     if config.boost is not None and config.classifier in ("token", "query2label"):
         raise ConfigError(
             f"{param('boost')} multiplies logits of cells, and {param('classifier', config.classifier)} adds "
             "none up",
             "leave one out",
-            what="boost",
-            value=config.boost,
         )
+
+
+def _setting(config: TrainConfig, name: str) -> Setting | None:
+    """The value of a setting, if the configuration's method has a use for it."""
+    return config.settings.get(name) if name in settings_of(config.method) else None
 
 
 def expected_file(config: TrainConfig) -> Path | None:
     """The file of expected positives that the configuration names, if its method has a use for it."""
-    given = config.settings.get("expected_positives")
-    named = isinstance(given, str) and given != AUTO and "expected_positives" in settings_of(config.method)
-    return Path(str(given)) if named else None
+    given = _setting(config, "expected_positives")
+    return Path(given) if isinstance(given, str) and given != AUTO else None
 
 
 def is_estimated(config: TrainConfig) -> bool:
     """Whether expected positives are to be estimated before training."""
-    given = config.settings.get("expected_positives")
-    return given == AUTO and "expected_positives" in settings_of(config.method)
+    return _setting(config, "expected_positives") == AUTO
 
 
 def prior_file(config: TrainConfig) -> Path | None:
     """The file of a prior that the configuration names, if its method has a use for it."""
-    given = config.settings.get("prior")
-    return Path(str(given)) if given not in (None, AUTO) and "prior" in settings_of(config.method) else None
+    given = _setting(config, "prior")
+    return None if given in (None, AUTO) else Path(str(given))
 
 
 def refuse_prior(config: TrainConfig, data: Prepared) -> None:
     """Find what is wrong with a prior before anything slow begins."""
-    given, known = config.settings.get("prior"), settings_of(config.method)
-    if given is None or "prior" not in known:
+    given = _setting(config, "prior")
+    if given is None:
         return
-    mode = config.settings.get("unknown") or known["unknown"]
+    mode = config.settings.get("unknown") or settings_of(config.method)["unknown"]
     if mode != "selective":
         raise ConfigError(
             f"a prior says which unknown labels to leave out in selective mode, but the mode is {mode}",
             f"give {param('settings.unknown', 'selective')}",
             f"leave {param('settings.prior')} out",
-            what="settings.prior",
         )
     if given == AUTO:
         if not (data.train.observed.values == NEGATIVE).any():
@@ -337,4 +296,4 @@ def refuse_prior(config: TrainConfig, data: Prepared) -> None:
 
 def trains_for_prior(config: TrainConfig) -> bool:
     """Whether a run of its own comes first, to find the prior."""
-    return config.settings.get("prior") == AUTO and "prior" in settings_of(config.method)
+    return _setting(config, "prior") == AUTO

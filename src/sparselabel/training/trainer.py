@@ -1,4 +1,4 @@
-"""Training, read from top to bottom.
+"""The training loop, read from top to bottom.
 
     phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
                   └──▶ after each: validate, log, checkpoint
@@ -10,7 +10,7 @@ checkpoint and ends with the same bits as one that was not.
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,41 +18,293 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparselabel.config import Phase, TrainConfig
+from sparselabel.config import Machine, Phase, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
-from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.losses.base import Needs, Progress, SparseLoss, Step
+from sparselabel.losses.base import Layout, Needs, Progress, SparseLoss, Step
 from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
-from sparselabel.training.checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
-from sparselabel.training.inputs import Inputs
-from sparselabel.training.logger import Log, ScoreHistogram
-from sparselabel.training.micro_batches import Backward, draws_masks, live_norms
-from sparselabel.training.network import Network, in_evaluation, leave_out_unused, load_into, weights_of
-from sparselabel.training.phases import Stage, make_stage
-from sparselabel.training.validate import diverged, scores_of, too_large, validate
-from sparselabel.training.watch import Watch
+from sparselabel.training.checkpoint import (
+    Checkpoint,
+    TrainingState,
+    newest_checkpoint,
+    refuse_best_start,
+    refuse_full_disk,
+    save_checkpoint,
+)
+from sparselabel.training.logger import Log, ScoreHistogram, WatchedImages
+from sparselabel.training.micro_batches import Backward, differences_from_whole_batch
+from sparselabel.training.network import (
+    LazyBackbone,
+    Network,
+    in_evaluation,
+    leave_out_unused,
+    load_into,
+    weights_of,
+)
+from sparselabel.training.phase_loaders import PhaseLoaders
+from sparselabel.training.phases import Stage, diverged, does_not_fit
+from sparselabel.training.validate import scores_of, validate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
 @dataclass
-class Session:
-    """What the training loop works with."""
+class Trainer:
+    """Trains a model by a method: ``prepare`` takes the method, ``train`` runs the loop."""
 
     data: Prepared
     config: TrainConfig
     run: Run
     log: Log
     fabric: "Fabric"
-    network: Network
-    inputs: Inputs
-    method: SparseLoss
-    watch: Watch
+    machine: Machine
+    backbone: LazyBackbone
+    loaders_type: type[PhaseLoaders] = PhaseLoaders
+    method: SparseLoss = field(init=False)
+
+    def __post_init__(self) -> None:
+        data, config = self.data, self.config
+        self.loaders = self.loaders_type(
+            data, config, self.backbone, self.fabric, self.machine.workers, self.log
+        )
+        width = self.loaders.feature_width if config.frozen else None
+        self.network = Network(config, len(data.classes), self.backbone, width)
+        self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
+
+    def prepare(self, method: SparseLoss) -> None:
+        """Take a method, show it the labels of this process, and refuse what its memories cannot do."""
+        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        layout = Layout(
+            torch.from_numpy(rows),
+            torch.from_numpy(self.data.train.observed.values[rows]),
+            len(self.data.train),
+            seed=self.config.seed,
+            processes=self.fabric.world_size,
+            folder=self.run.memory,
+            keep=self.machine.memories,
+            grid=self.loaders.grid() if method.needs.maps else None,
+        )
+        self.method = method.to(self.fabric.device)
+        method.prepare(layout)
+        if len(self.config.phases) > 1 and self.config.finetune.start == "best":
+            refuse_best_start(method)
+        validated = "val" in self.data.splits
+        refuse_full_disk(self.config, method, self.run, self.network, self.fabric, validated)
+
+    def train(self) -> TrainingState:
+        """Run the phases that are left; returns the state at the end, which names the best epoch."""
+        newest = newest_checkpoint(self.run.checkpoints)
+        state = TrainingState() if newest is None else newest.state
+        if newest is not None:
+            self.restore(newest)
+            self.log.say(f"going on after epoch {state.epochs}")
+        self.log.keep_epochs(state.epochs)
+        with self.log.bar(self.steps(), "training") as bar:
+            bar.skip(self.steps(state))
+            for name, phase in phases_left(self.config, state):
+                if name != state.phase:
+                    self.begin_phase(phase, state)
+                    state = state.in_new_phase(name)
+                    newest = None  # the optimizer is new
+                stage = self.stage(name, state.phase_began, newest)
+                for epoch in range(state.epochs, state.phase_began + phase.epochs):
+                    losses, histogram = self.train_epoch(stage, epoch, bar)
+                    validation = self.validate(stage)
+                    state = after_epoch(state, stage, epoch, validation)
+                    self.watched.keep(name, epoch + 1, stage.eval_module, self.method)
+                    self.log.epoch(
+                        {
+                            "epoch": epoch + 1,  # what people see counts from 1
+                            "phase": name,
+                            "losses": losses,
+                            "validation": validation,
+                            "hidden_positives": histogram,
+                        }
+                    )
+                    # Last: what is logged but not in a checkpoint is forgotten and done again after a crash.
+                    self.save(stage, state)
+                    if state.phase_over:
+                        break
+        return state
+
+    def train_epoch(self, stage: Stage, epoch: int, bar: Bar) -> tuple[dict[str, float], list[int] | None]:
+        """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
+        torch.manual_seed(self.epoch_seed(epoch))
+        progress = self.progress(stage, epoch)
+        self.method.begin_epoch(progress)
+        if self.needs.scan:
+            self.method.scan(lambda rows: self.scan(stage, progress, rows))
+        stage.wrapped.train()
+        sums: dict[str, Tensor] = {}
+        histogram = ScoreHistogram(self.hidden_positives)
+        for rate, batch in stage.batches(epoch, prefetch=self.method.prefetch):
+            step, losses = self.train_step(stage, batch, replace(progress, lr=rate))
+            for name, loss in losses.items():
+                sums[name] = sums.get(name, 0) + loss.detach()
+            if self.truth_known:
+                histogram.add(step.outputs[0].logits, batch.rows)
+            bar.advance()
+        means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
+        for name, mean in means.items():
+            if not math.isfinite(mean):
+                raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
+        return means, histogram.take() if self.truth_known else None
+
+    def train_step(self, stage: Stage, batch: Batch, progress: Progress) -> tuple[Step, dict[str, Tensor]]:
+        """One step of the optimizer, after which the method remembers what it saw."""
+        try:
+            outputs, backward = self.forward(stage, batch)
+            step = self.step(batch, outputs, progress)
+            losses = self.method(step)
+            backward(functools.reduce(torch.add, losses.values()))
+            stage.optimizer_step()
+        except torch.OutOfMemoryError as error:
+            raise does_not_fit(self.config, stage.name, error) from error
+        self.method.update(step)
+        return step, losses
+
+    def forward(self, stage: Stage, batch: Batch) -> tuple[tuple[Output, ...], Backward]:
+        """The outputs of the model under training for every view of a batch, and the way back.
+
+        Several views go through it together: batch norm then counts them as one batch, and processes that
+        train together have one pass forward for each backward.
+        """
+        views = len(batch.inputs)
+        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
+        output, backward = stage.forward(self.on_device(inputs), self.needs)
+        if views == 1:
+            return (output,), backward
+        chunks = [[None] * views if value is None else value.chunk(views) for value in output]
+        return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
+
+    def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+        """What the method may see of a batch."""
+        rows, train, needs = batch.rows.clamp(min=0), self.data.train, self.needs
+        return Step(
+            rows=batch.rows,
+            observed=self.on_device(self.observed.index_select(0, rows)),
+            outputs=outputs,
+            geometries=batch.geometries,
+            progress=progress,
+            spatial_labels=train.seen.take(batch.rows.numpy()) if needs.spatial_labels else None,
+            truth=self.on_device(self.truth[rows]) if needs.truth else None,
+            check=False,
+        )
+
+    def validate(self, stage: Stage) -> dict[str, Any] | None:
+        """MAP on the validation split, if there is one."""
+        if "val" not in self.data.splits:
+            return None
+        self._share_buffers(stage)
+        scores = scores_of(stage.eval_module, self.loaders, stage.name, "val")
+        return validate(scores.numpy(), self.data.split("val").observed)
+
+    @torch.no_grad()
+    def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
+        """The training images of this process, or some of them, seen whole, in evaluation mode."""
+        self._share_buffers(stage)
+        model = in_evaluation(stage.eval_module, self.fabric, maps=self.needs.maps)
+        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        rows = rows if some is None else some.numpy()
+        loader = self.loaders.evaluation(stage.name, "train")
+        for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
+            yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+
+    def _share_buffers(self, stage: Stage) -> None:
+        """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
+        if self.fabric.world_size > 1:
+            for buffer in stage.eval_module.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
+
+    def begin_phase(self, phase: Phase, state: TrainingState) -> None:
+        """Go over to a new phase, from the last or the best epoch of the one before."""
+        if state.epochs == 0:
+            return
+        if phase.start == "best":
+            self.load_best(state).restore_method(self.method, self.fabric)
+        self.method.begin_phase()
+
+    def load_best(self, state: TrainingState) -> Checkpoint:
+        """Load the weights of the best epoch; returns its checkpoint."""
+        best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
+        self.network.load(best.average() or best.model())
+        return best
+
+    def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
+        """Make a phase ready, or take it up where a checkpoint left it."""
+        phase, needs = self.config.phases[name], self.needs
+        module: nn.Module = self.network.head
+        if not self.loaders.stored(name):
+            module = self.network.classifier_of(name)
+            leave_out_unused(module, self.config.views.size)
+            if phase.micro_batches > 1:
+                for note in differences_from_whole_batch(module, phase, self.fabric.world_size):
+                    self.log.say(note)
+        loader = self.loaders.training(
+            name, needs.views, needs.strong_views, places=needs.maps or needs.spatial_labels
+        )
+        rows, seed, precision = len(self.data.train), self.config.seed, self.config.precision
+        stage = Stage(name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision)
+        if restored is not None:
+            saved = restored.optimizer()
+            stage.optimizer.load_state_dict(saved["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(saved["precision"])
+            if (average := restored.average()) is not None:
+                load_into(stage.eval_module, average)
+        return stage
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Bring model and method back to a checkpoint."""
+        self.network.load(checkpoint.model())
+        before, now = checkpoint.processes, self.fabric.world_size
+        if before != now:
+            numbers = f"number of processes: {before} before, {now} now"
+            self.log.say(f"{numbers}; row stores are distributed anew")
+        checkpoint.restore_method(self.method, self.fabric)
+
+    def save(self, stage: Stage, state: TrainingState) -> None:
+        """Write a checkpoint: the trained part of the model, the optimizer, the method."""
+        head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
+        save_checkpoint(
+            self.run.checkpoints,
+            self.fabric,
+            state,
+            weights_of(stage.module, head_only),
+            None if stage.average is None else weights_of(stage.eval_module, head_only),
+            {
+                "optimizer": stage.optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+            },
+            self.method,
+        )
+
+    def progress(self, stage: Stage, epoch: int) -> Progress:
+        """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
+        rate = stage.phase.lr
+        if stage.name == "finetune":
+            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
+        warm_up = self.config.head.epochs if self.config.finetune.epochs else 0
+        return Progress(epoch, self.config.epochs, warm_up, rate)
+
+    def steps(self, done: TrainingState | None = None) -> int:
+        """Training steps of the whole run, or of the epochs done."""
+        head, finetune = self.config.head, self.config.finetune
+        epochs = self.config.epochs if done is None else done.epochs
+        of_head, of_finetune = (-(-len(self.data.train) // phase.batch_size) for phase in (head, finetune))
+        return min(epochs, head.epochs) * of_head + max(0, epochs - head.epochs) * of_finetune
+
+    def epoch_seed(self, epoch: int) -> int:
+        """What the random numbers of an epoch start from: another one in every epoch and process."""
+        sequence = np.random.SeedSequence((self.config.seed, epoch, self.fabric.global_rank))
+        return int(sequence.generate_state(1)[0])
+
+    def on_device(self, tensor: Tensor) -> Tensor:
+        """The tensor where the model is."""
+        return tensor.to(self.fabric.device, non_blocking=True)
 
     @cached_property
     def needs(self) -> Needs:
@@ -74,216 +326,11 @@ class Session:
         """Whether all labels are known and training does not see them all: then recovery can be measured."""
         return self.data.train.truth.complete and not self.data.train.observed.complete
 
-    def progress(self, stage: Stage, epoch: int) -> Progress:
-        """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
-        rate = stage.phase.lr
-        if stage.name == "finetune":
-            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
-        warm_up = self.config.head.epochs if self.config.finetune.epochs else 0
-        return Progress(epoch, self.config.epochs, warm_up, rate)
-
-    def on_device(self, tensor: Tensor) -> Tensor:
-        """The tensor where the model is."""
-        return tensor.to(self.fabric.device, non_blocking=True)
-
-    def forward(self, stage: Stage, batch: Batch) -> tuple[tuple[Output, ...], Backward]:
-        """The outputs of the model under training for every view of a batch, and the way back.
-
-        Several views go through it together: batch norm then counts them as one batch, and processes that
-        train together have one pass forward for each backward.
-        """
-        views, maps, features = len(batch.inputs), self.needs.maps, self.needs.features
-        inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
-        output, backward = stage.forward(self.on_device(inputs), maps=maps, features=features)
-        if views == 1:
-            return (output,), backward
-        chunks = [[None] * views if value is None else value.chunk(views) for value in output]
-        return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
-
-    def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
-        """What the method may see of a batch."""
-        rows = batch.rows.clamp(min=0)
-        return Step(
-            rows=batch.rows,
-            observed=self.on_device(self.observed.index_select(0, rows)),
-            outputs=outputs,
-            geometries=batch.geometries,
-            progress=progress,
-            spatial_labels=self.spatial_labels(batch.rows),
-            truth=self.on_device(self.truth[rows]) if self.needs.truth else None,
-            check=False,
-        )
-
-    @torch.no_grad()
-    def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
-        """The training images of this process, or some of them, seen whole, in evaluation mode."""
-        self._share_buffers(stage)
-        model = in_evaluation(stage.eval_module, self.fabric, maps=self.needs.maps)
-        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
-        rows = rows if some is None else some.numpy()
-        loader = self.inputs.evaluation(stage.name, "train")
-        for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
-            yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
-
-    def _share_buffers(self, stage: Stage) -> None:
-        """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
-        if self.fabric.world_size > 1:
-            for buffer in stage.eval_module.buffers():
-                buffer.copy_(self.fabric.broadcast(buffer))
-
     def hidden_positives(self, rows: Tensor) -> Tensor:
         """(B, L) Where a class is there and nobody has said so."""
         real = rows.clamp(min=0)
         hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
         return hidden & (rows >= 0)[:, None]
-
-    def spatial_labels(self, rows: Tensor) -> SpatialLabels | None:
-        """Points and boxes of a batch that training may see, if the method wants them."""
-        return self.data.train.seen.take(rows.numpy()) if self.needs.spatial_labels else None
-
-    def epoch_seed(self, epoch: int) -> int:
-        """What the random numbers of an epoch start from: another one in every epoch and process."""
-        sequence = np.random.SeedSequence((self.config.seed, epoch, self.fabric.global_rank))
-        return int(sequence.generate_state(1)[0])
-
-    def steps(self, done: TrainingState | None = None) -> int:
-        """Training steps of the whole run, or of the epochs done."""
-        epochs = self.config.epochs if done is None else done.epochs
-        head = min(epochs, self.config.head.epochs)
-        rows = len(self.data.train)
-        return head * -(-rows // self.config.head.batch_size) + (epochs - head) * -(
-            -rows // self.config.finetune.batch_size
-        )
-
-    def begin_phase(self, phase: Phase, state: TrainingState) -> None:
-        """Go over to a new phase, from the last or the best epoch of the one before."""
-        if state.epochs == 0:
-            return
-        if phase.start == "best":
-            best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
-            self.network.load(best.average() or best.model())
-            best.restore_method(self.method, self.fabric)
-        self.method.begin_phase()
-
-    def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
-        """Make a phase ready, or take it up where a checkpoint left it."""
-        module: nn.Module
-        if self.inputs.stored(name):
-            module = self.network.head
-        else:
-            module = self.network.classifier_of(name)
-            leave_out_unused(module, self.config.views.size)
-            self._say_of_parts(module, self.config.phases[name])
-        stage = make_stage(
-            name,
-            self.config.phases[name],
-            first_epoch,
-            module,
-            self.inputs.training(
-                name,
-                self.needs.views,
-                self.needs.strong_views,
-                places=self.needs.maps or self.needs.spatial_labels,
-            ),
-            len(self.data.train),
-            self.fabric,
-            self.config.seed,
-            self.config.precision,
-        )
-        if restored is not None:
-            kept = restored.optimizer()
-            stage.optimizer.load_state_dict(kept["optimizer"])
-            self.fabric.strategy.precision.load_state_dict(kept["precision"])
-            average = restored.average()
-            if average is not None:
-                load_into(stage.eval_module, average)
-        return stage
-
-    def _say_of_parts(self, module: nn.Module, phase: Phase) -> None:
-        """Say what the model itself does otherwise where a batch goes through it in parts."""
-        if phase.micro_batches == 1:
-            return
-        few = -(-phase.batch_size // self.fabric.world_size // phase.micro_batches)
-        if live_norms(module.train()):
-            self.log.say(
-                f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
-                f"{phase.batch_size} at once; with frozen norms (`finetune.frozen_norm`) it would be"
-            )
-        if draws_masks(module):
-            self.log.say(
-                f"dropout draws its masks for {few} images at a time: gradients are those of other masks "
-                f"than with a batch of {phase.batch_size} at once, and the same on average"
-            )
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Bring model and method back to a checkpoint."""
-        self.network.load(checkpoint.model())
-        before, now = checkpoint.processes, self.fabric.world_size
-        if before != now:
-            said = f"number of processes: {before} before, {now} now"
-            self.log.say(f"{said}; row stores are distributed anew")
-        checkpoint.restore_method(self.method, self.fabric)
-
-    def save(self, stage: Stage, state: TrainingState) -> None:
-        """Write a checkpoint: the trained part of the model, the optimizer, the method."""
-        head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
-        save_checkpoint(
-            self.run.checkpoints,
-            self.fabric,
-            state,
-            weights_of(stage.module, head_only),
-            None if stage.average is None else weights_of(stage.eval_module, head_only),
-            {
-                "optimizer": stage.optimizer.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-            },
-            self.method,
-        )
-
-    def validate(self, stage: Stage) -> dict[str, Any] | None:
-        """MAP on the validation split, if there is one."""
-        if "val" not in self.data.splits:
-            return None
-        self._share_buffers(stage)
-        scores = scores_of(stage.eval_module, self.inputs, stage.name, "val")
-        return validate(scores.numpy(), self.data.split("val").observed)
-
-
-def train(session: Session) -> TrainingState:
-    """Run the phases that are left; returns the state at the end, whose best epoch is in the checkpoints."""
-    newest = newest_checkpoint(session.run.checkpoints)
-    state = TrainingState() if newest is None else newest.state
-    if newest is not None:
-        session.restore(newest)
-        session.log.say(f"going on after epoch {state.epochs}")
-    session.log.keep_epochs(state.epochs)
-    with session.log.bar(session.steps(), "training") as bar:
-        bar.skip(session.steps(state))
-        for name, phase in phases_left(session.config, state):
-            if name != state.phase:
-                session.begin_phase(phase, state)
-                state = state.in_new_phase(name)
-                newest = None  # the optimizer is new
-            stage = session.stage(name, state.phase_began, newest)
-            for epoch in range(state.epochs, state.phase_began + phase.epochs):
-                losses, histogram = train_epoch(session, stage, epoch, bar)
-                validation = session.validate(stage)
-                state = after_epoch(state, stage, epoch, validation)
-                session.watch.keep(name, epoch + 1, stage.eval_module, session.method)
-                session.log.epoch(
-                    {
-                        "epoch": epoch + 1,  # what people see counts from 1
-                        "phase": name,
-                        "losses": losses,
-                        "validation": validation,
-                        "hidden_positives": histogram,
-                    }
-                )
-                # Last: what is logged but not in a checkpoint is forgotten and done again after a crash.
-                session.save(stage, state)
-                if state.phase_over:
-                    break
-    return state
 
 
 def phases_left(config: TrainConfig, state: TrainingState) -> list[tuple[str, Phase]]:
@@ -291,49 +338,6 @@ def phases_left(config: TrainConfig, state: TrainingState) -> list[tuple[str, Ph
     phases = list(config.phases.items())
     current = next((number for number, (name, _) in enumerate(phases) if name == state.phase), 0)
     return phases[current + (bool(state.phase) and state.phase_over) :]
-
-
-def train_epoch(
-    session: Session, stage: Stage, epoch: int, bar: Bar
-) -> tuple[dict[str, float], list[int] | None]:
-    """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
-    torch.manual_seed(session.epoch_seed(epoch))
-    config, method = session.config, session.method
-    progress = session.progress(stage, epoch)
-    method.begin_epoch(progress)
-    if session.needs.scan:
-        method.scan(lambda rows: session.scan(stage, progress, rows))
-    stage.wrapped.train()
-    sums: dict[str, torch.Tensor] = {}
-    histogram = ScoreHistogram(session.hidden_positives)
-    for rate, batch in stage.batches(epoch, prefetch=method.prefetch):
-        step, losses = train_step(session, stage, batch, replace(progress, lr=rate))
-        for name, loss in losses.items():
-            sums[name] = sums.get(name, 0) + loss.detach()
-        if session.truth_known:
-            histogram.add(step.outputs[0].logits, batch.rows)
-        bar.advance()
-    means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
-    for name, mean in means.items():
-        if not math.isfinite(mean):
-            raise diverged(config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
-    return means, histogram.take() if session.truth_known else None
-
-
-def train_step(
-    session: Session, stage: Stage, batch: Batch, progress: Progress
-) -> tuple[Step, dict[str, torch.Tensor]]:
-    """One step: the model moves, and the method remembers."""
-    try:
-        outputs, backward = session.forward(stage, batch)
-        step = session.step(batch, outputs, progress)
-        losses = session.method(step)
-        backward(functools.reduce(torch.add, losses.values()))
-        stage.optimizer_step()
-    except torch.OutOfMemoryError as error:
-        raise too_large(session.config, stage.name, error) from error
-    session.method.update(step)
-    return step, losses
 
 
 def after_epoch(

@@ -11,9 +11,9 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.expected_positives.class_counts import read_expected
 from sparselabel.expected_positives.counted import complete_labels
 from sparselabel.losses.expected_negatives import ExpectedLabels
-from sparselabel.training.expected_counts import expected_positives
+from sparselabel.training.estimate_positives import expected_positives
 from sparselabel.training.resolve import method_of, resolve
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 

@@ -23,7 +23,7 @@ from sparselabel.metrics.ranking import average_precision
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
 from sparselabel.training.resolve import resolve
-from sparselabel.training.train import train_run
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import small_scenes, tiny
 
 HERE = Machine(accelerator="cpu", workers=0)

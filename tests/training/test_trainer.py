@@ -1,4 +1,4 @@
-"""What a session derives from its configuration and data."""
+"""What a trainer derives from its configuration and data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ from sparselabel.losses.base import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -26,29 +26,29 @@ PROGRESS = Progress(0, 4, 2, 1e-3)
 
 def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
     config = tiny(head=HeadPhase(epochs=2, batch_size=16), finetune=FinetunePhase(epochs=3, batch_size=30))
-    session = make_session(small, config, tmp_path)
-    assert session.steps() == 2 * 4 + 3 * 3  # 61 images
-    assert session.steps(TrainingState(epochs=1)) == 4
-    assert session.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
+    trainer = make_trainer(small, config, tmp_path)
+    assert trainer.steps() == 2 * 4 + 3 * 3  # 61 images
+    assert trainer.steps(TrainingState(epochs=1)) == 4
+    assert trainer.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
 
 
 def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path: Path) -> None:
     rates = {"lr": 1e-3, "batch_size": 16}
     config = tiny(head=HeadPhase(epochs=5, **rates), finetune=FinetunePhase(epochs=3, **rates))  # type: ignore[arg-type]
-    session = make_session(small, config, tmp_path)
-    assert session.progress(session.stage("head", 0, None), 1) == Progress(1, 8, 5, 1e-3)
-    assert session.progress(session.stage("finetune", 5, None), 6) == Progress(6, 8, 5, 1e-3)
-    stopped_early = session.stage("finetune", 2, None)  # after two epochs of the head instead of five
-    assert session.progress(stopped_early, 4) == Progress(4, 5, 2, 1e-3)
-    alone = make_session(small, tiny(finetune=FinetunePhase(epochs=0)), tmp_path)
+    trainer = make_trainer(small, config, tmp_path)
+    assert trainer.progress(trainer.stage("head", 0, None), 1) == Progress(1, 8, 5, 1e-3)
+    assert trainer.progress(trainer.stage("finetune", 5, None), 6) == Progress(6, 8, 5, 1e-3)
+    stopped_early = trainer.stage("finetune", 2, None)  # after two epochs of the head instead of five
+    assert trainer.progress(stopped_early, 4) == Progress(4, 5, 2, 1e-3)
+    alone = make_trainer(small, tiny(finetune=FinetunePhase(epochs=0)), tmp_path)
     assert alone.progress(alone.stage("head", 0, None), 1) == Progress(1, 2, 0, 1e-2)
 
 
 @pytest.mark.parametrize("method", ["an", "bce"])
 def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
-    session = make_session(small, tiny(method), tmp_path)
+    trainer = make_trainer(small, tiny(method), tmp_path)
     batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (ViewGeometry.whole(2),))
-    step = session.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
+    step = trainer.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
     assert step.rows.tolist() == [5, -1]
     assert step.valid.tolist() == [True, False]
     assert step.observed[0].tolist() == small.train.observed.values[5].tolist()
@@ -62,27 +62,27 @@ def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path,
 
 
 def test_hidden_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(), tmp_path)
+    trainer = make_trainer(small, tiny(), tmp_path)
     truth, observed = small.train.truth.values, small.train.observed.values
-    hidden = session.hidden_positives(torch.tensor([*range(61), -1])).numpy()
+    hidden = trainer.hidden_positives(torch.tensor([*range(61), -1])).numpy()
     assert np.array_equal(hidden[:61], (truth == POSITIVE) & (observed != POSITIVE))
     assert hidden[:61].any()
     assert not hidden[61].any()  # padding
-    assert session.truth_known
+    assert trainer.truth_known
 
 
 def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(), tmp_path)
-    seeds = [session.epoch_seed(epoch) for epoch in range(50)]
+    trainer = make_trainer(small, tiny(), tmp_path)
+    seeds = [trainer.epoch_seed(epoch) for epoch in range(50)]
     assert len(set(seeds)) == 50
-    assert seeds[7] == make_session(small, tiny(), tmp_path / "again").epoch_seed(7)
-    assert seeds[7] != make_session(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
+    assert seeds[7] == make_trainer(small, tiny(), tmp_path / "again").epoch_seed(7)
+    assert seeds[7] != make_trainer(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
 
 
 def test_a_survey_sees_every_image_whole_in_order(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(), tmp_path)
-    stage = session.stage("head", 0, None)
-    steps = [*session.scan(stage, PROGRESS)]
+    trainer = make_trainer(small, tiny(), tmp_path)
+    stage = trainer.stage("head", 0, None)
+    steps = [*trainer.scan(stage, PROGRESS)]
     assert [len(step.rows) for step in steps] == [16, 16, 16, 13]
     assert torch.cat([step.rows for step in steps]).tolist() == [*range(61)]
     assert steps[3].geometries[0].box.tolist() == [[0, 0, 1, 1]] * 13
@@ -106,11 +106,11 @@ class OfTwo:
 
 
 def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Path) -> None:
-    session = make_session(small, tiny(), tmp_path)
-    stage = session.stage("finetune", 0, None)
+    trainer = make_trainer(small, tiny(), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
     assert any(bool(buffer.any()) for buffer in stage.eval_module.buffers())
-    session.fabric = cast("Fabric", OfTwo(session.fabric))
-    next(session.scan(stage, PROGRESS))
+    trainer.fabric = cast("Fabric", OfTwo(trainer.fabric))
+    next(trainer.scan(stage, PROGRESS))
     assert not any(bool(buffer.any()) for buffer in stage.eval_module.buffers())
 
 
@@ -119,11 +119,11 @@ def test_operations_that_move_pixels_are_for_methods_without_places(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colors: bool
 ) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
-    session = make_session(small, tiny(method, views=views), tmp_path)
+    trainer = make_trainer(small, tiny(method, views=views), tmp_path)
     said: list[str] = []
-    monkeypatch.setattr(session.log, "say", said.append)
-    session.stage("head", 0, None)
-    stage = session.stage("finetune", 2, None)
+    monkeypatch.setattr(trainer.log, "say", said.append)
+    trainer.stage("head", 0, None)
+    stage = trainer.stage("finetune", 2, None)
     _, batch = next(stage.batches(2, prefetch=lambda rows: None))
     assert said == ["RandAugment only changes colors: an+scl needs to know where things are"] * colors
     hidden = batch.geometries[0].hidden

@@ -2,15 +2,17 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import nn
 
-from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.loaders import epoch_batches, rows_of
@@ -19,7 +21,8 @@ from sparselabel.errors import ConfigError, counted
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.score_files import keep_scores
-from sparselabel.losses.base import Layout, Progress, SparseLoss
+from sparselabel.losses.base import Progress
+from sparselabel.losses.registry import settings_of
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
@@ -29,29 +32,17 @@ from sparselabel.training.checkpoint import (
     TrainingState,
     files_of,
     newest_checkpoint,
-    refuse_best_start,
-    refuse_full_disk,
     remove_old_files,
     say_where,
 )
-from sparselabel.training.class_prior import prior_of_run, take_prior
-from sparselabel.training.expected_counts import (
-    counts_of_run,
-    new_counts,
-)
+from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
+from sparselabel.training.estimate_positives import counts_of_run, new_counts
 from sparselabel.training.features import content_digest, weights_identity
-from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
-from sparselabel.training.network import LazyBackbone, Network
-from sparselabel.training.resolve import (
-    expected_file,
-    method_of,
-    prior_file,
-    resolve,
-)
-from sparselabel.training.trainer import Session, train
+from sparselabel.training.network import LazyBackbone
+from sparselabel.training.resolve import expected_file, method_of, prior_file, resolve
+from sparselabel.training.trainer import Trainer
 from sparselabel.training.validate import scores_of, validate
-from sparselabel.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -63,12 +54,8 @@ def run_metadata(data: Prepared, command: Sequence[str], config: TrainConfig | N
     contents = {}
     if config is not None:
         contents["weights_identity"] = weights_identity(config)
-        given = expected_file(config)
-        if given is not None:
-            contents["expected_identity"] = content_digest(given)
-        prior = prior_file(config)
-        if prior is not None:
-            contents["prior_identity"] = content_digest(prior)
+        files = {"expected_identity": expected_file(config), "prior_identity": prior_file(config)}
+        contents |= {name: content_digest(file) for name, file in files.items() if file is not None}
     return contents | {
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
@@ -117,18 +104,15 @@ def train_run(
     if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
         remove_old_files(run.checkpoints, newest.processes)
     fabric.barrier()
-    lazy = LazyBackbone(config, backbone)
-    inputs = Inputs(data, config, lazy, fabric, machine.workers, log)
-    network = Network(config, len(data.classes), lazy, inputs.feature_width if config.frozen else None)
+    trainer = Trainer(data, config, run, log, fabric, machine, LazyBackbone(config, backbone))
     with default_precision(config.precision):
         # What cannot work is found before a folder is made, or an old run replaced.
         if not goes_on:
-            inputs.check(network)
-        counts = counts_of_run(config, inputs, run) if goes_on else new_counts(config, inputs)
-        method = method_of(config, counts)
-        prepare_method(method, config, data, run, fabric, machine, network, inputs)
+            trainer.loaders.check(trainer.network)
+        counts = counts_of_run(trainer.loaders, run) if goes_on else new_counts(trainer.loaders)
+        trainer.prepare(method_of(config, counts))
         if not goes_on:
-            method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+            trainer.method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         fabric.barrier()  # before an old run is replaced that others still look at
         if fabric.is_global_zero:
             answers = file_of(data.answers)
@@ -139,16 +123,47 @@ def train_run(
         if counts is not None:
             log.say(f"expected positives: {counts.summary}")
 
-        def train_first(other: TrainConfig, folder: Path) -> None:
-            log.say(f"the prior comes from {counted(other.epochs, 'epoch')} in ignore mode")
+        def train_before(before: TrainConfig, folder: Path) -> None:
+            log.say(f"the prior comes from {counted(before.epochs, 'epoch')} in ignore mode")
             resume = Handling(resume=True, quiet=handling.quiet)
-            train_run(data, other, folder, machine, resume, command, f"{title}: prior" if title else "prior")
+            train_run(data, before, folder, machine, resume, command, f"{title}: prior" if title else "prior")
 
-        take_prior(method, prior_of_run(config, inputs, run, train_first))
-        say_where(method, machine, log)
-        watch = Watch(run.watched, config.watch, inputs)
-        session = Session(data, config, run, log, fabric, network, inputs, method, watch)
-        return finish(session, train(session))
+        take_prior(trainer.method, _prior_of_run(trainer, train_before))
+        say_where(trainer.method, machine, log)
+        return finish(trainer, trainer.train())
+
+
+def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:
+    """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
+    config, data, run, fabric = trainer.config, trainer.data, trainer.run, trainer.fabric
+    given = config.settings.get("prior")
+    if given is None or "prior" not in settings_of(config.method):
+        return None
+    folder = run.path / "prior"
+    if not fabric.broadcast(run.prior_file.exists()):
+        if given == AUTO:
+            before = run_before(config)
+            train(before, folder)
+            trained = replace(trainer, config=before, run=Run(folder), backbone=LazyBackbone(before))
+            trained.network.load(load_file(trained.run.model_file))
+            phase = [*before.phases][-1]
+            prior = column_means(scores_of(_evaluated(trained, phase), trained.loaders, phase, "train"))
+        else:
+            prior = read_prior(Path(str(given)), data.classes)
+        fabric.barrier()
+        if fabric.is_global_zero:
+            write_json(run.prior_file, dict(zip(data.classes, prior, strict=True)))
+        fabric.barrier()
+    if fabric.is_global_zero:
+        shutil.rmtree(folder, ignore_errors=True)
+    return read_prior(run.prior_file, data.classes)
+
+
+def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
+    """What is evaluated after a phase, where the model is: the head on stored features, or all."""
+    network = trainer.network
+    module: nn.Module = network.head if trainer.loaders.stored(phase) else network.classifier
+    return module.to(trainer.fabric.device)
 
 
 def check_run(
@@ -164,15 +179,12 @@ def check_run(
     config = resolve(data, config).config
     if run.goes_on(config, run_metadata(data, (), config), resume=True, force=False):
         return backbone
-    fabric = started(data, config, machine)
-    lazy = LazyBackbone(config, backbone)
+    fabric, lazy = started(data, config, machine), LazyBackbone(config, backbone)
     with default_precision(config.precision):
-        inputs = Inputs(data, config, lazy, fabric, 0, Log(run, speaks=False))
-        network = Network(config, len(data.classes), lazy, inputs.feature_width if config.frozen else None)
-        inputs.check(network)
-        method = method_of(config)
-        prepare_method(method, config, data, run, fabric, machine, network, inputs)
-        method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
+        trainer = Trainer(data, config, run, Log(run, speaks=False), fabric, machine, lazy)
+        trainer.loaders.check(trainer.network)
+        trainer.prepare(method_of(config))
+        trainer.method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
     return lazy.made
 
 
@@ -180,114 +192,76 @@ def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
     """Join the other processes; refuses data and batches that they cannot share."""
     fabric = start_fabric(machine, config.precision)
     if len(data.train) < fabric.world_size:
-        raise ConfigError(
-            f"{fabric.world_size} processes cannot share {counted(len(data.train), 'training image')}: "
-            "use fewer"
-        )
+        images = counted(len(data.train), "training image")
+        raise ConfigError(f"{fabric.world_size} processes cannot share {images}", "use fewer")
     for phase in config.phases.values():
         epoch_batches(1, phase.batch_size, 0, 0, 0, fabric.world_size)  # refuses one that cannot be shared
     return fabric
 
 
-def finish(session: Session, state: TrainingState) -> dict[str, Any]:
+def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
     """Take the best epoch, keep its model, and measure it."""
-    run, data, fabric = session.run, session.data, session.fabric
-    best = Checkpoint(run.checkpoints / f"{state.best_epoch:04d}")
-    session.network.load(best.average() or best.model())
-    phase = best.state.phase
-    stored = session.inputs.stored(phase)
-    module = session.network.head if stored else session.network.classifier
-    module.to(fabric.device)
+    run, data, fabric = trainer.run, trainer.data, trainer.fabric
+    best = trainer.load_best(state)
+    module = _evaluated(trainer, best.state.phase)
     result: dict[str, Any] = {
-        "method": session.config.method,
-        "oracle": session.method.needs.truth,
+        "method": trainer.config.method,
+        "oracle": trainer.method.needs.truth,
         "best_epoch": state.best_epoch,
         "epochs": state.epochs,
         "validation": None,
         "test": None,
         "recovery": None,
     }
-    found = {
-        split: scores_of(module, session.inputs, phase, split).numpy()
+    scores_by_split = {
+        split: scores_of(module, trainer.loaders, best.state.phase, split).numpy()
         for split in ("val", "test")
         if split in data.splits
     }
-    decisions = write_class_thresholds(run, data, found.get("val")) if fabric.is_global_zero else None
-    for split, key in (("val", "validation"), ("test", "test")):
-        if split in found:
-            scores, part = found[split], data.split(split)
-            result[key] = validate(scores, part.observed) | label_metrics(scores, part.observed)
-            if part.real is not None:
-                result[key]["real"] = real_metrics_of(scores, part)
-            if decisions is not None:  # so that figures and reports need not score the images again
-                result[key]["decided"] = threshold_metrics(scores, part.observed, decisions)
-                keep_scores(run, part, scores)
-    if session.truth_known:
-        result["recovery"] = _recovery(session, best, module, phase)
+    thresholds = None
     if fabric.is_global_zero:
-        weights = session.network.classifier.state_dict()
+        thresholds = write_class_thresholds(run, data, scores_by_split.get("val"))
+    for split, scores in scores_by_split.items():
+        labels, real = data.split(split).observed, data.split(split).real
+        metrics = validate(scores, labels) | label_metrics(scores, labels)
+        if real is not None:
+            metrics["real"] = real_metrics_of(scores, data.split(split))
+        if thresholds is not None:  # so that figures and reports need not score the images again
+            metrics["decided"] = threshold_metrics(scores, labels, thresholds)
+            keep_scores(run, data.split(split), scores)
+        result["validation" if split == "val" else split] = metrics
+    if trainer.truth_known:
+        result["recovery"] = _recovery(trainer, best, module)
+    if fabric.is_global_zero:
+        weights = trainer.network.classifier.state_dict()
         with atomic_write(run.model_file) as partial:
             save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
-        session.log.cost.keep()
+        trainer.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
     fabric.barrier()
     return result
 
 
-def _recovery(
-    session: Session, best: Checkpoint, module: torch.nn.Module, phase: str
-) -> dict[str, float | None]:
-    """How well all training labels are known (Cole 2021 table 2): by the model, and by the method's
-    estimates.
-    """
-    truth = session.data.train.truth
-    scores = scores_of(module, session.inputs, phase, "train")
-    in_files = bool(files_of(session.method)) or best.in_files
+def _recovery(trainer: Trainer, best: Checkpoint, module: nn.Module) -> dict[str, float | None]:
+    """How well model and method's estimates know all training labels (Cole 2021 table 2)."""
+    truth, fabric, method = trainer.data.train.truth, trainer.fabric, trainer.method
+    scores = scores_of(module, trainer.loaders, best.state.phase, "train")
+    in_files = bool(files_of(method)) or best.in_files
     if not in_files:
-        best.restore_method(session.method, session.fabric)
-    newest = newest_checkpoint(session.run.checkpoints)
+        best.restore_method(method, fabric)
+    newest = newest_checkpoint(trainer.run.checkpoints)
     other_epoch = in_files and newest is not None and newest.path != best.path  # a file has the last one only
-    here = None if other_epoch else session.method.estimates()
+    own = None if other_epoch else method.estimates()
     if other_epoch:
-        session.log.say(
+        trainer.log.say(
             "of all training labels only the model's knowledge is measured: what the method remembers is in "
             "files, which have the last epoch and not the best"
         )
     estimates = None
-    if here is not None:
-        rows = torch.from_numpy(rows_of(len(truth), session.fabric.global_rank, session.fabric.world_size))
-        whole = torch.zeros(len(truth), here.shape[1], dtype=here.dtype)
-        whole[rows] = here
+    if own is not None:
+        rows = torch.from_numpy(rows_of(len(truth), fabric.global_rank, fabric.world_size))
+        whole = torch.zeros(len(truth), own.shape[1], dtype=own.dtype)
+        whole[rows] = own
         estimates = validate(all_reduce_sum(whole).numpy(), truth)["value"]
     return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}
-
-
-def prepare_method(
-    method: SparseLoss,
-    config: TrainConfig,
-    data: Prepared,
-    run: Run,
-    fabric: "Fabric",
-    machine: Machine,
-    network: Network,
-    inputs: Inputs,
-) -> None:
-    """Show the method the labels of this process, and refuse what its memories cannot do."""
-    rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
-    observed = torch.from_numpy(data.train.observed.values[rows])
-    layout = Layout(
-        torch.from_numpy(rows),
-        observed,
-        len(data.train),
-        seed=config.seed,
-        processes=fabric.world_size,
-        folder=run.memory,
-        keep=machine.memories,
-        grid=inputs.grid() if method.needs.maps else None,
-    )
-    method.to(fabric.device)
-    method.prepare(layout)
-    if len(config.phases) > 1 and config.finetune.start == "best":
-        refuse_best_start(method)
-    refuse_full_disk(config, method, run, network, fabric, validated="val" in data.splits)

@@ -6,9 +6,9 @@ import torch
 
 from sparselabel.config import FinetunePhase, HeadPhase, Phase
 from sparselabel.data.dataset import Prepared
-from sparselabel.training.schedule import lr_at, momentum
+from sparselabel.training.phases import lr_at, momentum_at
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 
 def rates(phase: Phase, steps: int) -> list[float]:
@@ -44,7 +44,7 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
             schedule.step()
     phase = Phase(epochs=1, lr=0.3, schedule="one-cycle")
     assert rates(phase, 50) == pytest.approx([rate for rate, _ in wanted], rel=1e-9)
-    moved = [momentum(phase, step, 50) for step in range(50)]
+    moved = [momentum_at(phase, step, 50) for step in range(50)]
     assert moved == pytest.approx([value for _, value in wanted], rel=1e-9)
     assert (moved[0], moved[9], moved[49]) == pytest.approx((0.95, 0.85, 0.95))
 
@@ -52,11 +52,11 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: Any) -> None:
     head = HeadPhase(epochs=3, lr=0.3, batch_size=8, schedule="one-cycle", optimizer=optimizer)
-    session = make_session(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
-    stage = session.stage("head", 0, None)
+    trainer = make_trainer(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
+    stage = trainer.stage("head", 0, None)
     (group,) = stage.optimizer.param_groups
     for step, (rate, _) in enumerate(stage.batches(0, prefetch=lambda rows: None)):
-        moved = momentum(head, step, 24)
+        moved = momentum_at(head, step, 24)
         assert group["lr"] == rate == lr_at(head, step, 24)
         assert (group["momentum"] if optimizer == "sgd" else group["betas"]) == (
             moved if optimizer == "sgd" else (moved, 0.999)
@@ -65,7 +65,7 @@ def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: 
 
 def test_others_leave_the_momentum_alone() -> None:
     for schedule in ("constant", "cosine"):
-        assert momentum(Phase(epochs=1, schedule=schedule), 3, 10) is None
+        assert momentum_at(Phase(epochs=1, schedule=schedule), 3, 10) is None
 
 
 def test_one_cycle_of_very_few_steps_stays_in_range() -> None:

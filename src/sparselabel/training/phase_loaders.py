@@ -1,4 +1,4 @@
-"""What the model is fed with in each phase: views of images, or stored features."""
+"""The loaders of each phase: views of images, or features that were stored before training."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Inputs:
-    """Feeds for training and evaluation; stored features are computed when they are first asked for."""
+class PhaseLoaders:
+    """Loaders for training and evaluation; stored features are computed when they are first asked for."""
 
     data: Prepared
     config: TrainConfig
@@ -36,7 +36,7 @@ class Inputs:
     workers: int
     log: Log
     _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
-    _evaluation: dict[tuple[str, str], Loader] = field(default_factory=dict)
+    _evaluation: dict[str, Loader] = field(default_factory=dict)
     _said_colors: bool = False
 
     @cached_property
@@ -52,11 +52,6 @@ class Inputs:
     def test_view(self) -> View:
         """How images are seen in evaluation, and to compute stored features."""
         return evaluation_view(self.config)
-
-    @property
-    def train_view(self) -> View:
-        """How images are seen in training."""
-        return views_of(self.config.views)[0]
 
     def stored(self, phase: str) -> bool:
         """Whether a phase trains the head on stored features."""
@@ -116,17 +111,9 @@ class Inputs:
             part, file = self.data.split(split), self._file(split, cells)
             if not self.fabric.broadcast(file.exists()):
                 what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} image')}"
+                view, backbone, fabric, workers = self.test_view, self.backbone(), self.fabric, self.workers
                 with self.log.bar(len(part), what) as bar:
-                    compute_features(
-                        file,
-                        part,
-                        self.test_view,
-                        self.backbone(),
-                        fabric=self.fabric,
-                        workers=self.workers,
-                        report=bar.advance,
-                        cells=cells,
-                    )
+                    compute_features(file, part, view, backbone, fabric, workers, bar.advance, cells)
             self._features[split, cells] = torch.from_numpy(read_features(file, cells))
         return self._features[split, cells]
 
@@ -137,17 +124,12 @@ class Inputs:
         """
         if self.stored(phase):
             return FeatureLoader(self._stored("train"))
+        view, augment = views_of(self.config.views)[0], self._augment(places)
         return ImageLoader(
-            self.data.train,
-            self.train_view,
-            self.config.seed,
-            views,
-            self.workers,
-            strong_views,
-            self._changes(places),
+            self.data.train, view, self.config.seed, views, self.workers, strong_views, augment
         )
 
-    def _changes(self, places: bool) -> RandAugment | None:
+    def _augment(self, places: bool) -> RandAugment | None:
         views = self.config.views
         if not views.rand_augment and not views.cutout:
             return None
@@ -158,13 +140,15 @@ class Inputs:
             )
         return RandAugment(views.rand_augment, views.magnitude, not places, views.cutout)
 
+    def one_batch(self, phase: str) -> Loader:
+        """A loader for a batch of training images, seen whole, that starts no workers."""
+        stored = self.stored(phase)
+        return self.evaluation(phase, "train") if stored else ImageLoader(self.data.train, self.test_view)
+
     def evaluation(self, phase: str, split: str) -> Loader:
         """Inputs to evaluate on: images seen whole."""
-        key = ("stored" if self.stored(phase) else "images", split)
-        if key not in self._evaluation:
-            self._evaluation[key] = (
-                FeatureLoader(self._stored(split))
-                if self.stored(phase)
-                else evaluation_loader(self.config, self.data.split(split), self.workers)
-            )
-        return self._evaluation[key]
+        if self.stored(phase):
+            return FeatureLoader(self._stored(split))
+        if split not in self._evaluation:
+            self._evaluation[split] = evaluation_loader(self.config, self.data.split(split), self.workers)
+        return self._evaluation[split]

@@ -15,23 +15,23 @@ from sparselabel.expected_positives.class_counts import ClassCounts, How, read_e
 from sparselabel.expected_positives.counted import complete_labels, counted_positives
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.run import Run
-from sparselabel.training.inputs import Inputs
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
+from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.resolve import expected_file, is_estimated
 
 SAMPLE = 500  # images that tell how long estimating takes
 
 
-def new_counts(config: TrainConfig, inputs: Inputs) -> ClassCounts | None:
+def new_counts(loaders: PhaseLoaders) -> ClassCounts | None:
     """The expected positives of every class, if they come from a file or are to be estimated now."""
-    data, fabric, file = inputs.data, inputs.fabric, expected_file(config)
+    data, config, file = loaders.data, loaders.config, expected_file(loaders.config)
     if file is not None:
         return read_expected_for(file, data)
     if not is_estimated(config):
         return None
-    features = inputs.features("train").numpy() if needs_features(_annotations(data)) else None
-    return fabric.broadcast(_estimated(features, data, config.seed))
+    features = loaders.features("train").numpy() if needs_features(_annotations(data)) else None
+    return loaders.fabric.broadcast(_estimated(features, data, config.seed))
 
 
 def _annotations(data: Prepared) -> Labels:
@@ -44,41 +44,43 @@ def _annotations(data: Prepared) -> Labels:
 
 
 def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: int) -> ClassCounts:
-    found = estimate_positives(features, _annotations(data), data.classes, seed)
-    return found.within(np.asarray(data.train.observed.values))
+    counts = estimate_positives(features, _annotations(data), data.classes, seed)
+    return counts.within(np.asarray(data.train.observed.values))
 
 
-def seconds_to_estimate(config: TrainConfig, inputs: Inputs) -> float:
+def seconds_to_estimate(loaders: PhaseLoaders) -> float:
     """How long estimating will take, once there are features: measured with made-up ones of some images.
 
     Two sizes tell what comes once and what comes for each image.
     """
-    labels = _annotations(inputs.data)
+    labels, classes, seed = _annotations(loaders.data), loaders.data.classes, loaders.config.seed
     if not needs_features(labels):
-        return _seconds(None, labels, inputs.data, config.seed)
-    width = inputs.features("train").shape[1]
-    random = np.random.default_rng(config.seed)
+        return _seconds(None, labels, classes, seed)
+    width = loaders.features("train").shape[1]
+    random = np.random.default_rng(seed)
     rows = random.permutation(np.flatnonzero((labels == POSITIVE).any(1)))
     made_up = random.standard_normal((min(len(rows), SAMPLE), width), dtype=np.float32)
-    whole = _seconds(made_up, labels[rows[:SAMPLE]], inputs.data, config.seed)
+    whole = _seconds(made_up, labels[rows[:SAMPLE]], classes, seed)
     if len(rows) <= SAMPLE:
         return whole
-    half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], inputs.data, config.seed)
+    half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], classes, seed)
     more = (min(len(rows), MOST_IMAGES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
     return whole + more * max(whole - half, 0.0)
 
 
-def _seconds(features: npt.NDArray[np.float32] | None, labels: Labels, data: Prepared, seed: int) -> float:
+def _seconds(
+    features: npt.NDArray[np.float32] | None, labels: Labels, classes: tuple[str, ...], seed: int
+) -> float:
     began = time.monotonic()
-    estimate_positives(features, labels, data.classes, seed)
+    estimate_positives(features, labels, classes, seed)
     return time.monotonic() - began
 
 
-def counts_of_run(config: TrainConfig, inputs: Inputs, run: Run) -> ClassCounts | None:
+def counts_of_run(loaders: PhaseLoaders, run: Run) -> ClassCounts | None:
     """The counts that a run was begun with, whatever became of a file since; new ones if it had none yet."""
     if run.expected_file.exists():
-        return read_expected(run.expected_file, inputs.data.classes)
-    return new_counts(config, inputs)
+        return read_expected(run.expected_file, loaders.data.classes)
+    return new_counts(loaders)
 
 
 def expected_positives(
@@ -97,19 +99,12 @@ def expected_positives(
     """
     if how == "counted":
         if labels is None:
-            raise ConfigError(
-                "counted positives need complete labels of some training images",
-                f"name a table with {param('labels')}",
-                what="labels",
-            )
+            problem = "counted positives need complete labels of some training images"
+            raise ConfigError(problem, f"name a table with {param('labels')}")
         return counted_positives(complete_labels(labels, data), data.train.observed, config.seed)
     if labels is not None:
-        raise ConfigError(
-            "a table of labels is for counting",
-            f"give {param('how', 'counted')}",
-            f"leave {param('labels')} out",
-            what="labels",
-        )
+        remedies = f"give {param('how', 'counted')}", f"leave {param('labels')} out"
+        raise ConfigError("a table of labels is for counting", *remedies)
     needed = needs_features(_annotations(data))
     features = training_features(data, config, machine or Machine(), quiet) if needed else None
     return _estimated(features, data, config.seed)
@@ -121,6 +116,6 @@ def training_features(
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
     fabric = start_fabric(machine, config.precision)
     log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
-    inputs = Inputs(data, config, LazyBackbone(config), fabric, machine.workers, log)
-    features: npt.NDArray[np.float32] = inputs.features("train").numpy()
+    loaders = PhaseLoaders(data, config, LazyBackbone(config), fabric, machine.workers, log)
+    features: npt.NDArray[np.float32] = loaders.features("train").numpy()
     return features

@@ -1,0 +1,23 @@
+"""A trainer without a run, for tests of what it is made of."""
+
+from pathlib import Path
+
+from sparselabel.config import Machine, TrainConfig
+from sparselabel.data.dataset import Prepared
+from sparselabel.distributed import start_fabric
+from sparselabel.run import Run
+from sparselabel.training.logger import Log
+from sparselabel.training.network import LazyBackbone
+from sparselabel.training.resolve import method_of
+from sparselabel.training.trainer import Trainer
+
+
+def make_trainer(data: Prepared, config: TrainConfig, folder: Path) -> Trainer:
+    """What ``train_run`` makes before it trains."""
+    machine = Machine(accelerator="cpu", workers=0)
+    fabric = start_fabric(machine, config.precision)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = Log(Run(folder), speaks=False, quiet=True)
+    trainer = Trainer(data, config, Run(folder), log, fabric, machine, LazyBackbone(config))
+    trainer.prepare(method_of(config))
+    return trainer
