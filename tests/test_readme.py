@@ -100,4 +100,4 @@ def test_every_problem_is_explained() -> None:
 def test_ways_of_hiding_are_understood(how: str) -> None:
     words = shlex.split(f"prepare voc VOC2012 --out prepared --sparsify {how}")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
-    assert bound.arguments["how"].sparsify == how.split(maxsplit=1)[0]
+    assert bound.arguments["to"].how.sparsify == how.split(maxsplit=1)[0]

@@ -38,6 +38,8 @@ def understood(command: str) -> tuple[Any, dict[str, Any]]:
     """The function that a command would run, and its arguments, the recipe's settings included."""
     verb, bound, _ = cli.app.parse_args(words_of(command), exit_on_error=False, print_error=False)
     arguments = dict(bound.arguments)
+    if "to" in arguments:  # of prepare: where to, and how
+        arguments |= vars(arguments["to"])
     if verb is compare:  # what it does with them, in so far as it is not training
         given = arguments.get("methods"), arguments.get("choose"), arguments.get("vary")
         told = told_by(arguments["given"]) if "given" in arguments else None

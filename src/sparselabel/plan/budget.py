@@ -126,11 +126,14 @@ def _refuse_fractions(fractions: Sequence[float]) -> None:
     wrong = [value for value in fractions if not 0 < value <= 1]
     if wrong:
         values = listing(f"{value:g}" for value in wrong)
-        raise ConfigError(f"{param('fractions')} are shares of the budget in (0, 1], not {values}")
+        problem = f"{param('fractions')} are shares of the budget in (0, 1], not {values}"
+        raise ConfigError(problem, what="fractions")
     if len({*fractions}) < len(fractions):
-        raise ConfigError(f"{param('fractions')} names one more than once", "name each once")
+        raise ConfigError(
+            f"{param('fractions')} names one more than once", "name each once", what="fractions"
+        )
     if 1 not in fractions:
-        raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it")
+        raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it", what="fractions")
 
 
 def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
