@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
-    from sparselabel.losses.base import Progress, Step, Targets
-    from sparselabel.losses.registry import build_method
+    from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
     from sparselabel.metrics.ranking import average_precision
     from sparselabel.models.classifier import Output
 
@@ -22,12 +21,10 @@ __all__ = [
     "UNKNOWN",
     "LabelTable",
     "Output",
-    "Progress",
-    "Step",
-    "Targets",
+    "ShardedSampler",
+    "SparseLoss",
     "ViewGeometry",
     "average_precision",
-    "build_method",
     "load_predictor",
 ]
 
@@ -35,8 +32,7 @@ _HOMES = {
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.ranking": ("average_precision",),
-    "sparselabel.losses.base": ("Progress", "Step", "Targets"),
-    "sparselabel.losses.registry": ("build_method",),
+    "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
 }
