@@ -17,6 +17,7 @@ HOMES = {
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.ranking",
     "load_predictor": "sparselabel.inference.predictor",
+    "register": "sparselabel.losses.registry",
 }
 
 

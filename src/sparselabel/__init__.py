@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
+    from sparselabel.losses.registry import register
     from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
     from sparselabel.metrics.ranking import average_precision
     from sparselabel.models.classifier import Output
@@ -26,12 +27,14 @@ __all__ = [
     "ViewGeometry",
     "average_precision",
     "load_predictor",
+    "register",
 ]
 
 _HOMES = {
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.ranking": ("average_precision",),
+    "sparselabel.losses.registry": ("register",),
     "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
