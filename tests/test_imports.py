@@ -21,7 +21,7 @@ ORDER = (
     {"data"},
     {"models"},
     {"losses"},
-    {"expected_positives"},
+    {"expected_positives", "testing"},
     {"metrics"},
     {"inference"},
     {"export", "training"},

@@ -12,13 +12,12 @@ HOMES = {
     "UNKNOWN": "sparselabel.data.labels",
     "LabelTable": "sparselabel.data.labels",
     "Output": "sparselabel.models.classifier",
-    "Progress": "sparselabel.losses.base",
-    "Step": "sparselabel.losses.base",
-    "Targets": "sparselabel.losses.base",
+    "ShardedSampler": "sparselabel.losses.sparse_loss",
+    "SparseLoss": "sparselabel.losses.sparse_loss",
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.ranking",
-    "build_method": "sparselabel.losses.registry",
     "load_predictor": "sparselabel.inference.predictor",
+    "register": "sparselabel.losses.registry",
 }
 
 

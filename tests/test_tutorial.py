@@ -136,7 +136,7 @@ def test_the_example_has_thirty_lines_and_trains(
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in said] == ["epoch 1", "epoch 2"]
     assert names["classes"] == ["ant", "bee"]
-    assert names["observed"].tolist() == [[-1, 1], [1, -1]] * 3
+    assert names["labels"].tolist() == [[-1, 1], [1, -1]] * 3
     assert torch.isfinite(names["model"].fc.weight).all()
 
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
-    from sparselabel.losses.base import Progress, Step, Targets
-    from sparselabel.losses.registry import build_method
+    from sparselabel.losses.registry import register
+    from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
     from sparselabel.metrics.ranking import average_precision
     from sparselabel.models.classifier import Output
 
@@ -22,21 +22,20 @@ __all__ = [
     "UNKNOWN",
     "LabelTable",
     "Output",
-    "Progress",
-    "Step",
-    "Targets",
+    "ShardedSampler",
+    "SparseLoss",
     "ViewGeometry",
     "average_precision",
-    "build_method",
     "load_predictor",
+    "register",
 ]
 
 _HOMES = {
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.ranking": ("average_precision",),
-    "sparselabel.losses.base": ("Progress", "Step", "Targets"),
-    "sparselabel.losses.registry": ("build_method",),
+    "sparselabel.losses.registry": ("register",),
+    "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
 }

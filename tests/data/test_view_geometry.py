@@ -344,3 +344,15 @@ def test_hidden_cells_are_those_whose_centers_are() -> None:
     )
     assert geometry.hides_cells((4, 2)).int().tolist() == [[[1, 0], [1, 0], [0, 0], [0, 0]], [[0, 0]] * 4]
     assert not ViewGeometry.whole(3).hides_cells((2, 2)).any()
+
+
+def test_crops_in_pixels_and_in_shares_are_the_same() -> None:
+    sizes = torch.tensor([[200, 100], [50, 80]])
+    pixels = torch.tensor([[20, 10, 100, 50], [0, 8, 25, 40]])
+    shares = torch.tensor([[0.1, 0.1, 0.5, 0.5], [0.0, 0.1, 0.5, 0.5]])
+    made = ViewGeometry.from_boxes(pixels, [True, False], sizes)
+    torch.testing.assert_close(made.box, shares)
+    assert made.flip.tolist() == [True, False]
+    plain = ViewGeometry.from_boxes(shares.numpy())
+    torch.testing.assert_close(plain.box, shares)
+    assert not plain.flip.any()

@@ -92,6 +92,25 @@ class ViewGeometry:
         return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool, device=device))
 
     @staticmethod
+    def from_boxes(
+        boxes: Tensor | npt.ArrayLike,
+        flipped: Tensor | npt.ArrayLike | None = None,
+        sizes: Tensor | npt.ArrayLike | None = None,
+    ) -> "ViewGeometry":
+        """From anybody's crops: ``boxes`` (B, 4) of left, top, width, height, and which are ``flipped`` (B,).
+
+        Boxes are in pixels if ``sizes`` (B, 2), widths and heights of the images in pixels, are given; else
+        they are shares of the image, 0..1.
+        """
+        box = torch.as_tensor(boxes)
+        box = box if box.dtype == torch.float64 else box.float()
+        if sizes is not None:
+            size = torch.as_tensor(sizes).to(box)
+            box = box / torch.cat([size, size], dim=1)
+        flips = torch.zeros(len(box)) if flipped is None else torch.as_tensor(flipped)
+        return ViewGeometry(box, flips.to(box.device) != 0)
+
+    @staticmethod
     def of(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
         """From rows of ``transforms.draw`` (B, 5): left, top, width, height, flip (0 or 1).
 

@@ -18,3 +18,30 @@ from sparselabel.losses import (  # noqa: F401, I001
     fixmatch,
     consistency,
 )
+from sparselabel.losses.base import (
+    EntryLosses,
+    LabelLoss,
+    LossPart,
+    Needs,
+    Step,
+    TargetLoss,
+    TargetRule,
+    Targets,
+    cross_entropy,
+)
+from sparselabel.losses.registry import load_plugins, register
+
+__all__ = [
+    "EntryLosses",
+    "LabelLoss",
+    "LossPart",
+    "Needs",
+    "Step",
+    "TargetLoss",
+    "TargetRule",
+    "Targets",
+    "cross_entropy",
+    "register",
+]
+
+load_plugins()

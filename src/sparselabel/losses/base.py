@@ -209,6 +209,8 @@ class Needs:
     truth: bool = False
     scan: bool = False
     negatives: bool = False  # observed negatives in the training labels
+    epochs: bool = False  # the number of all epochs
+    lr: bool = False  # the learning rate of every step
 
     def __or__(self, other: "Needs") -> "Needs":
         merged = {f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
@@ -454,3 +456,6 @@ class SparseLoss(nn.Module):
 def at_least_float32(logits: Tensor) -> Tensor:
     """Losses are computed in float32 or better, also under mixed precision."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+ComposedLoss = SparseLoss

@@ -44,7 +44,7 @@ class SoftLabels(LossPart):
     positive one: the sign bit tells which, also of 0.
     """
 
-    needs = Needs(scan=True)
+    needs = Needs(scan=True, epochs=True)
     rows: RowStore
     share = Fraction(9, 10)
 
@@ -194,7 +194,7 @@ def em(entropy_weight: float = 0.1) -> SparseLoss:
 
 @register(
     "em+apl",
-    needs=Needs(scan=True),
+    needs=Needs(scan=True, epochs=True),
     keeps_entry_loss=ENTROPY,
     presets={
         "voc": {"entropy_weight": 0.2, "soft_weight": 0.02, "warm_up": 5},

@@ -12,6 +12,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import (
     EntryLosses,
     LabelLoss,
+    Needs,
     Progress,
     SparseLoss,
     Step,
@@ -46,6 +47,8 @@ class GeneralizedRobust(LabelLoss):
     warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T. So every
     epoch must begin with ``begin_epoch``.
     """
+
+    needs = Needs(epochs=True)
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class GeneralizedRobust(LabelLoss):
 
 @register(
     "gr",
+    needs=Needs(epochs=True),
     keeps_entry_loss=OWN_ENTRY_LOSS,
     presets={
         "voc": {"belief_slope": 2.0, "belief_offset": -2.0},

@@ -107,7 +107,7 @@ class HeatMaps(LossPart):
             )
         self.register_buffer("chosen", torch.tensor(self.top is None))
         if layout.grid is not None:
-            self._make_room(layout.grid)
+            self.make_room(layout.grid)
 
     def begin_epoch(self, progress: Progress) -> None:
         """Choose the classes that have maps, once, when their scores can be relied on."""
@@ -190,7 +190,7 @@ class HeatMaps(LossPart):
                 raise not_begun(step.progress)
             cells = _cells(step)
             if self.size is None:
-                self._make_room((cells.shape[2], cells.shape[3]))
+                self.make_room((cells.shape[2], cells.shape[3]))
             slots = self.layout.slots(step.rows)
             maps = self._grids(self.maps.read(slots)).to(cells.device).to(cells.dtype)
             classes = None if self.top is None else self.classes.read(slots).long().to(cells.device)
@@ -200,7 +200,8 @@ class HeatMaps(LossPart):
     def _grids(self, lines: Tensor) -> Tensor:
         return lines.view(len(lines), *(self.size or ()), self.depth)
 
-    def _make_room(self, grid: tuple[int, int]) -> None:
+    def make_room(self, grid: tuple[int, int]) -> None:
+        """Make the stores for maps of a model with this grid of cells."""
         self.size = grid[0] * self.scale, grid[1] * self.scale
         width = self.size[0] * self.size[1] * self.depth
         self.maps = make_row_store(

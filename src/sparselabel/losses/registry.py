@@ -20,9 +20,11 @@ unknown labels: there an entry loss is the loss of all negatives, and bce+asl is
 import inspect
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import entry_points
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -31,13 +33,15 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
-from sparselabel.errors import ConfigError, command, nearest, param
-from sparselabel.losses.base import Layout, LossPart, Needs, SparseLoss, TargetLoss
+from sparselabel.errors import ConfigError, DataWarning, command, nearest, param
+from sparselabel.losses.base import ComposedLoss, LabelLoss, Layout, LossPart, Needs, SparseLoss, TargetLoss
 
 Settings = Mapping[str, Any]
-Factory = TypeVar("Factory", bound=Callable[..., SparseLoss])
+Factory = TypeVar("Factory", bound=Callable[..., "ComposedLoss | LabelLoss"])
 Presets = Mapping[str, Mapping[str, Any]]
 
+GROUP = "sparselabel.losses"
+"""The entry points of packages that bring losses of their own."""
 OWN_ENTRY_LOSS = "it brings an entry loss of its own"
 SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to the last part that has them
 SCALE = "scale"  # no setting of a combination, which is on the scale of the mean
@@ -58,7 +62,7 @@ class Method:
     """
 
     name: str
-    make: Callable[..., SparseLoss]
+    make: Callable[..., Any]
     needs: Needs | Callable[..., Needs] = NOTHING
     presets: Presets = field(default_factory=dict)
     keeps_entry_loss: str = ""
@@ -86,11 +90,18 @@ def register(
 ) -> Callable[[Factory], Factory]:
     """Register what makes a method, or a term that is added to one, under a name.
 
-    ``known`` are the fields of ``Method``. An ``entry loss`` is a method too, whose entry loss others take.
+    ``make`` returns a label loss, or a ``ComposedLoss`` where there are further terms. Its parameters are the
+    method's settings, typed and with defaults. ``known`` are the fields of ``Method``; a method that is not a
+    ``TargetLoss`` needs none. An ``entry loss`` is a method too, whose entry loss others take.
     """
+    if not re.fullmatch(r"[a-z0-9-]+(\+apl)?", name):
+        raise ConfigError(f"a method's name has small letters, digits and dashes, not {name!r}", value=name)
 
     def registered(make: Factory) -> Factory:
         method = Method(name, make, **known)
+        for key, parameter in inspect.signature(make).parameters.items():
+            if key != "method" and parameter.default is inspect.Parameter.empty:
+                raise ConfigError(f"setting {key!r} of {name} has no default", "give it one", what=key)
         if kind in ("method", "entry loss"):
             METHODS[name] = method
         if kind != "method":
@@ -99,6 +110,21 @@ def register(
         return make
 
     return registered
+
+
+def load_plugins() -> None:
+    """Import what other packages register: the modules that they name in the entry points of ``GROUP``."""
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()
+        except Exception as error:
+            warnings.warn(
+                DataWarning(
+                    f"the losses of {entry.value} cannot be used ({type(error).__name__}: {error})",
+                    "mend or remove the package that has them",
+                ),
+                stacklevel=2,
+            )
 
 
 class Combination(NamedTuple):
@@ -286,7 +312,7 @@ def make_method(name: str, **settings: Any) -> SparseLoss:
     """A method by its name, not yet told about any labels."""
     combination = parse(name)
     (base, own), *added = _own_settings(name, settings)
-    method = base.make(**own)
+    method = _composed(base.make(**own))
     if combination.entry_loss is not None:
         (entry_loss, own), *added = added
         method = _exchanged(method, entry_loss.make(**own), plain_negatives=not base.all_known)
@@ -312,6 +338,10 @@ def build_method(
     method = make_method(name, **settings)
     method.prepare(Layout(torch.arange(len(labels)), labels, len(labels)))
     return method
+
+
+def _composed(made: ComposedLoss | LabelLoss) -> ComposedLoss:
+    return made if isinstance(made, ComposedLoss) else ComposedLoss(made)
 
 
 def _exchanged(method: SparseLoss, other: SparseLoss, plain_negatives: bool) -> SparseLoss:
@@ -365,7 +395,7 @@ def _preset(name: str, preset: str | None) -> dict[str, Any]:
 
 
 @cache
-def _types(make: Callable[..., SparseLoss]) -> dict[str, Any]:
+def _types(make: Callable[..., Any]) -> dict[str, Any]:
     """The settings of a part and their types."""
     hints = get_type_hints(make)
     return {key: hints[key] for key in inspect.signature(make).parameters if key != "method"}

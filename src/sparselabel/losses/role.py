@@ -28,6 +28,7 @@ from sparselabel.losses.base import (
     Layout,
     LossPart,
     Memory,
+    Needs,
     SparseLoss,
     Step,
     TargetLoss,
@@ -162,6 +163,7 @@ class LabelEstimates(LossPart):
     learning rate is ``rate_factor`` times the classifier's.
     """
 
+    needs = Needs(lr=True)
     dtype = torch.float32
 
     def __init__(
@@ -319,6 +321,7 @@ class EstimatesLoss(LossPart):
 
 @register(
     "role",
+    needs=Needs(lr=True),
     keeps_entry_loss="its estimates are those of cross-entropy (Cole 2021 eq. 11)",
     keeps_past="its label estimates already follow what the model said before",
 )
