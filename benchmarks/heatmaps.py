@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, Targets
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step, Targets
 from sparselabel.losses.registry import make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead, Output
@@ -35,7 +35,7 @@ def labels(rows: int, classes: int) -> Tensor:
 
 def ready(
     name: str, observed: Tensor, cells: int, keep: Literal["ram", "file"] = "ram", folder: Path | None = None
-) -> SparseLoss:
+) -> ComposedLoss:
     method = make_method(name, **({"expected_positives": 2.9} if name.startswith("en") else {}))
     rows = len(observed)
     method.prepare(Layout(torch.arange(rows), observed, rows, folder=folder, keep=keep, grid=(cells, cells)))
@@ -111,7 +111,7 @@ def of_a_step() -> dict[str, float]:
         targets = Targets(torch.zeros(BATCH, CLASSES), torch.ones(BATCH, CLASSES))  # heat maps need none
         turn = iter(range(10**9))
 
-        def ours(method: SparseLoss) -> None:
+        def ours(method: ComposedLoss) -> None:
             step = steps[next(turn) % len(steps)]
             part = method.terms["consistency"]
             part(step)
@@ -142,7 +142,7 @@ def of_training() -> dict[str, float]:
             "en+scl in a file": ready("en+scl", observed, 7, "file", Path(folder)),
         }
 
-        def one(method: SparseLoss) -> None:
+        def one(method: ComposedLoss) -> None:
             rows = torch.randperm(ROWS)[:BATCH]
             method.prefetch(rows)
             output = model(views, maps=method.needs.maps)

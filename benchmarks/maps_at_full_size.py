@@ -15,7 +15,7 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.losses.registry import make_method
 from sparselabel.models.classifier import Output
 
@@ -32,7 +32,7 @@ def most_resident() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def commit(method: SparseLoss) -> None:
+def commit(method: ComposedLoss) -> None:
     """What a checkpoint does with the memories."""
     for memory in method.row_stores().values():
         memory.state()

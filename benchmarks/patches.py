@@ -17,7 +17,7 @@ from benchmarks.heatmaps import alternating, random_frame
 from benchmarks.maps_at_full_size import most_resident, resident
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.losses.patch_cluster import PseudoLabels
 from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.backbone import make_backbone
@@ -55,7 +55,7 @@ def of_training() -> dict[str, float]:
         views = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
 
         def one(
-            method: SparseLoss, model: Classifier, views: torch.Tensor, optimizer: torch.optim.Adam
+            method: ComposedLoss, model: Classifier, views: torch.Tensor, optimizer: torch.optim.Adam
         ) -> None:
             rows = torch.randperm(ROWS)[:BATCH]
             output = model(views, maps=method.needs.maps)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step, TargetLoss
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step, TargetLoss
 from sparselabel.losses.memory.row_store import FileRowStore, RamRowStore
 from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleTargets
 from sparselabel.models.classifier import Output
@@ -17,11 +17,11 @@ from sparselabel.models.classifier import Output
 BATCH = 16
 
 
-def trained(images: int, classes: int, folder: Path | None = None) -> SparseLoss:
+def trained(images: int, classes: int, folder: Path | None = None) -> ComposedLoss:
     """A method in the middle of training: every row has been touched, at different times."""
     observed = torch.full((1, classes), UNKNOWN, dtype=torch.int8).expand(images, classes)
     beliefs = LabelEstimates(1.5)
-    method = SparseLoss(
+    method = ComposedLoss(
         TargetLoss(RoleTargets(beliefs), cross_entropy), {"estimates": EstimatesLoss(beliefs)}
     )
     method.prepare(Layout(torch.arange(images), observed, images))
@@ -49,7 +49,7 @@ def some_steps(images: int, classes: int, count: int) -> Iterator[Step]:
         yield Step(rows, observed, (Output(torch.randn(BATCH, classes)),), (), Progress(0, 1, 0, 0.001))
 
 
-def microseconds(method: SparseLoss, images: int, classes: int, count: int = 400) -> dict[str, float]:
+def microseconds(method: ComposedLoss, images: int, classes: int, count: int = 400) -> dict[str, float]:
     """Times of computing the losses (with the look-up) and of observing, undisturbed ones (lowest tenth)."""
     times = []
     for step in some_steps(images, classes, count):

@@ -8,10 +8,10 @@ from torch import Tensor
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.losses.base import (
+    ComposedLoss,
     EntryLoss,
     Progress,
     Scan,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -41,7 +41,9 @@ def showing(steps: list[Step]) -> Scan:
     return lambda rows: steps
 
 
-def after_one_epoch(method: SparseLoss, logits: Tensor, observed: Tensor, truth: Tensor | None) -> SparseLoss:
+def after_one_epoch(
+    method: ComposedLoss, logits: Tensor, observed: Tensor, truth: Tensor | None
+) -> ComposedLoss:
     """The method at the start of the second epoch, when the first one said these logits."""
     first = make_step(logits, observed, truth, progress=replace(PROGRESS, epoch=0))
     method.begin_epoch(first.progress)
@@ -51,24 +53,24 @@ def after_one_epoch(method: SparseLoss, logits: Tensor, observed: Tensor, truth:
     return method
 
 
-def rule_of(method: SparseLoss) -> TargetRule:
+def rule_of(method: ComposedLoss) -> TargetRule:
     assert isinstance(method.label_loss, TargetLoss)
     return method.label_loss.rule
 
 
-def entry_loss_of(method: SparseLoss) -> EntryLoss:
+def entry_loss_of(method: ComposedLoss) -> EntryLoss:
     assert isinstance(method.label_loss, TargetLoss)
     return method.label_loss.entry_loss
 
 
-def targets_of(method: SparseLoss, step: Step) -> Targets:
+def targets_of(method: ComposedLoss, step: Step) -> Targets:
     """What the target rule of a method says of a step."""
     targets: Targets = rule_of(method)(step)
     return targets
 
 
 def value_and_gradient(
-    method: SparseLoss, logits: Tensor, observed: Tensor, truth: Tensor | None
+    method: ComposedLoss, logits: Tensor, observed: Tensor, truth: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
     losses = method(make_step(logits, observed, truth))

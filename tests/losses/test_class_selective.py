@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, SparseLoss, TargetLoss, batch_sum
+from sparselabel.losses.base import ComposedLoss, Layout, TargetLoss, batch_sum
 from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
@@ -17,7 +17,7 @@ from tests.losses.steps import make_step, targets_of
 CASES = Golden("csl").cases
 
 
-def method_of(case: dict[str, Any]) -> SparseLoss:
+def method_of(case: dict[str, Any]) -> ComposedLoss:
     hyper = case["hyper"]
     prior = case["inputs"]["prior"].tolist() if hyper.get("use_prior") else None
     target_rule = SelectiveUnknown(
@@ -31,7 +31,7 @@ def method_of(case: dict[str, Any]) -> SparseLoss:
         hyper["alpha_neg"],
         hyper["alpha_unann"],
     )
-    return SparseLoss(TargetLoss(target_rule, entry_loss), reduction=batch_sum)
+    return ComposedLoss(TargetLoss(target_rule, entry_loss), reduction=batch_sum)
 
 
 def differentiated(loss: Tensor, logits: Tensor) -> tuple[float, Tensor]:

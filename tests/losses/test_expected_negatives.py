@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.losses.base import Progress, SparseLoss
+from sparselabel.losses.base import ComposedLoss, Progress
 from sparselabel.losses.expected_negatives import ExpectedLabels, positives_of_classes
 from sparselabel.losses.registry import build_method
 from tests.losses.steps import make_step, targets_of
@@ -44,7 +44,7 @@ OBSERVED = torch.tensor([[1, -1], [1, -1], [1, -1], [0, 1]], dtype=torch.int8)
 FIRST = Progress(0, 2, 0, 1e-3)
 
 
-def seen(method: SparseLoss, scores: list[list[float]], epoch: int) -> None:
+def seen(method: ComposedLoss, scores: list[list[float]], epoch: int) -> None:
     """One epoch in which the model says these scores."""
     logits = torch.tensor(scores, dtype=torch.float64).logit()
     step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3))
@@ -53,7 +53,7 @@ def seen(method: SparseLoss, scores: list[list[float]], epoch: int) -> None:
     method.update(step)
 
 
-def losses_of(method: SparseLoss, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+def losses_of(method: ComposedLoss, logits: Tensor, epoch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
     step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, 0, 1e-3))
     losses = method(step)

@@ -12,7 +12,7 @@ from torch import Tensor
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses import heatmaps
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.memory.row_store import FileRowStore, make_row_store
 from sparselabel.losses.registry import build_method, make_method
@@ -22,7 +22,7 @@ from tests.losses import spatial_reference as slow
 WHERE: tuple[Literal["ram", "file"], ...] = ("ram", "file")
 
 
-def make(observed: Tensor, method: str = "an+scl", **settings: Any) -> tuple[SparseLoss, HeatMaps]:
+def make(observed: Tensor, method: str = "an+scl", **settings: Any) -> tuple[ComposedLoss, HeatMaps]:
     made = build_method(method, observed, **settings)
     return made, next(part for part in made.parts() if isinstance(part, HeatMaps))
 
@@ -32,7 +32,7 @@ def step_of(maps: Tensor, observed: Tensor, geometry: ViewGeometry, rows: Tensor
     return Step(rows, observed[rows.clamp(min=0)], (output,), (geometry,), Progress(epoch, 100, 0, 1e-3))
 
 
-def learn(method: SparseLoss, step: Step) -> None:
+def learn(method: ComposedLoss, step: Step) -> None:
     method(step)
     method.update(step)
 

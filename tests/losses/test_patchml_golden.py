@@ -10,7 +10,7 @@ from torch import Tensor
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
-from sparselabel.losses.base import Progress, SparseLoss, Step, batch_mean, counted_mean
+from sparselabel.losses.base import ComposedLoss, Progress, Step, batch_mean, counted_mean
 from sparselabel.losses.patch_cluster import PseudoLabels, nearest_cosine
 from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.classifier import Output
@@ -55,7 +55,7 @@ def step(
     return Step(rows, observed, (output,), (ViewGeometry.whole(len(maps)),), progress, spatial_labels)
 
 
-def losses_of(method: SparseLoss, **changes: object) -> dict[str, float]:
+def losses_of(method: ComposedLoss, **changes: object) -> dict[str, float]:
     losses = method(step(**changes))  # type: ignore[arg-type]
     return {name: float(value) for name, value in losses.items()}
 
@@ -146,7 +146,7 @@ def pointing(*degrees: float) -> Tensor:
 CELLS = torch.stack([pointing(90, 0, 90, 90), pointing(45, 45, 45, 45), pointing(30, 100, 120, 140)]) * 3.0
 
 
-def clustered(name: str, **settings: object) -> tuple[SparseLoss, Step]:
+def clustered(name: str, **settings: object) -> tuple[ComposedLoss, Step]:
     method = build_method(name, OBSERVED, **settings)
     seen = step(features=CELLS)
     method.begin_epoch(PROGRESS)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import SparseLoss
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.registry import METHODS, build_method, make_method, parse, settings_of
 from tests.conftest import Golden
 from tests.losses import reference
@@ -25,7 +25,7 @@ def our_coding(labels: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.select([labels == 1, labels == -1], [1, 0], UNKNOWN)).to(torch.int8)
 
 
-def kept_lines(method: SparseLoss) -> Tensor:
+def kept_lines(method: ComposedLoss) -> Tensor:
     """(n, 3, L) The numbers that role keeps about every row: φ and its moments."""
     memory = method.row_stores()["label_loss.rule.beliefs.lines"]
     values = memory.state()["values"]

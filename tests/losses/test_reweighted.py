@@ -12,9 +12,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
+    ComposedLoss,
     Progress,
     ScaledMean,
-    SparseLoss,
     TargetLoss,
     batch_mean,
     batch_sum,
@@ -52,7 +52,9 @@ def cases_of(golden: Golden, start: str) -> list[Case]:
     return found
 
 
-def evaluated(method: SparseLoss, logits: Tensor, observed: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
+def evaluated(
+    method: ComposedLoss, logits: Tensor, observed: Tensor, epoch: int = 0
+) -> tuple[Tensor, Tensor]:
     x = logits.clone().requires_grad_()
     losses = method(make_step(x, observed, progress=Progress(epoch, 100, 0, 1e-3)))
     (gradient,) = torch.autograd.grad(losses["labels"], x)
@@ -86,7 +88,7 @@ def test_asl(reweighting: Golden) -> None:
         settings_seen.add((*settings, detached))
         theirs = differentiated(reference.asl, logits, observed, 1e-8, *settings, detached)
         same(theirs, golden_numbers(case), 1e-9)
-        method = SparseLoss(
+        method = ComposedLoss(
             TargetLoss(AssumedNegative(), Asymmetric(*settings, detached)), reduction=batch_sum
         )
         plain = differentiated(reference.asl, logits, observed, 0.0, *settings, detached)
@@ -141,7 +143,7 @@ def test_asl_of_query2label() -> None:
         theirs = differentiated(reference.asl, logits, observed, hyper["eps"], *settings, detached)
         same((scale * theirs[0], scale * theirs[1]), golden_numbers(case), 1e-9)
         plain = differentiated(reference.asl, logits, observed, 0.0, *settings, detached)
-        method = SparseLoss(
+        method = ComposedLoss(
             TargetLoss(AssumedNegative(), Asymmetric(*settings, detached)), reduction=ScaledMean(1000.0)
         )
         found = evaluated(method, logits, observed)
@@ -155,7 +157,7 @@ def test_focal_is_asl_without_margin_and_with_a_gradient_through_the_focus(rewei
     logits, observed = inputs(reweighting.cases["asl/asl_s0_h1_full"])
     found = evaluated(build_method("focal", observed), logits, observed)
     same(found, differentiated(reference.focal, logits, observed), 1e-12)
-    entry_loss = SparseLoss(TargetLoss(AssumedNegative(), Asymmetric(2.0, 2.0, 0.0, detached=False)))
+    entry_loss = ComposedLoss(TargetLoss(AssumedNegative(), Asymmetric(2.0, 2.0, 0.0, detached=False)))
     same(found, evaluated(entry_loss, logits, observed), 1e-12)
 
 
@@ -167,7 +169,7 @@ def test_hill(reweighting: Golden) -> None:
         hyper = case["hyper"]
         mean = hyper["reduction"] == "mean"
         entry_loss = Hill(hyper["gamma"], hyper["margin"], hyper["lamb"])
-        method = SparseLoss(
+        method = ComposedLoss(
             TargetLoss(AssumedNegative(), entry_loss), reduction=batch_mean if mean else batch_sum
         )
         same(evaluated(method, logits, observed), golden_numbers(case), 1e-9)
@@ -189,7 +191,7 @@ def test_splc(reweighting: Golden) -> None:
         hyper = case["hyper"]
         entry_loss = Focal(hyper["gamma"], hyper["gamma"], hyper["margin"], plain_negatives=True)
         rule = ConfidentNow(hyper["tau"], first=hyper["change_epoch"])
-        method = SparseLoss(TargetLoss(rule, entry_loss), reduction=batch_sum)
+        method = ComposedLoss(TargetLoss(rule, entry_loss), reduction=batch_sum)
         found = evaluated(method, logits, observed, hyper["epoch"])
         same(found, golden_numbers(case), 1e-9)
         correcting = hyper["epoch"] >= hyper["change_epoch"]
@@ -236,7 +238,7 @@ def test_large_losses_beside_observed_negatives(name: str, change: Literal["drop
         rule = LargeLoss(share, change)
         assert rule.count(torch.ones(len(logits), dtype=torch.bool), observed == UNKNOWN, 1) == changed
         same(
-            evaluated(SparseLoss(TargetLoss(rule, cross_entropy)), logits, observed, 1),
+            evaluated(ComposedLoss(TargetLoss(rule, cross_entropy)), logits, observed, 1),
             golden_numbers(case),
             1e-9,
         )
@@ -356,7 +358,7 @@ def test_em_apl(reweighting: Golden) -> None:
         same(evaluated(method, logits, observed), plain, 1e-12)
 
 
-def kept_soft_labels(method: SparseLoss) -> SoftLabels:
+def kept_soft_labels(method: ComposedLoss) -> SoftLabels:
     return next(part for part in method.parts() if isinstance(part, SoftLabels))
 
 
@@ -399,7 +401,7 @@ def test_gr(reweighting: Golden) -> None:
         powers = (hyper["q2"], hyper["q3"])
         theirs = differentiated(reference.gr, logits, observed, 1e-7, *moving, powers)
         same(theirs, golden_numbers(case), 1e-9)
-        method = SparseLoss(robust(hyper))
+        method = ComposedLoss(robust(hyper))
         method.begin_epoch(Progress(hyper["epoch"] - 1, hyper["num_epochs"], hyper["linear_init"], 0.0))
         plain = differentiated(reference.gr, logits, observed, 0.0, *moving, powers)
         same(evaluated(method, logits, observed, hyper["epoch"] - 1), plain, 1e-12)
@@ -410,7 +412,7 @@ def test_loops_of_gr(reweighting: Golden, number: int) -> None:
     case = reweighting.cases[f"gr/schedule{number}"]
     logits, observed = inputs(case)
     hyper, label_loss = case["hyper"], robust(case["hyper"])
-    method = SparseLoss(label_loss)
+    method = ComposedLoss(label_loss)
     for epoch in range(hyper["num_epochs"]):
         progress = Progress(epoch, hyper["num_epochs"], hyper["linear_init"], 0.0)
         method.begin_epoch(progress)

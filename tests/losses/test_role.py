@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.losses.base import Layout, LossPart, Progress, SparseLoss, Step, TargetLoss
+from sparselabel.losses.base import ComposedLoss, Layout, LossPart, Progress, Step, TargetLoss
 from sparselabel.losses.memory import row_store as keeping
 from sparselabel.losses.memory.row_store import FileRowStore
 from sparselabel.losses.role import (
@@ -150,12 +150,12 @@ def test_losses_and_gradients_are_the_references_without_epsilon(
     assert torch.allclose(10 * moments[:, 1], gradient(estimates), rtol=0, atol=1e-12)
 
 
-def role(beliefs: LabelEstimates) -> SparseLoss:
+def role(beliefs: LabelEstimates) -> ComposedLoss:
     def entry_loss(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     terms = {"estimates": EstimatesLoss(beliefs), "expected": ExpectedPositives(beliefs.expected)}
-    return SparseLoss(TargetLoss(RoleTargets(beliefs), entry_loss), terms)
+    return ComposedLoss(TargetLoss(RoleTargets(beliefs), entry_loss), terms)
 
 
 def test_everything_is_finite_at_large_logits() -> None:
@@ -339,12 +339,12 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     observed = sparse_labels(80, 5)
     steps = list(training(observed, 50, 8, torch.float32))  # 500 steps: the table has grown
 
-    def fresh() -> SparseLoss:
+    def fresh() -> ComposedLoss:
         if kind == "file":
             return role(in_a_file(observed, tmp_path, monkeypatch))
         return role(make_estimates(layout(observed), torch.float32))
 
-    def go(method: SparseLoss, part: list[Step]) -> None:
+    def go(method: ComposedLoss, part: list[Step]) -> None:
         for step in part:
             method(step)
             method.update(step)

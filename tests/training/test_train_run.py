@@ -16,7 +16,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.losses.base import Needs, Scan, SparseLoss, TargetLoss, cross_entropy
+from sparselabel.losses.base import ComposedLoss, Needs, Scan, TargetLoss, cross_entropy
 from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.metrics.ranking import average_precision
@@ -253,7 +253,7 @@ def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     monkeypatch.setitem(
         METHODS,
         "surveyor",
-        Method("surveyor", lambda: SparseLoss(TargetLoss(surveyor, cross_entropy)), Needs(scan=True)),
+        Method("surveyor", lambda: ComposedLoss(TargetLoss(surveyor, cross_entropy)), Needs(scan=True)),
     )
     train_run(small, tiny("surveyor"), tmp_path / "run", HERE, QUIET)
     assert surveyor.seen == [list(range(len(small.train)))] * 4

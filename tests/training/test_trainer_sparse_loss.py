@@ -10,7 +10,7 @@ import torch
 from sparselabel.data.dataset import Prepared
 from sparselabel.losses.sparse_loss import SparseLoss
 from tests.training.conftest import tiny
-from tests.training.sessions import make_session
+from tests.training.trainers import make_trainer
 
 K = {"expected_positives": 2.0}
 
@@ -21,21 +21,21 @@ K = {"expected_positives": 2.0}
 def test_it_says_what_the_trainer_says(
     small: Prepared, tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
-    session = make_session(small, tiny(name, settings=settings), tmp_path)
-    stage = session.stage("finetune", 0, None)
-    criterion = SparseLoss(name, small.train.observed, epochs=2, lr=1.0, seed=session.config.seed, **settings)
+    trainer = make_trainer(small, tiny(name, settings=settings), tmp_path)
+    stage = trainer.stage("finetune", 0, None)
+    criterion = SparseLoss(name, small.train.observed, epochs=2, lr=1.0, seed=trainer.config.seed, **settings)
     for epoch in range(2):
-        progress = session.progress(stage, epoch)
-        session.method.begin_epoch(progress)
+        progress = trainer.progress(stage, epoch)
+        trainer.method.begin_epoch(progress)
         criterion.set_epoch(epoch)
-        for rate, batch in stage.batches(epoch, prefetch=session.method.prefetch):
-            outputs, backward = session.forward(stage, batch)
-            step = session.step(batch, outputs, functools.partial(type(progress), epoch, 2, 0)(rate))
-            losses = session.method(step)
+        for rate, batch in stage.batches(epoch, prefetch=trainer.method.prefetch):
+            outputs, backward = trainer.forward(stage, batch)
+            step = trainer.step(batch, outputs, functools.partial(type(progress), epoch, 2, 0)(rate))
+            losses = trainer.method(step)
             criterion.lr = rate
             logits = tuple(output.logits for output in outputs)
-            found = criterion(logits, batch.rows, outputs[0].maps, batch.geometries[0])
-            assert torch.equal(found, torch.stack([*losses.values()]).sum())
+            loss = criterion(logits, batch.rows, outputs[0].maps, batch.geometries[0])
+            assert torch.equal(loss, torch.stack([*losses.values()]).sum())
             backward(functools.reduce(torch.add, losses.values()))
             stage.optimizer_step()
-            session.method.update(step)
+            trainer.method.update(step)

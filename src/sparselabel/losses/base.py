@@ -1,4 +1,4 @@
-"""What every method is made of: a ``SparseLoss`` is a label loss and further terms, each a ``LossPart``.
+"""What every method is made of: a ``ComposedLoss`` is a label loss and further terms, each a ``LossPart``.
 
     step ──▶ label loss ──▶ entry losses (B, L) ──▶ reduction ──▶ losses["labels"]
       │                                                              +
@@ -354,7 +354,7 @@ class ScaledMean:
 
 
 @final
-class SparseLoss(nn.Module):
+class ComposedLoss(nn.Module):
     """A label loss and further terms. Call it on a ``Step``, then ``update`` it after the optimizer's step.
 
     ``forward`` returns the losses by name, to be added up. A loss's value is that of the whole batch over all
@@ -374,13 +374,13 @@ class SparseLoss(nn.Module):
         self._parts = [module for module in self.modules() if isinstance(module, LossPart)]
         self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
 
-    def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "SparseLoss":
+    def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "ComposedLoss":
         """The same with one more term and, if given, another label loss around its own.
 
         A sum becomes a mean over the entries that count, so that the weights of terms mean the same.
         """
         terms = {key: part for key, part in self.terms.items() if isinstance(part, LossPart)}
-        return SparseLoss(label_loss or self.label_loss, terms | {name: term}, beside_terms(self.reduction))
+        return ComposedLoss(label_loss or self.label_loss, terms | {name: term}, beside_terms(self.reduction))
 
     def parts(self) -> list[LossPart]:
         """Every part once, those inside other parts included, in a fixed order."""
@@ -456,6 +456,3 @@ class SparseLoss(nn.Module):
 def at_least_float32(logits: Tensor) -> Tensor:
     """Losses are computed in float32 or better, also under mixed precision."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-
-
-ComposedLoss = SparseLoss

@@ -3,22 +3,22 @@
 Cole et al. 2021, Multi-Label Learning from Single Positive Labels.
 """
 
-from sparselabel.losses.base import Needs, SparseLoss, TargetLoss, cross_entropy
+from sparselabel.losses.base import ComposedLoss, Needs, TargetLoss, cross_entropy
 from sparselabel.losses.registry import register
 from sparselabel.losses.target_rules import AssumedNegative, Ignored, TrueNegatives, Truth, WeakNegative
 
 
 @register("bce", needs=Needs(truth=True), all_known=True)
-def bce() -> SparseLoss:
+def bce() -> ComposedLoss:
     """Oracle: binary cross-entropy with all labels known (Cole 2021 eq. 5).
 
     The upper bound that sparse methods are measured against. Same as the authors' program, but for its ε.
     """
-    return SparseLoss(TargetLoss(Truth(), cross_entropy))
+    return ComposedLoss(TargetLoss(Truth(), cross_entropy))
 
 
 @register("bce-ls", needs=Needs(truth=True), all_known=True)
-def bce_ls(smoothing: float = 0.1) -> SparseLoss:
+def bce_ls(smoothing: float = 0.1) -> ComposedLoss:
     """Oracle: bce with smoothed targets, 1 → 1−ε/2 and 0 → ε/2 (Cole 2021 §5.2, table 1).
 
     The authors' program uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here.
@@ -28,38 +28,38 @@ def bce_ls(smoothing: float = 0.1) -> SparseLoss:
     smoothing
         ε of label smoothing.
     """
-    return SparseLoss(TargetLoss(Truth(smoothing), cross_entropy))
+    return ComposedLoss(TargetLoss(Truth(smoothing), cross_entropy))
 
 
 @register("iu", needs=Needs(negatives=True), all_known=True, leaves_out=True)
-def iu() -> SparseLoss:
+def iu() -> ComposedLoss:
     """Ignore unobserved: unknown labels are left out (Cole 2021 eq. 6).
 
     Needs observed negatives; Cole 2021 table 1 gives it one positive and one negative per image.
     """
-    return SparseLoss(TargetLoss(Ignored(), cross_entropy))
+    return ComposedLoss(TargetLoss(Ignored(), cross_entropy))
 
 
 @register("iun", needs=Needs(truth=True), all_known=True)
-def iun() -> SparseLoss:
+def iun() -> ComposedLoss:
     """Oracle: ignore unobserved negatives; observed positives and all true negatives count (Cole 2021 eq. 7).
 
     The authors' released program compares with a wrong code and never sees the negatives; the formula stands.
     """
-    return SparseLoss(TargetLoss(TrueNegatives(), cross_entropy))
+    return ComposedLoss(TargetLoss(TrueNegatives(), cross_entropy))
 
 
 @register("an")
-def an() -> SparseLoss:
+def an() -> ComposedLoss:
     """Assume negative: every unknown label counts as negative (Cole 2021 eq. 8).
 
     The common baseline: right for most entries, wrong for every positive that nobody annotated.
     """
-    return SparseLoss(TargetLoss(AssumedNegative(), cross_entropy))
+    return ComposedLoss(TargetLoss(AssumedNegative(), cross_entropy))
 
 
 @register("an-ls")
-def an_ls(smoothing: float = 0.1) -> SparseLoss:
+def an_ls(smoothing: float = 0.1) -> ComposedLoss:
     """Assume negative with label smoothing (Cole 2021 eq. 9).
 
     The authors' program uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here. Observed
@@ -70,11 +70,11 @@ def an_ls(smoothing: float = 0.1) -> SparseLoss:
     smoothing
         ε of label smoothing.
     """
-    return SparseLoss(TargetLoss(AssumedNegative(smoothing), cross_entropy))
+    return ComposedLoss(TargetLoss(AssumedNegative(smoothing), cross_entropy))
 
 
 @register("wan")
-def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -> SparseLoss:
+def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -> ComposedLoss:
     """Weak assume negative: unknown counts as negative at weight γ = 1/(L−1) (Cole 2021 §5.1).
 
     With ``sampled_negatives`` one random unknown label per image and step is the negative instead.
@@ -86,4 +86,4 @@ def wan(negative_weight: float | None = None, sampled_negatives: bool = False) -
     sampled_negatives
         One random pseudo-negative per image and step instead of a weight.
     """
-    return SparseLoss(TargetLoss(WeakNegative(negative_weight, sampled_negatives), cross_entropy))
+    return ComposedLoss(TargetLoss(WeakNegative(negative_weight, sampled_negatives), cross_entropy))

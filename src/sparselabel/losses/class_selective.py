@@ -16,9 +16,9 @@ from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
 from sparselabel.losses.base import (
+    ComposedLoss,
     Layout,
     Needs,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -158,7 +158,7 @@ def csl_i(
     gamma_pos: float = 0.0,
     gamma_neg: float = 1.0,
     gamma_unknown: float = 4.0,
-) -> SparseLoss:
+) -> ComposedLoss:
     """Class-aware selective loss: unknown is negative unless likely positive (Ben-Baruch et al. 2022).
 
     ``unknown`` selective: left out are the ``likeliest``·B unknown entries with the highest scores of a batch
@@ -190,4 +190,4 @@ def csl_i(
     """
     rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold)
     entry_loss = SelectiveFocal(gamma_pos, gamma_neg, gamma_unknown)
-    return SparseLoss(TargetLoss(rule, entry_loss), reduction=batch_sum)
+    return ComposedLoss(TargetLoss(rule, entry_loss), reduction=batch_sum)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32, batch_mean
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
@@ -115,8 +115,8 @@ def _over_visible(losses: Tensor, geometry: ViewGeometry) -> Tensor:
 
 @register("cl", "consistency")
 def cl(
-    method: SparseLoss, momentum: float = 0.8, weight: float = 1.0, distance: DistanceName = "l1"
-) -> SparseLoss:
+    method: ComposedLoss, momentum: float = 0.8, weight: float = 1.0, distance: DistanceName = "l1"
+) -> ComposedLoss:
     """Consistency: γ times the distance of scores from the image's running scores (Verelst 2023 eq. 6, 8).
 
     It joins after the warm-up (the head alone), or, without one, after the first epoch. Verelst 2023 writes a
@@ -138,13 +138,13 @@ def cl(
 
 @register("scl", "consistency", needs=Needs(maps=True))
 def scl(
-    method: SparseLoss,
+    method: ComposedLoss,
     momentum: float = 0.8,
     weight: float = 1.0,
     distance: DistanceName = "l1",
     map_scale: int = 2,
     top_maps: int | None = None,
-) -> SparseLoss:
+) -> ComposedLoss:
     """Spatial consistency: γ times the distance of cells' scores from heat maps (Verelst 2023 eq. 7, 8).
 
     As cl, but cell by cell: heat maps keep ``map_scale`` times the cells of the model, in 8 bits, and are
@@ -171,7 +171,7 @@ def scl(
     return method.with_term("consistency", SpatialConsistency(maps, weight, distance))
 
 
-def _running_scores(method: SparseLoss, momentum: float) -> RunningScores:
+def _running_scores(method: ComposedLoss, momentum: float) -> RunningScores:
     """The method's own running scores, so that an image's are kept once, or new ones."""
     own = [part for part in method.parts() if isinstance(part, RunningScores)]
     return own[0] if own else RunningScores(momentum)

@@ -13,6 +13,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import Piece, all_reduce_sum, topk_per_class
 from sparselabel.errors import ConfigError, param
 from sparselabel.losses.base import (
+    ComposedLoss,
     EntryLosses,
     LabelLoss,
     Layout,
@@ -21,7 +22,6 @@ from sparselabel.losses.base import (
     Needs,
     Progress,
     Scan,
-    SparseLoss,
     Step,
     at_least_float32,
     cross_entropy,
@@ -178,7 +178,7 @@ ENTROPY = "an unknown label costs its entropy there"
         "cub": {"entropy_weight": 0.01},
     },
 )
-def em(entropy_weight: float = 0.1) -> SparseLoss:
+def em(entropy_weight: float = 0.1) -> ComposedLoss:
     """Entropy maximization: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
 
     So the model is kept unsure of what nobody has said. The loss can be negative. An observed negative is
@@ -189,7 +189,7 @@ def em(entropy_weight: float = 0.1) -> SparseLoss:
     entropy_weight
         α of the entropy of unknown labels.
     """
-    return SparseLoss(EntropyMaximization(entropy_weight))
+    return ComposedLoss(EntropyMaximization(entropy_weight))
 
 
 @register(
@@ -203,7 +203,7 @@ def em(entropy_weight: float = 0.1) -> SparseLoss:
         "cub": {"entropy_weight": 0.01, "soft_weight": 0.4, "warm_up": 3},
     },
 )
-def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int = 5) -> SparseLoss:
+def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int = 5) -> ComposedLoss:
     """Entropy maximization with asymmetric pseudo-labels: low scores become soft labels (Zhou et al. 2022).
 
     Before every epoch from ``warm_up`` on, the lowest-scored unknown rows of every class get their score as a
@@ -219,4 +219,4 @@ def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int =
     warm_up
         Epochs before the first soft labels.
     """
-    return SparseLoss(EntropyMaximization(entropy_weight, SoftLabels(warm_up), soft_weight))
+    return ComposedLoss(EntropyMaximization(entropy_weight, SoftLabels(warm_up), soft_weight))

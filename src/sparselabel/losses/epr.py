@@ -9,9 +9,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.losses.base import (
+    ComposedLoss,
     Layout,
     LossPart,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -62,7 +62,9 @@ class PositivesOnly(TargetRule):
 
 
 @register("epr", keeps_entry_loss="it has no loss on unknown labels, which are what an entry loss weighs")
-def epr(expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0) -> SparseLoss:
+def epr(
+    expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0
+) -> ComposedLoss:
     """Expected positive regularization: positives, and λ((k̂−k)/L)² on the batch's count (Cole 2021 eq. 10).
 
     Positives are divided by B·L, as in the authors' program (its learning rates belong to that scale); the
@@ -78,4 +80,4 @@ def epr(expected_positives: Expected = None, weight: float = 1.0, positive_weigh
         Weight of observed positives.
     """
     term = CountPenalty(expected_positives, weight)
-    return SparseLoss(TargetLoss(PositivesOnly(positive_weight), cross_entropy), {"count": term})
+    return ComposedLoss(TargetLoss(PositivesOnly(positive_weight), cross_entropy), {"count": term})

@@ -13,10 +13,10 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import Piece, Threshold, all_reduce_sum, nobody, topk_per_class
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
+    ComposedLoss,
     Layout,
     LossPart,
     Progress,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -134,7 +134,7 @@ class ExpectedPositive(TargetRule):
 
 
 @register("en")
-def en(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss:
+def en(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
     """Expected negatives: unknown is negative, but likely positives are left out (Verelst 2023 eq. 3–5).
 
     Of every class the p_i best images by running scores (eq. 4) are expected positives, chosen anew in
@@ -150,11 +150,11 @@ def en(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss
         μ of running averages.
     """
     rule = ExpectedNegative(ExpectedLabels(RunningScores(momentum), expected_positives))
-    return SparseLoss(TargetLoss(rule, cross_entropy))
+    return ComposedLoss(TargetLoss(rule, cross_entropy))
 
 
 @register("ep")
-def ep(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss:
+def ep(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
     """Expected positives: as en, but the likeliest positives count as positive (Verelst 2023 §4.2, L_EP).
 
     Verelst 2023 finds it to work badly (table 2): early mistakes confirm themselves.
@@ -167,4 +167,4 @@ def ep(expected_positives: Expected = None, momentum: float = 0.8) -> SparseLoss
         μ of running averages.
     """
     rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives))
-    return SparseLoss(TargetLoss(rule, cross_entropy))
+    return ComposedLoss(TargetLoss(rule, cross_entropy))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LossPart, Needs, SparseLoss, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32
 from sparselabel.losses.class_selective import csl_i
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
@@ -55,8 +55,8 @@ class ConfidentViews(LossPart):
 
 @register("fixmatch", "unlabeled", needs=ConfidentViews.needs)
 def with_fixmatch(
-    method: SparseLoss, sure_positive: float = 0.9, sure_negative: float = 0.1, strong_weight: float = 1.0
-) -> SparseLoss:
+    method: ComposedLoss, sure_positive: float = 0.9, sure_negative: float = 0.1, strong_weight: float = 1.0
+) -> ComposedLoss:
     """FixMatch: unknown labels that one view is sure of are the targets of another (Sohn et al. 2020).
 
     The second view of an image is strong: two random changes of its colors beside crop and flip. Where the
@@ -87,7 +87,7 @@ def fixmatch(
     strong_weight: float = 1.0,
     gamma_pos: float = 0.0,
     gamma_neg: float = 1.0,
-) -> SparseLoss:
+) -> ComposedLoss:
     """FixMatch for many labels: csl-i in ignore mode, and +fixmatch (Sohn et al. 2020; PatchML table 3).
 
     The mean over observed labels, and a term for the unknown ones: see +fixmatch.

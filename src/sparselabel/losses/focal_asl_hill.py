@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ScaledMean, SparseLoss, TargetLoss, batch_sum
+from sparselabel.losses.base import ComposedLoss, ScaledMean, TargetLoss, batch_sum
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import AssumedNegative
@@ -119,7 +119,7 @@ def _plain_where_negative(losses: Tensor, logits: Tensor, observed: Tensor) -> T
 
 
 @register("focal", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
-def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> SparseLoss:
+def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> ComposedLoss:
     """Focal loss, unknown as negative: sure entries count less, (1−p)^γ on both sides (Lin et al. 2017).
 
     The mean over the entries, without the paper's α. A loss for full labels: observed negatives are on its
@@ -132,7 +132,7 @@ def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> SparseLoss:
     gamma_neg
         Exponent γ₋ of negatives.
     """
-    return SparseLoss(TargetLoss(AssumedNegative(), Focal(gamma_pos, gamma_neg)))
+    return ComposedLoss(TargetLoss(AssumedNegative(), Focal(gamma_pos, gamma_neg)))
 
 
 @register(
@@ -143,7 +143,7 @@ def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> SparseLoss:
 )
 def asl(
     gamma_pos: float = 0.0, gamma_neg: float = 4.0, margin: float = 0.05, scale: float | None = None
-) -> SparseLoss:
+) -> ComposedLoss:
     """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
 
     The sum over the entries; no gradient through the powers, as in the authors' program. A loss for full
@@ -164,11 +164,11 @@ def asl(
         So many times the mean over the entries instead of their sum; Query2Label takes 1000.
     """
     label_loss = TargetLoss(AssumedNegative(), Asymmetric(gamma_pos, gamma_neg, margin))
-    return SparseLoss(label_loss, reduction=batch_sum if scale is None else ScaledMean(scale))
+    return ComposedLoss(label_loss, reduction=batch_sum if scale is None else ScaledMean(scale))
 
 
 @register("hill", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
-def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> SparseLoss:
+def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> ComposedLoss:
     """Hill loss: an unknown label costs (1.5−p)·p², which pulls less at high scores (Zhang et al. 2021).
 
     Its gradient 3p²·(1−p)² is the hill. Positives are focal on σ(logit − ``margin``). The sum over the
@@ -181,4 +181,4 @@ def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> SparseLoss:
     margin
         Taken off the logits of positives.
     """
-    return SparseLoss(TargetLoss(AssumedNegative(), Hill(gamma_pos, margin)), reduction=batch_sum)
+    return ComposedLoss(TargetLoss(AssumedNegative(), Hill(gamma_pos, margin)), reduction=batch_sum)

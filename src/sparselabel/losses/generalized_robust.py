@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import (
+    ComposedLoss,
     EntryLosses,
     LabelLoss,
     Needs,
     Progress,
-    SparseLoss,
     Step,
     at_least_float32,
     cross_entropy,
@@ -105,7 +105,7 @@ class GeneralizedRobust(LabelLoss):
         "cub": {"belief_slope": 2.0, "belief_offset": -2.0},
     },
 )
-def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> SparseLoss:
+def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> ComposedLoss:
     """Generalized robust loss: an unknown label is positive to the degree of a belief (Chen et al. 2024).
 
     V·[k·(1−p^q₂)/q₂ + (1−k)·(1−(1−p)^q₃)/q₃] with q₂ .01, q₃ 1, the belief k = σ(w·p + b) and the weight
@@ -120,4 +120,4 @@ def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> SparseLoss:
     belief_offset
         b of the belief at the end; it starts at −2.
     """
-    return SparseLoss(GeneralizedRobust(slope=Line(0.0, belief_slope), offset=Line(-2.0, belief_offset)))
+    return ComposedLoss(GeneralizedRobust(slope=Line(0.0, belief_slope), offset=Line(-2.0, belief_offset)))

@@ -18,9 +18,9 @@ from torch import Tensor
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.losses.base import (
+    ComposedLoss,
     Layout,
     Memory,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -151,7 +151,7 @@ def _presets(voc: float, coco: float, nus: float, cub: float, boostlu: float) ->
 
 
 @register("ll-r", presets=_presets(0.002, 0.004, 0.004, 0.004, boostlu=0.005))
-def ll_r(share: float = 0.004) -> SparseLoss:
+def ll_r(share: float = 0.004) -> ComposedLoss:
     """Large losses rejected: unknown labels with the batch's largest losses are left out (Kim et al. 2022).
 
     From the second epoch on; in epoch t (from 1) the ⌈B·L·Δ·(t−1)⌉ largest, Δ = ``share``. B·L counts the
@@ -167,11 +167,11 @@ def ll_r(share: float = 0.004) -> SparseLoss:
     share
         Δ, the share of a batch's entries that count as large losses, for each epoch.
     """
-    return SparseLoss(TargetLoss(LargeLoss(share, "drop"), cross_entropy))
+    return ComposedLoss(TargetLoss(LargeLoss(share, "drop"), cross_entropy))
 
 
 @register("ll-ct", presets=_presets(0.002, 0.002, 0.002, 0.004, boostlu=0.002))
-def ll_ct(share: float = 0.002) -> SparseLoss:
+def ll_ct(share: float = 0.002) -> ComposedLoss:
     """Large losses corrected for now: as ll-r, but they count as positive in that step (Kim et al. 2022).
 
     With BoostLU (``preset`` boostlu) Δ .002. The rest is as for ll-r.
@@ -181,11 +181,11 @@ def ll_ct(share: float = 0.002) -> SparseLoss:
     share
         Δ, the share of a batch's entries that count as large losses, for each epoch.
     """
-    return SparseLoss(TargetLoss(LargeLoss(share, "turn"), cross_entropy))
+    return ComposedLoss(TargetLoss(LargeLoss(share, "turn"), cross_entropy))
 
 
 @register("ll-cp", presets=_presets(0.001, 0.002, 0.002, 0.002, boostlu=0.001))
-def ll_cp(share: float = 0.002) -> SparseLoss:
+def ll_cp(share: float = 0.002) -> ComposedLoss:
     """Large losses corrected for good: the batch's largest become positive labels (Kim et al. 2022).
 
     From the second epoch on, the ⌈B·L·Δ⌉ largest of every step. The corrections are the method's memory, one
@@ -198,4 +198,4 @@ def ll_cp(share: float = 0.002) -> SparseLoss:
     share
         Δ, the share of a batch's entries that count as large losses.
     """
-    return SparseLoss(TargetLoss(LargeLossForGood(share), cross_entropy))
+    return ComposedLoss(TargetLoss(LargeLossForGood(share), cross_entropy))

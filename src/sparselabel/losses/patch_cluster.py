@@ -19,6 +19,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import (
+    ComposedLoss,
     EntryLoss,
     EntryLosses,
     LabelLoss,
@@ -29,7 +30,6 @@ from sparselabel.losses.base import (
     Progress,
     Reduction,
     Scan,
-    SparseLoss,
     Step,
     TargetLoss,
     at_least_float32,
@@ -246,13 +246,13 @@ def _needs(base: Needs, prototypes: Source | None, **_: object) -> Needs:
 
 @register("cluster", "unlabeled", needs=_needs)
 def cluster(
-    method: SparseLoss,
+    method: ComposedLoss,
     prototypes: Source | None = None,
     near: float | None = None,
     far: float = FAR,
     pseudo_weight: float = 1.0,
     box_rule: BoxRule = "half",
-) -> SparseLoss:
+) -> ComposedLoss:
     """PatchCluster: images without labels get some, by the features of annotated cells (PatchML eq. 4–5).
 
     Before every epoch (ours) once training has warmed up, the prototype of each class is the mean feature of

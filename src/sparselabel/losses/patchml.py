@@ -18,9 +18,9 @@ from sparselabel.data.view_geometry import ViewGeometry, cell_centers
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
+    ComposedLoss,
     LossPart,
     Needs,
-    SparseLoss,
     Step,
     TargetLoss,
     at_least_float32,
@@ -181,7 +181,7 @@ def patchml(
     gamma_pos: float = 0.0,
     gamma_neg: float = 1.0,
     gamma_unknown: float = 4.0,
-) -> SparseLoss:
+) -> ComposedLoss:
     """Points and boxes label cells, beside the image-level loss of csl-i in ignore mode (PatchML eq. 1–3).
 
     A point makes its cell positive, a box those it covers by half (``box_rule`` half) or meets (any); all
@@ -232,7 +232,7 @@ def patchml(
         not_negative("unknown_cell_weight", unknown_cell_weight),
     )
     patches = PatchLoss(patch_weight, unknown_cells, cells, box_rule)
-    return SparseLoss(TargetLoss(rule, SelectiveFocal(*gammas)), {"patches": patches}, counted_mean)
+    return ComposedLoss(TargetLoss(rule, SelectiveFocal(*gammas)), {"patches": patches}, counted_mean)
 
 
 @register("csl-p", needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
@@ -249,7 +249,7 @@ def csl_p(
     gamma_pos: float = 0.0,
     gamma_neg: float = 1.0,
     gamma_unknown: float = 4.0,
-) -> SparseLoss:
+) -> ComposedLoss:
     """Patch-selective: as patchml, but a located class's unlikely unknown cells are negative (PatchML §3.2).
 
     PatchML's CSL-P. Left out are the likeliest unknown cells of a class with a point or box, a quarter of all

@@ -8,7 +8,7 @@ import torch
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import (
-    SparseLoss,
+    ComposedLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -65,7 +65,7 @@ class ConfidentNow(TargetRule):
 
 
 @register("pseudo")
-def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> SparseLoss:
+def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> ComposedLoss:
     """Assume negative, but a running score above a threshold counts as positive (Verelst 2023, table B.1).
 
     Their "BCE + pseudo label", whose threshold is not published (.6 is ours). Running scores: Verelst 2023
@@ -78,7 +78,7 @@ def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> SparseLoss:
     momentum
         μ of running averages.
     """
-    return SparseLoss(TargetLoss(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy))
+    return ComposedLoss(TargetLoss(ConfidentPositive(RunningScores(momentum), threshold), cross_entropy))
 
 
 @register(
@@ -88,7 +88,7 @@ def pseudo(threshold: float = 0.6, momentum: float = 0.8) -> SparseLoss:
 )
 def splc(
     threshold: float = 0.6, gamma_pos: float = 2.0, gamma_neg: float = 2.0, margin: float = 1.0
-) -> SparseLoss:
+) -> ComposedLoss:
     """Self-paced loss correction: from epoch 2 on, unknown labels above τ are positive (Zhang et al. 2021).
 
     In that step only: nothing is remembered. Focal on both sides, with ``margin`` taken off the logits of
@@ -108,4 +108,4 @@ def splc(
         Taken off the logits of observed positives.
     """
     entry_loss = Focal(gamma_pos, gamma_neg, margin, plain_negatives=True)
-    return SparseLoss(TargetLoss(ConfidentNow(threshold), entry_loss), reduction=batch_sum)
+    return ComposedLoss(TargetLoss(ConfidentNow(threshold), entry_loss), reduction=batch_sum)

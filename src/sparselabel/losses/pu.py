@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import EntryLosses, LabelLoss, Layout, SparseLoss, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, Layout, Step, at_least_float32
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import Expected, checked_counts, not_negative, refuse_too_many
@@ -88,7 +88,7 @@ def pu(
     unknown_weight: float = 0.5,
     entropy_weight: float = 0.2,
     margin: float = 0.5,
-) -> SparseLoss:
+) -> ComposedLoss:
     """Unknown is absent, or present and not annotated: the likelihood of the annotations (ours).
 
     With c, the share of a class's images that are annotated, an unknown label costs −w·log(1 − c·f) less
@@ -109,4 +109,4 @@ def pu(
     margin
         κ: times log 1/u it is taken off the logits of annotated labels.
     """
-    return SparseLoss(AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin))
+    return ComposedLoss(AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin))

@@ -1,9 +1,9 @@
 """Methods by name, their settings, and what combines: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
 
-A method is a function that makes a ``SparseLoss``, registered under its name where it is written:
+A method is a function that makes a ``ComposedLoss``, registered under its name where it is written:
 
     @register("wan")
-    def wan(negative_weight: float | None = None, ...) -> SparseLoss: ...
+    def wan(negative_weight: float | None = None, ...) -> ComposedLoss: ...
 
 Its parameters are its settings, its docstring explains it and them. What it needs is known before it is made.
 In a combination, as en+asl+scl, the entry loss of focal, asl or hill takes the place of cross-entropy, or of
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, DataWarning, command, nearest, param
-from sparselabel.losses.base import ComposedLoss, LabelLoss, Layout, LossPart, Needs, SparseLoss, TargetLoss
+from sparselabel.losses.base import ComposedLoss, LabelLoss, Layout, LossPart, Needs, TargetLoss
 
 Settings = Mapping[str, Any]
 Factory = TypeVar("Factory", bound=Callable[..., "ComposedLoss | LabelLoss"])
@@ -308,7 +308,7 @@ def needs_of(name: str, settings: Settings | None = None) -> Needs:
     return needs
 
 
-def make_method(name: str, **settings: Any) -> SparseLoss:
+def make_method(name: str, **settings: Any) -> ComposedLoss:
     """A method by its name, not yet told about any labels."""
     combination = parse(name)
     (base, own), *added = _own_settings(name, settings)
@@ -323,7 +323,7 @@ def make_method(name: str, **settings: Any) -> SparseLoss:
 
 def build_method(
     name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any
-) -> SparseLoss:
+) -> ComposedLoss:
     """A method ready for a training loop of your own.
 
     ``observed`` are the training labels, N×L with POSITIVE, NEGATIVE and UNKNOWN; rows in a ``Step`` are rows
@@ -344,14 +344,14 @@ def _composed(made: ComposedLoss | LabelLoss) -> ComposedLoss:
     return made if isinstance(made, ComposedLoss) else ComposedLoss(made)
 
 
-def _exchanged(method: SparseLoss, other: SparseLoss, plain_negatives: bool) -> SparseLoss:
+def _exchanged(method: ComposedLoss, other: ComposedLoss, plain_negatives: bool) -> ComposedLoss:
     """A method with the entry loss of another one."""
     own, new = method.label_loss, other.label_loss
     if not isinstance(own, TargetLoss) or not isinstance(new, TargetLoss):
         raise TypeError("only a TargetLoss has an entry loss to exchange")
     entry_loss = replace(new.entry_loss, plain_negatives=plain_negatives)  # type: ignore[type-var]
     terms = {key: part for key, part in method.terms.items() if isinstance(part, LossPart)}
-    return SparseLoss(TargetLoss(own.rule, entry_loss), terms)
+    return ComposedLoss(TargetLoss(own.rule, entry_loss), terms)
 
 
 def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str, Any]]]:

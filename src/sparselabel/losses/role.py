@@ -25,11 +25,11 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import RunError
 from sparselabel.losses.base import (
+    ComposedLoss,
     Layout,
     LossPart,
     Memory,
     Needs,
-    SparseLoss,
     Step,
     TargetLoss,
     TargetRule,
@@ -327,7 +327,7 @@ class EstimatesLoss(LossPart):
 )
 def role(
     expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0
-) -> SparseLoss:
+) -> ComposedLoss:
     """Regularized online label estimation: labels are estimated along with the classifier (Cole 2021 eq. 11).
 
     (L′(F|Ỹ) + L′(Ỹ|F))/2, each side held fixed for the other, with epr on both. The estimates Ỹ = σ(φ), one
@@ -347,4 +347,4 @@ def role(
     expected = checked_count(expected_positives)
     estimates = LabelEstimates(expected, weight=weight, positive_weight=positive_weight)
     terms = {"count": CountPenalty(expected, weight / 2), "estimates": EstimatesLoss(estimates)}
-    return SparseLoss(TargetLoss(RoleTargets(estimates), cross_entropy), terms)
+    return ComposedLoss(TargetLoss(RoleTargets(estimates), cross_entropy), terms)

@@ -35,7 +35,7 @@ from sparselabel.errors import (
     param,
 )
 from sparselabel.files import BRING_BACK, read_json, write_json
-from sparselabel.losses.base import SparseLoss
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.memory.reshard import Share, restore_dealt
 from sparselabel.losses.memory.row_store import (
     FileRowStore,
@@ -83,7 +83,7 @@ def save_checkpoint(
     model: dict[str, Tensor],
     average: dict[str, Tensor] | None,
     optimizer: dict[str, Any],
-    method: SparseLoss,
+    method: ComposedLoss,
 ) -> None:
     """Write the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
     final = folder / f"{state.epochs:04d}"
@@ -167,7 +167,7 @@ class Checkpoint:
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
-    def restore_method(self, method: SparseLoss, fabric: "Fabric") -> None:
+    def restore_method(self, method: ComposedLoss, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
         method.load_state_dict(load_tensors(self.path / "method.safetensors"))
         share = Share(fabric.global_rank, fabric.world_size)
@@ -265,19 +265,19 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def files_of(method: SparseLoss) -> list[FileRowStore]:
+def files_of(method: ComposedLoss) -> list[FileRowStore]:
     """The memories that are kept in files, also those that are not written before the warm-up is over."""
     values = (value for part in method.modules() for value in vars(part).values())
     return [value for value in values if isinstance(value, FileRowStore)]
 
 
-def in_ram(method: SparseLoss) -> int:
+def in_ram(method: ComposedLoss) -> int:
     """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
     values = {id(value): value for part in method.modules() for value in vars(part).values()}
     return sum(value.rows * value.row_bytes for value in values.values() if isinstance(value, RamRowStore))
 
 
-def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
+def say_where(method: ComposedLoss, machine: Machine, log: Log) -> None:
     """Name the files and their sizes; and that RAM was asked for in vain, if the run was begun with files."""
     files = files_of(method)
     if not files:
@@ -288,7 +288,7 @@ def say_where(method: SparseLoss, machine: Machine, log: Log) -> None:
         log.say("they stay there, where the run was begun with them: RAM is for new runs")
 
 
-def refuse_best_start(method: SparseLoss) -> None:
+def refuse_best_start(method: ComposedLoss) -> None:
     """Raise if a phase is to start from the best epoch, which files do not have."""
     files = files_of(method)
     if files:
@@ -309,7 +309,7 @@ MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1}
 
 
 def refuse_full_disk(
-    config: TrainConfig, method: SparseLoss, run: Run, network: Network, fabric: "Fabric", validated: bool
+    config: TrainConfig, method: ComposedLoss, run: Run, network: Network, fabric: "Fabric", validated: bool
 ) -> None:
     """Raise if checkpoints and files of the method cannot fit where the run is.
 

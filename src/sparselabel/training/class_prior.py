@@ -16,14 +16,14 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing, param
-from sparselabel.losses.base import SparseLoss, in_pieces
+from sparselabel.losses.base import ComposedLoss, in_pieces
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
 
 SHORTER = 4  # a run for the prior has this part of the epochs (ours)
 
 
-def take_prior(method: SparseLoss, prior: Sequence[float] | None) -> None:
+def take_prior(method: ComposedLoss, prior: Sequence[float] | None) -> None:
     """Give a method its prior, once it is known."""
     for part in method.parts():
         if prior is not None and isinstance(part, SelectiveUnknown):

@@ -27,7 +27,7 @@ from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_bat
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
-from sparselabel.losses.base import Layout, Progress, SparseLoss, Step
+from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import Run
@@ -324,7 +324,7 @@ def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Row
     return np.array(sorted(rows))
 
 
-def _for_a_few(rows: Rows, trainer: Trainer) -> SparseLoss:
+def _for_a_few(rows: Rows, trainer: Trainer) -> ComposedLoss:
     """The method prepared for a few rows: its files for all would be gigabytes."""
     train, method = trainer.data.train, method_of(trainer.config)
     few, observed = torch.from_numpy(rows), torch.from_numpy(train.observed.values[rows])

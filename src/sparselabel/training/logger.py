@@ -17,7 +17,7 @@ from sparselabel.data.loaders import Batch, rows_of
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, counted, param
 from sparselabel.files import atomic_write, read_json, write_json
-from sparselabel.losses.base import SparseLoss
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.progress import Bar, progress_bar
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import Run
@@ -161,7 +161,7 @@ class WatchedImages:
         self._batches: dict[bool, Batch] = {}
 
     @torch.no_grad()
-    def keep(self, phase: str, epoch: int, module: nn.Module, method: SparseLoss) -> None:
+    def keep(self, phase: str, epoch: int, module: nn.Module, method: ComposedLoss) -> None:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
         Of a model that has attention instead, that: ``attention`` (n, L, h, w), shares that add up to 1.

@@ -15,7 +15,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
 from sparselabel.losses import registry
-from sparselabel.losses.base import Needs, SparseLoss
+from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
@@ -99,7 +99,7 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
         warnings.warn(DataWarning(problem), stacklevel=4)
 
 
-def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> SparseLoss:
+def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> ComposedLoss:
     """The configuration's method; without the counts that it will have, with something like them.
 
     A prior comes later (``class_prior.take_prior``): a run may have to be trained for it.

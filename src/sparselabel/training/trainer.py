@@ -22,7 +22,7 @@ from sparselabel.config import Machine, Phase, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
-from sparselabel.losses.base import Layout, Needs, Progress, SparseLoss, Step
+from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -64,7 +64,7 @@ class Trainer:
     machine: Machine
     backbone: LazyBackbone
     loaders_type: type[PhaseLoaders] = PhaseLoaders
-    method: SparseLoss = field(init=False)
+    method: ComposedLoss = field(init=False)
 
     def __post_init__(self) -> None:
         data, config = self.data, self.config
@@ -75,7 +75,7 @@ class Trainer:
         self.network = Network(config, len(data.classes), self.backbone, width)
         self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
 
-    def prepare(self, method: SparseLoss) -> None:
+    def prepare(self, method: ComposedLoss) -> None:
         """Take a method, show it the labels of this process, and refuse what its memories cannot do."""
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         layout = Layout(
