@@ -5,9 +5,9 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.decode import load
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
-from sparselabel.data.transforms import load
 from sparselabel.errors import DataError
 from tests.data.images import CLASSES, read_table
 

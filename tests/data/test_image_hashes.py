@@ -9,6 +9,7 @@ from sparselabel.config import Preparation
 from sparselabel.data import image_hashes as duplicates
 from sparselabel.data.checks import Problem, file_problems, image_problems, sizes_of
 from sparselabel.data.dataset import Prepared
+from sparselabel.data.decode import load
 from sparselabel.data.image_hashes import (
     BITS,
     LEVELS,
@@ -19,7 +20,6 @@ from sparselabel.data.image_hashes import (
     near_duplicates,
 )
 from sparselabel.data.prepare import prepare
-from sparselabel.data.transforms import load
 from tests.data.images import paint, read_table
 
 SPLITS = ["train"] * 6 + ["test"] * 2

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.decode import load
 from sparselabel.data.loaders import (
     PADDING,
     Batch,
@@ -23,7 +24,7 @@ from sparselabel.data.loaders import (
     rows_of,
 )
 from sparselabel.data.prepare import prepare
-from sparselabel.data.transforms import RandAugment, draw, load, render, squashed, verelst_train
+from sparselabel.data.transforms import RandAugment, draw, render, squashed, verelst_train
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError
 from tests.data.images import paint, random_labels, read_table

@@ -1,10 +1,7 @@
-import io
 import math
 import os
 import subprocess
 import sys
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +21,13 @@ from sparselabel.data.transforms import (
     draw,
     imagenet_test,
     imagenet_train,
-    load,
     render,
     squashed,
     verelst_train,
     views_of,
 )
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError
 
 WHOLE = np.array([0.0, 0.0, 1.0, 1.0, 0.0])
 
@@ -181,127 +177,6 @@ def test_a_rounding_error_beyond_the_edge_is_forgiven() -> None:
     image = Image.fromarray(smooth(30, 30))
     over = np.array([-1e-9, -1e-9, 1 + 2e-9, 1 + 2e-9, 0])
     assert (render(image, over, 8) == render(image, WHOLE, 8)).all()
-
-
-# Loading
-
-
-def color(path: Path) -> Any:
-    image = load(path)
-    assert image.mode == "RGB"
-    return image.getpixel((0, 0))
-
-
-def test_orientation_is_applied(tmp_path: Path) -> None:
-    pixels = smooth(40, 64)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise
-    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
-    assert (np.asarray(load(tmp_path / "turned.png")) == np.rot90(pixels, -1)).all()
-
-
-def test_every_kind_of_image_becomes_rgb(tmp_path: Path) -> None:
-    file = tmp_path / "image.png"
-    Image.new("L", (2, 2), 77).save(file)
-    assert color(file) == (77, 77, 77)
-    Image.new("1", (2, 2), 1).save(file)
-    assert color(file) == (255, 255, 255)
-    Image.new("LA", (2, 2), (100, 0)).save(file)
-    assert color(file) == (255, 255, 255)
-    Image.new("RGBA", (2, 2), (200, 100, 0, 51)).save(file)
-    assert color(file) == (244, 224, 204)  # a fifth of the color on white
-    Image.new("RGB", (2, 2), (1, 2, 3)).save(file, transparency=(1, 2, 3))
-    assert color(file) == (255, 255, 255)
-    cmyk = tmp_path / "image.tif"
-    Image.new("CMYK", (2, 2), (255, 0, 0, 0)).save(cmyk)
-    assert color(cmyk) == (0, 255, 255)
-
-
-def test_palettes_and_their_transparency(tmp_path: Path) -> None:
-    image = Image.new("P", (2, 1))
-    image.putpalette([10, 20, 30, 40, 50, 60])
-    image.putpixel((1, 0), 1)
-    image.save(tmp_path / "plain.png")
-    assert color(tmp_path / "plain.png") == (10, 20, 30)
-    image.save(tmp_path / "clear.png", transparency=bytes([0, 255]))  # bytes: Pillow would warn
-    assert np.asarray(load(tmp_path / "clear.png")).tolist() == [[[255, 255, 255], [40, 50, 60]]]
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_16_bit_gray_keeps_its_range(tmp_path: Path, suffix: str) -> None:
-    gray = np.array([[0, 128, 129, 257, 32768, 65535]], np.uint16)
-    Image.fromarray(gray).save(tmp_path / f"gray.{suffix}")
-    assert np.asarray(load(tmp_path / f"gray.{suffix}"))[0, :, 0].tolist() == [0, 0, 1, 1, 128, 255]
-
-
-def test_16_bit_gray_of_other_kinds(tmp_path: Path) -> None:
-    Image.fromarray(np.array([[0, 65535]], ">u2")).save(tmp_path / "big_endian.tif")
-    assert np.asarray(load(tmp_path / "big_endian.tif"))[0, :, 0].tolist() == [0, 255]
-    (tmp_path / "gray.pgm").write_bytes(b"P5 2 1 65535\n\xff\xff\x01\x01")
-    assert np.asarray(load(tmp_path / "gray.pgm"))[0, :, 0].tolist() == [255, 1]
-    Image.fromarray(np.array([[-1, 70000]], np.int32)).save(tmp_path / "deep.tif")
-    with pytest.raises(DataError, match=r"deep.tif cannot be .* from -1 to 70000, beyond 16 bits"):
-        load(tmp_path / "deep.tif")
-    Image.fromarray(np.array([[0.5]], np.float32)).save(tmp_path / "float.tif")
-    with pytest.raises(DataError, match=r"float.tif cannot be .*no agreed white"):
-        load(tmp_path / "float.tif")
-
-
-def test_broken_files_are_named(tmp_path: Path) -> None:
-    whole = io.BytesIO()
-    Image.fromarray(smooth(64, 64)).save(whole, "JPEG")
-    contents = {"cut.jpg": whole.getvalue()[:-400], "text.jpg": b"not an image", "empty.png": b""}
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=f"{name} cannot be read as an image \\("):
-            load(tmp_path / name)
-    with pytest.raises(
-        DataError, match=r"none.jpg is gone \(No such file\): bring it back, or prepare data without it"
-    ):
-        load(tmp_path / "none.jpg")
-    with pytest.raises(DataError, match="cannot be read as an image"):
-        load(tmp_path)
-
-
-def test_a_giant_image_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("RGB", (30, 30)).save(tmp_path / "giant.png")
-    for most, said in ((600, 600), (100, 200)):  # Pillow warns above its limit and raises above twice that
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
-        with pytest.raises(DataError, match=rf"giant.png .*900 pixels\) exceeds limit of {said} pixels"):
-            load(tmp_path / "giant.png")
-
-
-def test_pillows_remarks_stay_inside_also_in_threads(tmp_path: Path) -> None:
-    file = tmp_path / "odd.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.fromarray(smooth(16, 20)).save(file, exif=exif.tobytes()[:20])  # ends in the middle of a tag
-    with pytest.warns(UserWarning, match="Corrupt EXIF"), Image.open(file) as image:
-        image.getexif()
-    before = list(warnings.filters)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        with ThreadPoolExecutor(4) as pool:
-            sizes = list(pool.map(lambda _: load(file).size, range(64)))
-    assert sizes == [(20, 16)] * 64
-    assert heard == []
-    assert list(warnings.filters) == before
-
-
-def test_a_jpeg_may_be_decoded_small(tmp_path: Path) -> None:
-    file = tmp_path / "large.jpg"
-    Image.fromarray(smooth(600, 900)).save(file, quality=95)
-    assert load(file).size == (900, 600)
-    assert load(file, at_least=600).size == (900, 600)
-    assert load(file, at_least=301).size == (900, 600)
-    assert load(file, at_least=300).size == (450, 300)
-    assert load(file, at_least=100).size == (225, 150)
-    assert load(file, at_least=5).size == (113, 75)
-    geometry = draw(verelst_train(64), (0, 0, 0, 0), 900, 600)
-    full, small = (render(load(file, at_least), geometry, 64).astype(int) for at_least in (None, 150))
-    assert np.abs(full - small).mean() < 1
-    Image.fromarray(smooth(600, 900)).save(tmp_path / "large.png")
-    assert load(tmp_path / "large.png", at_least=100).size == (900, 600)
 
 
 def test_views_do_not_need_torch() -> None:

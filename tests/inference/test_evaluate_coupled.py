@@ -11,7 +11,8 @@ import torch
 from sparselabel.cli.evaluate import evaluate
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.transforms import draw, load, render, views_of
+from sparselabel.data.decode import load
+from sparselabel.data.transforms import draw, render, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.inference.evaluate import evaluate_coupled

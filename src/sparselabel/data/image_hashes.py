@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.data.dataset import Prepared
-from sparselabel.data.transforms import load, size_of
+from sparselabel.data.decode import load, size_of
 from sparselabel.errors import DataError
 
 WIDTH, HEIGHT = 9, 8  # of the tiny copy: eight differences between neighbors in each of eight lines

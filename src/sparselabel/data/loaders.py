@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.transforms import RandAugment, View, change_colors, draw, load, render
+from sparselabel.data.decode import load
+from sparselabel.data.transforms import RandAugment, View, change_colors, draw, render
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 

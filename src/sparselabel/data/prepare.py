@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.decode import load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -30,7 +31,6 @@ from sparselabel.data.split_writer import (
     seen_spatial_labels,
     write_splits,
 )
-from sparselabel.data.transforms import load
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
 
 Report = Callable[[int], None]

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.transforms import View, draw, load
+from sparselabel.data.decode import load
+from sparselabel.data.transforms import View, draw
 
 COLOR_MAP = "inferno"  # light means a high score: readable in gray and by color-blind people
 OPACITY = 0.62

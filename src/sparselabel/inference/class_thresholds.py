@@ -20,7 +20,7 @@ from sparselabel.metrics.calibration import (
     no_calibration,
 )
 from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
-from sparselabel.metrics.decisions import precision_recall_f1
+from sparselabel.metrics.precision_recall import precision_recall_f1
 from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run

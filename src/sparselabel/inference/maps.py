@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.decode import load
 from sparselabel.data.loaders import in_order
-from sparselabel.data.transforms import View, draw, load, render
+from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import RunError, SparselabelError
 from sparselabel.inference.score_files import read_arrays
 from sparselabel.inference.scorer import (

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sparselabel.data.transforms import View, draw, load, render
+from sparselabel.data.decode import load
+from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import DataError
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
 from sparselabel.inference.scorer import BATCH, cells_of, evaluation_view, load_scorer

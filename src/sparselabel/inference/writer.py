@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePath
 from typing import IO, Any
 
+from sparselabel.data.decode import load
 from sparselabel.data.thumbnails import with_map
-from sparselabel.data.transforms import View, load
+from sparselabel.data.transforms import View
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.files import named, read_json, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction

@@ -29,8 +29,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.decode import load
 from sparselabel.data.thumbnails import palette, stretched
-from sparselabel.data.transforms import View, draw, load
+from sparselabel.data.transforms import View, draw
 from sparselabel.errors import SparselabelError
 from sparselabel.review.complete_images import WholeImages
 from sparselabel.review.session import Review

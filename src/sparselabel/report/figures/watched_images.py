@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.decode import load
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.transforms import draw, load, views_of
+from sparselabel.data.transforms import draw, views_of
 from sparselabel.errors import ConfigError, RunError, command, listing, param
 from sparselabel.inference.score_files import read_arrays
 from sparselabel.run import Run

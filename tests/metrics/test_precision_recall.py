@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_fscore_support
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.metrics.decisions import at_k, precision_recall_f1
+from sparselabel.metrics.precision_recall import at_k, precision_recall_f1
 from tests.conftest import Golden
 
 Array = npt.NDArray[Any]

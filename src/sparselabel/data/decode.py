@@ -1,0 +1,73 @@
+"""Decoding image files: upright by their EXIF orientation, in RGB, at reduced scale where that is enough."""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sparselabel.errors import DataError
+
+_FILTERS = threading.Lock()  # Python's warning filters belong to all threads
+
+
+def load(path: str | Path, at_least: int | None = None) -> Image.Image:
+    """The image in a file, upright and in RGB; transparent parts are white, 16-bit gray becomes 8-bit.
+
+    With ``at_least`` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that
+    many pixels (``View.at_least`` is a good choice): seen whole at 448², a JPEG of 12 megapixels takes 75
+    instead of 162 ms, and the view changes by 0.3 gray levels in the mean (by 1.2 for the sharpest images).
+    """
+    try:
+        with _pillow_warnings():
+            image = Image.open(path)
+        with image:
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
+            image.load()  # decodes; outside the lock of the warning filters, so that threads run in parallel
+            with _pillow_warnings():
+                ImageOps.exif_transpose(image, in_place=True)
+            return _as_rgb(image)
+    except MemoryError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} is gone (No such file)", "bring it back", "prepare data without it"
+        ) from error
+    except Exception as error:  # decoders raise whatever they like on a broken file
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{path} cannot be read as an image ({reason})", "mend it or leave it out") from error
+
+
+def size_of(path: str | Path) -> tuple[int, int]:
+    """Width and height of an image as stored, without decoding it; ``load`` says whether it can be."""
+    with _pillow_warnings(), Image.open(path) as image:
+        return image.size
+
+
+@contextmanager
+def _pillow_warnings() -> Iterator[None]:
+    """Ignore Pillow's warnings of odd metadata; make that of a giant image an error."""
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise DataError("floating-point pixels (mode F) have no agreed white, save it with 8 or 16 bits")
+    if image.mode.startswith("I"):
+        deep = np.asarray(image).astype(np.int64)
+        if deep.min() < 0 or deep.max() > 65535:
+            raise DataError(f"its gray values go from {deep.min()} to {deep.max()}, beyond 16 bits")
+        image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        transparent = image.convert("RGBA")
+        opaque = Image.new("RGB", image.size, "white")
+        opaque.paste(transparent, mask=transparent.getchannel("A"))
+        return opaque
+    return image.convert("RGB")
