@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from benchmarks.common import imagined
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig
 from sparselabel.data.dataset import Prepared
-from sparselabel.metrics.ranking import average_precision
+from sparselabel.metrics.average_precision import average_precision
 from sparselabel.training.checkpoint import TrainingState
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.train_run import train_run

@@ -5,7 +5,7 @@ import time
 import numpy as np
 from sklearn.metrics import average_precision_score
 
-from sparselabel.metrics.ranking import average_precision
+from sparselabel.metrics.average_precision import average_precision
 
 
 def main() -> dict[str, float]:

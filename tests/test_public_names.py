@@ -15,7 +15,7 @@ HOMES = {
     "ShardedSampler": "sparselabel.losses.sparse_loss",
     "SparseLoss": "sparselabel.losses.sparse_loss",
     "ViewGeometry": "sparselabel.data.view_geometry",
-    "average_precision": "sparselabel.metrics.ranking",
+    "average_precision": "sparselabel.metrics.average_precision",
     "load_predictor": "sparselabel.inference.predictor",
     "register": "sparselabel.losses.registry",
 }

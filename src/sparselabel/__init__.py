@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.registry import register
     from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
-    from sparselabel.metrics.ranking import average_precision
+    from sparselabel.metrics.average_precision import average_precision
     from sparselabel.models.classifier import Output
 
 __version__ = "0.1.0"
@@ -33,7 +33,7 @@ __all__ = [
 _HOMES = {
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
-    "sparselabel.metrics.ranking": ("average_precision",),
+    "sparselabel.metrics.average_precision": ("average_precision",),
     "sparselabel.losses.registry": ("register",),
     "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),

@@ -9,7 +9,7 @@ from sparselabel.data.sparsify import keep_per_image
 from sparselabel.errors import DataError
 from sparselabel.expected_positives import class_counts
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected, shared_out, wilson
-from sparselabel.expected_positives.counted import counted_positives
+from sparselabel.expected_positives.from_complete_labels import counted_positives
 
 CLASSES = ("cat", "dog", "bird", "fish")
 

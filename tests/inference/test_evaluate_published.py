@@ -18,7 +18,7 @@ from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataWarning, ModelError
 from sparselabel.inference.evaluate import evaluate_published
-from sparselabel.metrics.ranking import average_precision
+from sparselabel.metrics.average_precision import average_precision
 from sparselabel.models.pretrained_classifier import imagenet_synsets, make_published
 from tests.data.images import paint
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sparselabel.errors import ConfigError, DataError, DataWarning
+from sparselabel.metrics.average_precision import average_precision, mean_average_precision
 from sparselabel.metrics.bootstrap import Ranked, _draws, paired_bootstrap
-from sparselabel.metrics.ranking import average_precision, mean_average_precision
 
 RANDOM = np.random.default_rng(3)
 LABELS = (RANDOM.random((60, 5)) < [0.5, 0.2, 0.05, 0.9, 0.0]).astype(np.int8)  # the last class is empty

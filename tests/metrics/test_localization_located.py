@@ -14,8 +14,8 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.metrics.average_precision import precision_of_classes
 from sparselabel.metrics.localization import Located, location_precision
-from sparselabel.metrics.ranking import precision_of_classes
 from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run

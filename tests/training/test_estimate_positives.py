@@ -9,7 +9,7 @@ from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.expected_positives.class_counts import read_expected
-from sparselabel.expected_positives.counted import complete_labels
+from sparselabel.expected_positives.from_complete_labels import complete_labels
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.training.estimate_positives import expected_positives
 from sparselabel.training.resolve import method_of, resolve

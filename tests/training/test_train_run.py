@@ -19,7 +19,7 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.losses.base import ComposedLoss, Needs, Scan, TargetLoss, cross_entropy
 from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
-from sparselabel.metrics.ranking import average_precision
+from sparselabel.metrics.average_precision import average_precision
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
 from sparselabel.training.resolve import resolve

@@ -11,6 +11,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.files import read_json, write_json
 from sparselabel.inference.score_files import saved_scores
+from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
@@ -21,7 +22,6 @@ from sparselabel.metrics.calibration import (
 )
 from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
 from sparselabel.metrics.precision_recall import precision_recall_f1
-from sparselabel.metrics.ranking import Scores
 from sparselabel.metrics.thresholds import PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run
 

@@ -28,10 +28,10 @@ from sparselabel.inference.scorer import (
     full_precision,
     load_scorer,
 )
+from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import Located, Places
-from sparselabel.metrics.ranking import Scores
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (

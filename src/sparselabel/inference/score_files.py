@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import RunError, command, numpy_said
-from sparselabel.metrics.ranking import Scores
+from sparselabel.metrics.average_precision import Scores
 from sparselabel.run import Run
 
 

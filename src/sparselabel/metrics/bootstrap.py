@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, DataError, param
-from sparselabel.metrics.ranking import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.average_precision import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
 
 BLOCK = 250  # draws at a time: more take more memory and no less time
 Copies = npt.NDArray[np.int32]

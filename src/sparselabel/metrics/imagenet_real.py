@@ -10,7 +10,12 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
 from sparselabel.errors import DataError, DataWarning
-from sparselabel.metrics.ranking import Scores, average_precision, by_number_of_labels, mean_average_precision
+from sparselabel.metrics.average_precision import (
+    Scores,
+    average_precision,
+    by_number_of_labels,
+    mean_average_precision,
+)
 
 NUMBERS = ("1", "2", "3", "4+")
 """Table 3's subsets, by an image's number of labels."""

@@ -9,8 +9,13 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.errors import DataWarning
+from sparselabel.metrics.average_precision import (
+    Rule,
+    average_precision,
+    by_number_of_labels,
+    mean_average_precision,
+)
 from sparselabel.metrics.precision_recall import at_k, precision_recall_f1
-from sparselabel.metrics.ranking import Rule, average_precision, by_number_of_labels, mean_average_precision
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 

@@ -25,8 +25,8 @@ from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError, param
+from sparselabel.metrics.average_precision import Scores, precision_of_classes
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
-from sparselabel.metrics.ranking import Scores, precision_of_classes
 from sparselabel.models.classifier import Output
 
 CUTS = (0.6, 0.7, 0.8, 0.9)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, param
-from sparselabel.metrics.ranking import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.average_precision import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
 
 Numbers = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from sparselabel.data.thumbnails import MAP_QUALITY, as_uri, small, with_map
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.score_files import read_arrays, saved_scores
-from sparselabel.metrics.ranking import Scores, Values
+from sparselabel.metrics.average_precision import Scores, Values
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
 from sparselabel.report.run_data import Reported, ShownRun

@@ -12,8 +12,8 @@ from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.distributed import start_fabric
 from sparselabel.errors import ConfigError, param
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
-from sparselabel.expected_positives.counted import complete_labels, counted_positives
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
+from sparselabel.expected_positives.from_complete_labels import complete_labels, counted_positives
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone

@@ -10,8 +10,8 @@ from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import DataWarning
 from sparselabel.inference.scorer import Scorer
+from sparselabel.metrics.average_precision import average_precision, mean_average_precision
 from sparselabel.metrics.label_metrics import map_name_of
-from sparselabel.metrics.ranking import average_precision, mean_average_precision
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import diverged
 

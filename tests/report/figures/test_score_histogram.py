@@ -11,7 +11,7 @@ from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, RunError
-from sparselabel.metrics.ranking import average_precision
+from sparselabel.metrics.average_precision import average_precision
 from sparselabel.report.figures.object_sizes import bin_precision, bins_of, draw_sizes, largest_areas
 from sparselabel.report.figures.score_histogram import draw_scores
 from tests.report.figures.made_up import make_data, make_run, score

@@ -11,7 +11,7 @@ from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
-from sparselabel.metrics.ranking import Scores, average_precision
+from sparselabel.metrics.average_precision import Scores, average_precision
 from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 

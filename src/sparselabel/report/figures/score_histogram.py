@@ -7,7 +7,7 @@ import numpy as np
 
 from sparselabel.errors import ConfigError
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
-from sparselabel.metrics.ranking import Scores, Values
+from sparselabel.metrics.average_precision import Scores, Values
 from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style
 from sparselabel.run import Run
 

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from sparselabel.errors import ConfigError, DataError, DataWarning
-from sparselabel.metrics.ranking import Rule, average_precision, by_number_of_labels, mean_average_precision
+from sparselabel.metrics.average_precision import (
+    Rule,
+    average_precision,
+    by_number_of_labels,
+    mean_average_precision,
+)
 from tests.conftest import Golden
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
