@@ -6,7 +6,7 @@ import torch
 
 from sparselabel.config import FinetunePhase, HeadPhase, Phase
 from sparselabel.data.dataset import Prepared
-from sparselabel.training.phases import lr_at, momentum_at
+from sparselabel.training.schedule import lr_at, momentum_at
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
 
