@@ -1,20 +1,11 @@
 """The learning rate and momentum of every step: pure functions, so there is nothing to save or restore."""
 
 import math
-from typing import TYPE_CHECKING
 
 from sparselabel.config import Phase
 
-if TYPE_CHECKING:
-    pass
-
-
 RISE = 0.2  # one-cycle: the share of steps in which the rate rises (Query2Label's recipe)
-
-
 START, END = 1 / 25, 1 / 25e4  # one-cycle: first and last rate, as parts of the highest
-
-
 MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at its ends, and where the rate is highest (torch's defaults)
 
 
