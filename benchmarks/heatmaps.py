@@ -24,7 +24,7 @@ from sparselabel.models.classifier import Classifier, LinearHead, Output
 from sparselabel.resources import keep_freed_memory
 
 ROWS, BATCH, CLASSES, CELLS = 2000, 8, 80, 14
-PROGRESS = Progress(epoch=6, epochs=30, warm_up=5, lr=1e-5)
+PROGRESS = Progress(epoch=6, epochs=30, head_epochs=5, lr=1e-5)
 
 
 def labels(rows: int, classes: int) -> Tensor:

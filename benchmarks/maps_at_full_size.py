@@ -36,7 +36,7 @@ def commit(method: ComposedLoss) -> None:
     """What a checkpoint does with the memories."""
     for memory in method.row_stores().values():
         memory.state()
-        memory.committed()
+        memory.on_checkpoint_saved()
 
 
 def trained(
@@ -46,7 +46,7 @@ def trained(
     observed = torch.full((rows, classes), UNKNOWN, dtype=torch.int8)
     observed[torch.arange(rows), torch.randint(classes, (rows,))] = 1
     method = make_method("en+scl", expected_positives=3.0, **({"top_maps": top} if top else {}))
-    progress = Progress(epoch=6, epochs=30, warm_up=5, lr=1e-5)
+    progress = Progress(epoch=6, epochs=30, head_epochs=5, lr=1e-5)
     before, begin = resident(), time.perf_counter()
     layout = Layout(torch.arange(rows), observed, rows, folder=folder, keep="file", grid=(cells, cells))
     method.prepare(layout)

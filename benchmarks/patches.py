@@ -28,7 +28,7 @@ from sparselabel.resources import keep_freed_memory
 ROWS, CLASSES, BATCH = 2000, 80, 8
 CELLS, WIDTH = 14, 768  # DeiT-base at 224 px
 COCO, SOME = 65_000, 1000
-PROGRESS = Progress(epoch=1, epochs=20, warm_up=0, lr=1e-5)
+PROGRESS = Progress(epoch=1, epochs=20, head_epochs=0, lr=1e-5)
 
 
 def annotated() -> tuple[torch.Tensor, SpatialLabels]:

@@ -31,10 +31,10 @@ def trained(images: int, classes: int, folder: Path | None = None) -> ComposedLo
     for _ in range(2000):
         beliefs.clock.tick(0.01)
     beliefs.clock.touched.random_(1, 1500)
-    for slots in beliefs.lines.chunks():
-        lines_of = beliefs.lines.read(slots)
-        lines_of[:, classes:] = 1e-4 * torch.rand(len(slots), 2 * classes) ** 2
-        beliefs.lines.write(slots, lines_of)
+    for local_index in beliefs.lines.chunks():
+        lines_of = beliefs.lines.read(local_index)
+        lines_of[:, classes:] = 1e-4 * torch.rand(len(local_index), 2 * classes) ** 2
+        beliefs.lines.write(local_index, lines_of)
     return method
 
 

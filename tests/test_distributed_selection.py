@@ -1,4 +1,4 @@
-"""The best rows of every class: equal to sorting, whatever the pieces and ties."""
+"""The best rows of every class: equal to sorting, whatever the chunks and ties."""
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparselabel import distributed as selection
-from sparselabel.distributed import Piece, nobody, topk_per_class
+from sparselabel.distributed import Chunk, no_rows, topk_per_class
 
 
-def by_sorting(scores: Tensor, rows: Tensor, candidate: Tensor, wanted: Tensor) -> Tensor:
+def by_sorting(scores: Tensor, rows: Tensor, candidate: Tensor, num_to_select: Tensor) -> Tensor:
     """(n, L) The slow and obvious way: sort by score, downwards, then by row, upwards."""
     chosen = torch.zeros_like(candidate)
-    for number, count in enumerate(wanted.tolist()):
+    for number, count in enumerate(num_to_select.tolist()):
         order = np.lexsort((rows.numpy(), -scores[:, number].numpy()))
         free = [place for place in order if candidate[place, number]]
         chosen[free[:count], number] = True
     return chosen
 
 
-def in_pieces(scores: Tensor, rows: Tensor, candidate: Tensor, size: int) -> Iterator[Piece]:
+def in_chunks(scores: Tensor, rows: Tensor, candidate: Tensor, size: int) -> Iterator[Chunk]:
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
-        yield Piece(rows[part], scores[part], candidate[part])
+        yield Chunk(rows[part], scores[part], candidate[part])
 
 
 @settings(max_examples=60)
@@ -48,13 +48,15 @@ def test_equal_to_sorting(seed: int, count: int, classes: int, size: int, held: 
     spread = int(torch.randint(1, 5000, (), generator=generator))
     rows = torch.randperm(count * spread, generator=generator)[:count].sort().values
     candidate = torch.rand(count, classes, generator=generator) < 0.7
-    wanted = (torch.rand(classes, generator=generator) * (candidate.sum(0) + 1)).long()
+    num_to_select = (torch.rand(classes, generator=generator) * (candidate.sum(0) + 1)).long()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "HELD_ENTRIES", held or selection.HELD_ENTRIES)
-        found = topk_per_class(lambda: in_pieces(scores, rows, candidate, size), wanted, count * spread)
-    chosen = found.chooses(scores, rows) & candidate
-    assert torch.equal(chosen, by_sorting(scores, rows, candidate, wanted))
-    assert chosen.sum(0).tolist() == wanted.tolist()
+        found = topk_per_class(
+            lambda: in_chunks(scores, rows, candidate, size), num_to_select, count * spread
+        )
+    chosen = found.selects(scores, rows) & candidate
+    assert torch.equal(chosen, by_sorting(scores, rows, candidate, num_to_select))
+    assert chosen.sum(0).tolist() == num_to_select.tolist()
 
 
 def of_three_scores() -> tuple[Tensor, Tensor, Tensor]:
@@ -71,23 +73,23 @@ def chosen_by(process: int, meeting: Path) -> list[list[float]]:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=process, world_size=2)
     try:
-        scores, candidate, wanted = of_three_scores()
+        scores, candidate, num_to_select = of_three_scores()
         rows = torch.arange(61)[process::2]
-        found = topk_per_class(lambda: in_pieces(scores[rows], rows, candidate[rows], 9), wanted, 61)
+        found = topk_per_class(lambda: in_chunks(scores[rows], rows, candidate[rows], 9), num_to_select, 61)
         return [found.score.tolist(), found.row.tolist()]
     finally:
         dist.destroy_process_group()
 
 
 def test_two_processes_break_ties_as_one_does(tmp_path: Path) -> None:
-    scores, candidate, wanted = of_three_scores()
+    scores, candidate, num_to_select = of_three_scores()
     rows = torch.arange(61)
-    alone = topk_per_class(lambda: in_pieces(scores, rows, candidate, 9), wanted, 61)
+    alone = topk_per_class(lambda: in_chunks(scores, rows, candidate, 9), num_to_select, 61)
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         both = list(pool.map(chosen_by, (0, 1), [tmp_path / "meeting"] * 2))
     assert both == [[alone.score.tolist(), alone.row.tolist()]] * 2
-    chosen = alone.chooses(scores, rows) & candidate
-    assert torch.equal(chosen, by_sorting(scores, rows, candidate, wanted))
+    chosen = alone.selects(scores, rows) & candidate
+    assert torch.equal(chosen, by_sorting(scores, rows, candidate, num_to_select))
     last = int(candidate[:, 3].nonzero()[29])
     assert (float(alone.score[3]), int(alone.row[3])) == (0.5, last)
 
@@ -98,16 +100,16 @@ def test_neighboring_floats_and_rows_are_told_apart() -> None:
     rows = torch.tensor([5, 900_000, 70_000, 1_000_000])
     everyone = torch.ones(4, 1, dtype=torch.bool)
     for count, last in ((1, (float(near), 900_000)), (2, (scores[0, 0], 5)), (3, (scores[0, 0], 70_000))):
-        found = topk_per_class(lambda: [Piece(rows, scores, everyone)], torch.tensor([count]), 1_000_001)
+        found = topk_per_class(lambda: [Chunk(rows, scores, everyone)], torch.tensor([count]), 1_000_001)
         assert (float(found.score[0]), int(found.row[0])) == (float(last[0]), last[1])
 
 
 def test_nobody_is_chosen_where_nobody_is_wanted() -> None:
-    none = nobody(2)
-    assert not none.chooses(torch.ones(3, 2), torch.arange(3)).any()
+    none = no_rows(2)
+    assert not none.selects(torch.ones(3, 2), torch.arange(3)).any()
     found = topk_per_class(
-        lambda: [Piece(torch.arange(3), torch.ones(3, 2), torch.ones(3, 2, dtype=torch.bool))],
+        lambda: [Chunk(torch.arange(3), torch.ones(3, 2), torch.ones(3, 2, dtype=torch.bool))],
         torch.tensor([0, 3]),
         3,
     )
-    assert found.chooses(torch.ones(3, 2), torch.arange(3)).sum(0).tolist() == [0, 3]
+    assert found.selects(torch.ones(3, 2), torch.arange(3)).sum(0).tolist() == [0, 3]

@@ -60,38 +60,38 @@ HELD_ENTRIES = 2**20  # once so few entries agree with the digits found so far, 
 
 
 class Threshold(NamedTuple):
-    """Per class (L,) the last score that is chosen, and the last row that is chosen with that very score."""
+    """Per class (L,) the lowest selected score, and the last row that is selected with exactly that score."""
 
     score: Tensor
     row: Tensor
 
-    def chooses(self, scores: Tensor, rows: Tensor) -> Tensor:
-        """(B, L) Whether rows (B,) with these scores (B, L) are among the chosen."""
+    def selects(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """(B, L) Whether rows (B,) with these scores (B, L) are selected."""
         return (scores > self.score) | ((scores == self.score) & (rows[:, None] <= self.row))
 
 
-class Piece(NamedTuple):
-    """Some rows (c,) with their scores (c, L) in 0..1 and whether they may be chosen (c, L)."""
+class Chunk(NamedTuple):
+    """Some rows (c,) with their scores (c, L) in 0..1 and whether they may be selected (c, L)."""
 
     rows: Tensor
     scores: Tensor
     candidate: Tensor
 
 
-def nobody(classes: int) -> Threshold:
-    """The threshold that chooses no row of any class."""
+def no_rows(classes: int) -> Threshold:
+    """The threshold that selects no row of any class."""
     return Threshold(torch.full((classes,), torch.inf), torch.full((classes,), -1, dtype=torch.int64))
 
 
-def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: int) -> Threshold:
-    """The threshold that chooses the ``wanted`` (L,) best candidates of every class.
+def topk_per_class(chunks: Callable[[], Iterable[Chunk]], num_to_select: Tensor, rows: int) -> Threshold:
+    """The threshold that selects the ``num_to_select`` (L,) best candidates of every class.
 
-    ``pieces`` walks through the rows of this process, a bounded number at a time; ``rows`` is the number of
-    rows in all processes. No class may want more candidates than it has.
+    ``chunks`` yields the rows of this process, a bounded number at a time; ``rows`` is the number of rows in
+    all processes. ``num_to_select`` must not be above the number of candidates.
     """
     row_bits = -(-max(rows - 1, 1).bit_length() // DIGIT) * DIGIT
-    classes = len(wanted)
-    left = wanted.clone()
+    classes = len(num_to_select)
+    left = num_to_select.clone()
     prefix = torch.zeros(classes, dtype=torch.int64)  # the digits found so far of the last chosen rank
     # One block for all that is held: many small ones would fragment the memory.
     buffer = torch.empty(2, HELD_ENTRIES, dtype=torch.int64)
@@ -103,9 +103,9 @@ def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: 
             agreeing = (held[1] >> (shift + DIGIT)) == prefix[held[0]]
             yield held[0][agreeing], held[1][agreeing]
             return
-        for piece in pieces():
-            ranks = _ranks(piece, row_bits)
-            agreeing = piece.candidate & (wanted > 0) & ((ranks >> (shift + DIGIT)) == prefix)
+        for chunk in chunks():
+            ranks = _ranks(chunk, row_bits)
+            agreeing = chunk.candidate & (num_to_select > 0) & ((ranks >> (shift + DIGIT)) == prefix)
             yield agreeing.nonzero()[:, 1], ranks[agreeing]
 
     for shift in range(SCORE_BITS + row_bits - DIGIT, -1, -DIGIT):
@@ -126,15 +126,17 @@ def topk_per_class(pieces: Callable[[], Iterable[Piece]], wanted: Tensor, rows: 
         prefix = prefix << DIGIT | ((1 << DIGIT) - 1 - steps[:, 0])
     row = (1 << row_bits) - 1 - (prefix & ((1 << row_bits) - 1))
     score = (prefix >> row_bits).to(torch.int32).view(torch.float32)
-    none = nobody(classes)
-    return Threshold(torch.where(wanted > 0, score, none.score), torch.where(wanted > 0, row, none.row))
+    none = no_rows(classes)
+    return Threshold(
+        torch.where(num_to_select > 0, score, none.score), torch.where(num_to_select > 0, row, none.row)
+    )
 
 
-def _ranks(piece: Piece, row_bits: int) -> Tensor:
+def _ranks(chunk: Chunk, row_bits: int) -> Tensor:
     """(c, L) The score's bits, then the row, counted backwards."""
-    scores = piece.scores.float() + 0.0  # no negative zero
+    scores = chunk.scores.float() + 0.0  # no negative zero
     bits = scores.contiguous().view(torch.int32).to(torch.int64)
-    return bits << row_bits | ((1 << row_bits) - 1 - piece.rows[:, None])
+    return bits << row_bits | ((1 << row_bits) - 1 - chunk.rows[:, None])
 
 
 def start_fabric(machine: Machine, precision: str) -> "Fabric":

@@ -161,7 +161,7 @@ def test_what_says_nothing_but_yes_or_everything() -> None:
     assert random_answers(some_classes) is None
 
 
-def test_labels_are_looked_at_in_pieces() -> None:
+def test_labels_are_looked_at_in_chunks() -> None:
     observed = np.tile(asked(made_up(10_000, 100, 5.0), 0.1), (10, 1))
     tracemalloc.start()
     found_in(observed)

@@ -19,7 +19,7 @@ from sparselabel.losses.base import (
 )
 from sparselabel.models.classifier import Output
 
-PROGRESS = Progress(epoch=1, epochs=10, warm_up=0, lr=1e-3)  # consistency has joined
+PROGRESS = Progress(epoch=1, epochs=10, head_epochs=0, lr=1e-3)  # consistency has joined
 
 
 def make_step(

@@ -1,4 +1,4 @@
-"""Labels of many rows are looked at in pieces: their size is bounded, and what is found does not change."""
+"""Labels of many rows are looked at in chunks: their size is bounded, and what is found does not change."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.losses import base as module
-from sparselabel.losses.base import Layout, in_pieces
+from sparselabel.losses.base import Layout, in_chunks
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.registry import make_method
@@ -20,13 +20,13 @@ def layout_of(observed: Tensor) -> Layout:
 
 
 @pytest.mark.parametrize(("entries", "rows"), [(2, [1] * 5), (7, [2, 2, 1]), (2**19, [5])])
-def test_pieces_are_bounded_by_entries(
+def test_chunks_are_bounded_by_entries(
     monkeypatch: pytest.MonkeyPatch, entries: int, rows: list[int]
 ) -> None:
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     layout = layout_of(OBSERVED)
-    assert [len(some) for some in layout.pieces()] == rows
-    assert torch.equal(torch.cat(layout.pieces()), OBSERVED)
+    assert [len(some) for some in layout.chunks()] == rows
+    assert torch.equal(torch.cat(layout.chunks()), OBSERVED)
     assert layout.counts(POSITIVE).tolist() == [3, 1, 1]
     assert layout.counts(NEGATIVE).tolist() == [0, 1, 1]
     assert layout.counts(UNKNOWN).tolist() == [2, 3, 3]
@@ -36,17 +36,17 @@ def test_pieces_are_bounded_by_entries(
 
 def test_no_rows_and_no_classes() -> None:
     assert layout_of(OBSERVED[:0]).counts(POSITIVE).tolist() == [0, 0, 0]
-    assert [some.shape for some in in_pieces(torch.zeros(3, 0))] == [(3, 0)]
+    assert [some.shape for some in in_chunks(torch.zeros(3, 0))] == [(3, 0)]
 
 
 @pytest.mark.parametrize("entries", [3, 2**19])
 def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    """What they find in one piece, they find in pieces of one row."""
+    """What they find in one chunk, they find in chunks of one row."""
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     found = make_method("en", expected_positives=2.0)
     found.prepare(layout_of(OBSERVED))
     # K·N = 10 positives by (3, 1, 1) annotated ones: (6, 2, 2), at most 5 images; less the annotated ones.
-    wanted = [part.wanted.tolist() for part in found.parts() if isinstance(part, ExpectedLabels)]
+    wanted = [part.num_to_select.tolist() for part in found.parts() if isinstance(part, ExpectedLabels)]
     assert wanted == [[2, 1, 1]]
     likelihood = make_method("pu", expected_positives=2.0)
     likelihood.prepare(layout_of(OBSERVED))

@@ -79,11 +79,11 @@ def test_cl_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["an+cl", "an+scl"])
-def test_consistency_joins_after_the_warm_up_or_the_first_epoch(name: DistanceName) -> None:
+def test_consistency_joins_after_the_head_epochs_or_the_first_epoch(name: DistanceName) -> None:
     method = build_method(name, OBSERVED)
     logits = torch.zeros(2, 3)
-    for epoch, warm_up, there in ((0, 0, False), (1, 0, True), (2, 3, False), (3, 3, True)):
-        step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, warm_up, 1e-3))
+    for epoch, head_epochs, there in ((0, 0, False), (1, 0, True), (2, 3, False), (3, 3, True)):
+        step = make_step(logits, OBSERVED, progress=Progress(epoch, 9, head_epochs, 1e-3))
         assert (float(method(step)["consistency"]) > 0) == there
 
 

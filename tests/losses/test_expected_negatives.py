@@ -140,7 +140,7 @@ def test_a_count_for_every_class_may_be_any_array() -> None:
     for counts in ([4.0, 2.0], np.array([4, 2]), torch.tensor([4.0, 2.0])):
         method = build_method("en", OBSERVED, expected_positives=counts)
         part = next(part for part in method.parts() if isinstance(part, ExpectedLabels))
-        assert part.wanted.tolist() == [0, 1]  # one row of class 0 is an observed negative
+        assert part.num_to_select.tolist() == [0, 1]  # one row of class 0 is an observed negative
     for wrong in ([1.0, float("nan")], [1.0, -1.0], [[1.0, 2.0]], ["a", "b"]):
         with pytest.raises(ConfigError, match="expected_positives must be"):
             build_method("en", OBSERVED, expected_positives=wrong)

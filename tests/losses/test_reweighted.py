@@ -383,7 +383,7 @@ def test_soft_labels_go_to_the_lowest_scores(reweighting: Golden, case_id: str) 
         assert torch.equal(labeled, wanted < 0)
         torch.testing.assert_close(values[labeled].double(), -wanted[wanted < 0], rtol=1e-6, atol=1e-9)
         if "per_round" in case["values"]:
-            assert soft.wanted.tolist() == case["values"]["per_round"]
+            assert soft.num_to_select.tolist() == case["values"]["per_round"]
 
 
 def robust(hyper: dict[str, Any]) -> GeneralizedRobust:

@@ -307,8 +307,8 @@ def test_skipping_the_replay_would_be_another_method(
     assert (beliefs.look_up(torch.arange(COUNT)) - dense[-1]).abs().mean() > 0.3
 
 
-def plain_read(beliefs: LabelEstimates, slots: Tensor) -> Tensor:
-    return beliefs.lines.read(slots).view(len(slots), 3, beliefs.classes)
+def plain_read(beliefs: LabelEstimates, local_index: Tensor) -> Tensor:
+    return beliefs.lines.read(local_index).view(len(local_index), 3, beliefs.classes)
 
 
 def test_a_file_gives_the_same_numbers_as_ram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_resuming_is_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }
     assert list(states) == ["label_loss.rule.beliefs.lines", "label_loss.rule.beliefs.clock"]
     for memory in method.row_stores().values():
-        memory.committed()
+        memory.on_checkpoint_saved()
     go(method, steps[333:])
     wanted = [memory.state() for memory in method.row_stores().values()]
     estimates = method.estimates()
@@ -444,9 +444,9 @@ def test_a_step_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     read = beliefs.lines.read
 
-    def counted(slots: Tensor) -> Tensor:
-        asked.append(len(slots))
-        return read(slots)
+    def counted(local_index: Tensor) -> Tensor:
+        asked.append(len(local_index))
+        return read(local_index)
 
     monkeypatch.setattr(beliefs.lines, "read", counted)
     for _ in range(2):

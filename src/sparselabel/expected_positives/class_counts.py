@@ -202,7 +202,7 @@ def wilson(seen: Floats | Counts, size: int | Counts) -> tuple[Floats, Floats]:
 
 
 def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
-    """(L,) Annotated positives; raises if there are none."""
+    """(L,) Observed positives; raises if there are none."""
     annotated: npt.NDArray[np.int64] = (observed == POSITIVE).sum(0, dtype=np.int64)
     if not annotated.any():
         raise DataError("the training labels have no positive label: there is nothing to estimate from")

@@ -1,4 +1,6 @@
-"""What every method is made of: a ``ComposedLoss`` is a label loss and further terms, each a ``LossPart``.
+"""What every method is made of.
+
+A method is a ``ComposedLoss``: one label loss plus optional extra terms. Each is a ``LossPart``.
 
     step ──▶ label loss ──▶ entry losses (B, L) ──▶ reduction ──▶ losses["labels"]
       │                                                              +
@@ -6,9 +8,9 @@
     after the optimizer's step: every part may ``update`` what it remembers of the step's images
 
 Most label losses are a ``TargetLoss``: a target rule (a target and a weight for every entry, unknown ones
-too) and an entry loss. The others (pu, gr, em) compute their entry losses themselves. ``registry.py`` knows
-the methods by name. Parts never see the data set, the model, the optimizer or the configuration: a ``Step``
-is all they get.
+too) and an entry loss. Positive-unlabeled (pu), generalized robust (gr) and entropy maximization (em) compute
+their entry losses themselves. ``registry.py`` finds methods by name. A part sees nothing but a ``Step``: not
+the data set, the model, the optimizer or the configuration.
 """
 
 import math
@@ -31,53 +33,53 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.models.classifier import Output
 
 ENTRIES_AT_ONCE = 2**19
-"""Rows times classes that are looked at: of a million rows a mask of all labels would be gigabytes. The
-choice of rows takes about 200 bytes for each."""
+"""Maximum number of labels (rows × classes) processed at once; a mask over a million rows would take
+gigabytes. ``topk_per_class`` takes about 200 bytes for each."""
 
 
 def rows_at_once(classes: int) -> int:
-    """Rows with at most ``ENTRIES_AT_ONCE`` numbers, but at least one row."""
+    """How many rows have at most ``ENTRIES_AT_ONCE`` labels; at least one."""
     return max(1, ENTRIES_AT_ONCE // max(1, classes))
 
 
-def in_pieces(values: Tensor) -> tuple[Tensor, ...]:
-    """Rows (n, L) in pieces (c, L) of a bounded size, at least one piece."""
+def in_chunks(values: Tensor) -> tuple[Tensor, ...]:
+    """Rows (n, L) in chunks (c, L) of a bounded size, at least one chunk."""
     return torch.split(values, rows_at_once(values.shape[1]))
 
 
 class Memory:
     """A large per-row array: in RAM, or in a file with two slots per row (``memory/``).
 
-    ``by_row`` names what in its state has a line for every row of this process: it can be distributed anew
-    over another number of processes (``memory/reshard.py``).
+    ``by_row`` lists the state tensors with one entry per row. They can be redistributed when the number of
+    processes changes (``memory/reshard.py``).
     """
 
     by_row: tuple[str, ...] = ()
 
-    def room_to_come(self) -> tuple[int, int]:
-        """Bytes of RAM and of disk that it will take and has not taken yet."""
+    def bytes_still_needed(self) -> tuple[int, int]:
+        """Bytes of RAM and of disk that it has yet to allocate."""
         return 0, 0
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold to come back to this moment."""
+        """The tensors that a checkpoint saves."""
         raise TypeError(f"{type(self).__name__} must define state()")
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Come back to the moment of ``state``."""
+        """Load the tensors that ``state`` returned."""
         raise TypeError(f"{type(self).__name__} must define restore()")
 
-    def committed(self) -> None:
-        """The checkpoint that holds ``state`` is on the disk: what came before it may be overwritten."""
+    def on_checkpoint_saved(self) -> None:
+        """Called once the checkpoint is on disk. Older data may now be overwritten."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """What a part is told once, before training.
 
-    ``rows`` (n,) sorted rows that belong to this process, one of ``processes``; ``observed`` (n, L) their
-    labels; ``total`` the number of rows in all processes; ``folder`` where memories too large for RAM may
-    live (None: nowhere), and ``keep`` where they shall live; ``grid`` the cells of the model's maps, down and
-    across, if known yet. ``memories`` are those made for it so far, which share the room there is.
+    ``rows`` (n,) are the rows of this process, sorted, and ``observed`` (n, L) their labels. ``total`` is the
+    number of rows in all ``processes``. ``folder`` is for memories too large for RAM (None: RAM only), and
+    ``keep`` says where they go. ``grid`` is the height and width of the model's maps, if already known.
+    ``memories`` lists those made so far: together they must fit.
     """
 
     rows: Tensor
@@ -93,58 +95,59 @@ class Layout:
     @cached_property
     def has_negatives(self) -> bool:
         """Whether any label of this process is an observed negative."""
-        return any(bool((some == NEGATIVE).any()) for some in self.pieces())
+        return any(bool((some == NEGATIVE).any()) for some in self.chunks())
 
-    def pieces(self) -> tuple[Tensor, ...]:
-        """The labels (c, L) in pieces of a bounded size, at least one."""
-        return in_pieces(self.observed)
+    def chunks(self) -> tuple[Tensor, ...]:
+        """The labels (c, L) in chunks of a bounded size, at least one."""
+        return in_chunks(self.observed)
 
     def counts(self, label: int) -> Tensor:
         """(L,) int64 How many labels of every class are ``label``, in this process."""
         counts = torch.zeros(self.observed.shape[1], dtype=torch.int64)
-        for some in self.pieces():
+        for some in self.chunks():
             counts += (some == label).sum(dim=0)
         return counts
 
-    def slots(self, rows: Tensor) -> Tensor:
-        """(B,) Where the rows' entries are in an array kept for ``self.rows``; padding gives any place."""
-        # Few numbers: numpy is done before torch has begun.
-        known, wanted = self.rows.numpy(), rows.cpu().numpy()
-        slots = np.minimum(known.searchsorted(wanted), len(known) - 1)
-        strange = (known[slots] != wanted) & (wanted >= 0)
-        if strange.any():
+    def local_index(self, rows: Tensor) -> Tensor:
+        """(B,) The positions of ``rows`` (B,) in ``self.rows``; any position for padding."""
+        # numpy is faster than torch on so few numbers.
+        own, asked = self.rows.numpy(), rows.cpu().numpy()
+        local_index = np.minimum(own.searchsorted(asked), len(own) - 1)
+        unknown_rows = (own[local_index] != asked) & (asked >= 0)
+        if unknown_rows.any():
             raise DataError(
-                f"row {wanted[strange][0]} is none of the {len(known):,} rows that the method was "
+                f"row {asked[unknown_rows][0]} is none of the {len(own):,} rows that the method was "
                 "prepared for: rows in a Step are rows of the labels it was built with"
             )
-        return torch.from_numpy(slots)
+        return torch.from_numpy(local_index)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: ``epoch`` of ``epochs``, from 0; the first ``warm_up`` train the head alone."""
+    """How far training is: ``epoch`` of ``epochs``, from 0. The first ``head_epochs`` train only the head."""
 
     epoch: int
     epochs: int
-    warm_up: int
+    head_epochs: int
     lr: float
 
     @property
     def warmed_up(self) -> bool:
-        """Whether memories can be relied on: after the warm-up or, where there is none, the first epoch."""
-        return self.epoch >= max(self.warm_up, 1)
+        """Whether memories can be relied on: after the head-only epochs, or after the first without any."""
+        return self.epoch >= max(self.head_epochs, 1)
 
 
 @dataclass(frozen=True)
 class Step:
     """All that a method may see of one training step: B images, L classes, an output and geometry per view.
 
-    ``rows`` (B,) are the images' rows in the training set, the keys of every memory, each visited once per
-    epoch; -1 is padding and counts for nothing. ``observed`` (B, L) holds POSITIVE, NEGATIVE or UNKNOWN and
-    is never written to. ``spatial_labels`` has positions in the batch as its rows. ``truth`` (B, L) is None
-    unless a part needs it: only oracles see it. Labels are on the outputs' device; rows and geometries are
-    best left on the CPU, where memories are, so that no step waits for a GPU to learn them. ``check``: refuse
-    points and boxes of classes that are labeled absent.
+    ``rows`` (B,) are the images' rows in the training set. They are the keys of every memory, and each is
+    visited once per epoch; -1 is padding, which is ignored. ``observed`` (B, L) holds POSITIVE, NEGATIVE or
+    UNKNOWN and is never written to. The maps in ``outputs`` are class activation maps: cell logits
+    (B, L, h, w). ``spatial_labels`` has positions in the batch as its rows. ``truth`` (B, L) is None unless
+    a part needs it. Labels are on the outputs' device. Keep rows and geometries on the CPU, where memories
+    are: reading them from a GPU would synchronize. ``check``: raise if a point or box is in a row or class
+    out of range, or of a class labeled absent.
     """
 
     rows: Tensor
@@ -157,7 +160,7 @@ class Step:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        # Prepared data is checked before; here a GPU would have to wait for it.
+        # The trainer turns it off: prepared data is already checked, and this synchronizes with a GPU.
         if check and self.spatial_labels is not None:
             refuse_spatial_labels(self.spatial_labels, self.observed)
 
@@ -168,7 +171,7 @@ class Step:
 
 
 def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:
-    """Raise if a point or box is of no row of a batch's labels (B, L), or of a class labeled absent there."""
+    """Raise if a point or box is outside the labels (B, L) of a batch, or of a class labeled absent."""
     rows, classes = torch.from_numpy(spatial_labels.rows), torch.from_numpy(spatial_labels.classes).long()
     beyond = (rows >= observed.shape[0]) | (classes >= observed.shape[1])
     if beyond.any():
@@ -181,17 +184,17 @@ def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> No
     if bool(absent.any()):
         first = int(absent.int().argmax())
         kind = "point" if spatial_labels.is_point[first] else "box"
-        place = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
+        center = ", ".join(f"{number:.4g}" for number in spatial_labels.centers[first])
         raise DataError(
-            f"a {kind} at {place} of class {int(classes[first])} in row {int(rows[first])} of the step, where"
-            " it is labeled absent (0)",
+            f"a {kind} at {center} of class {int(classes[first])} in row {int(rows[first])} of the step, "
+            "where it is labeled absent (0)",
             "remove it",
             "label the class present (1)",
         )
 
 
 class Targets(NamedTuple):
-    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 where it is left out."""
+    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out."""
 
     value: Tensor
     weight: Tensor
@@ -199,17 +202,17 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a part wants to find in a step; a method needs the union of its parts' needs."""
+    """What a part needs in a step; a method needs the union of its parts' needs."""
 
     views: int = 1
-    strong_views: int = 0  # so many of the views, the last ones, have their colors changed too
-    maps: bool = False
+    strong_views: int = 0  # how many of the views, counted from the last, also have their colors changed
+    maps: bool = False  # class activation maps: cell logits (B, L, h, w)
     features: bool = False
     spatial_labels: bool = False
-    truth: bool = False
-    scan: bool = False
+    truth: bool = False  # complete labels: an oracle sees all labels and is an upper bound
+    scan: bool = False  # passes over the training images in evaluation mode
     negatives: bool = False  # observed negatives in the training labels
-    epochs: bool = False  # the number of all epochs
+    epochs: bool = False  # the total number of epochs
     lr: bool = False  # the learning rate of every step
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -224,8 +227,8 @@ EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
     """−y·log f − (1−y)·log(1−f), for f = σ(logit) and a target y in 0..1 (Cole 2021 eq. 5).
 
-    From logits, so that it stays finite and keeps its gradient at any logit. The authors' programs take
-    ``log(score + 1e-5)`` or clamp scores instead, which moves losses by up to a half at large logits; the
+    From logits, so that it stays finite and keeps its gradient at any logit. The authors' code takes
+    ``log(score + 1e-5)`` or clamps scores instead, which moves losses by up to a half at large logits; the
     tests hold a reference with that ε as an argument and compare both with it.
     """
     return F.softplus(logits) - target * logits
@@ -236,45 +239,45 @@ Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class EntryLosses(NamedTuple):
-    """What a label loss returns: ``value`` (B, L), each entry's loss; ``counted`` (B, L), not left out."""
+    """What a label loss returns: ``value`` (B, L), each entry's loss; ``counted`` (B, L), weight not 0."""
 
     value: Tensor
     counted: Tensor
 
 
 class LossPart(nn.Module):
-    """A part of a method, with hooks for what it remembers; its subclasses say what calling it returns."""
+    """A part of a method, with hooks for its state. Subclasses define what calling it returns."""
 
     needs = Needs()
 
     def prepare(self, layout: Layout) -> None:
-        """Once, before training: look at the labels, make room for memories."""
+        """Called once, before training: look at the labels, allocate memories."""
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Before the first step of every epoch."""
+        """Called before the first step of every epoch."""
 
     def update(self, step: Step) -> None:
-        """After the optimizer's step, without gradients: remember what the model said of these images."""
+        """Called after the optimizer's step, without gradients: remember the step's outputs."""
 
     def scan(self, steps: "Scan") -> None:
-        """Look at training images in evaluation mode, if ``needs.scan``: after ``begin_epoch``.
+        """Called after ``begin_epoch`` if ``needs.scan``: look at training images in evaluation mode.
 
-        ``steps(rows)`` shows these rows of this process, ``steps(None)`` all of them. A part that has nothing
-        to look for in this epoch does not call it, and no image is loaded.
+        ``steps(rows)`` yields steps with these rows of this process, ``steps(None)`` with all of them. A part
+        that needs no scan in this epoch does not call it, and no image is loaded.
         """
 
     def begin_phase(self) -> None:
-        """Before every phase but the first: the optimizer is new, and so is a part's own, if it has one."""
+        """Called before every phase but the first: reset the part's own optimizer, if it has one."""
 
     def prefetch(self, rows: Tensor) -> None:
-        """These rows (B,) come in a step soon: a memory on the disk may fetch them meanwhile."""
+        """Called before a step with these rows (B,): a memory on disk may start reading them."""
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """Large per-row arrays of this part, which go into checkpoints beside ``state_dict``."""
+        """Large per-row arrays of this part, saved in checkpoints beside ``state_dict``."""
         return {}
 
     def estimates(self) -> Tensor | None:
-        """(n, L) This part's own belief about the labels of the layout's rows, if it has one."""
+        """(n, L) This part's own estimates of the labels of the layout's rows, if it has any."""
         return None
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
@@ -310,7 +313,7 @@ Scan = Callable[[Tensor | None], Iterable[Step]]
 
 
 def not_begun(progress: Progress) -> ConfigError:
-    """The refusal of a step in an epoch that nobody began."""
+    """The error for a step of an epoch for which ``begin_epoch`` was not called."""
     return ConfigError(
         f"a step of epoch {progress.epoch + 1} came before that epoch began: call "
         f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)), which counts from 0, before the first "
@@ -319,28 +322,34 @@ def not_begun(progress: Progress) -> ConfigError:
 
 
 def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
-    """Sum over the entries divided by B·L, over all processes; entries that are left out count in B·L."""
+    """Sum over the entries divided by the number of non-padding rows × L, over all processes.
+
+    Entries with weight 0 count in the divisor.
+    """
     return all_reduce_sum(losses.sum()) / (all_reduce_sum(valid.sum()) * losses.shape[1])
 
 
 def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
-    """Sum over the entries, over all processes: the scale of the losses for fully labeled data."""
+    """Sum over the entries, over all processes: what the authors of asl, csl, hill and splc use."""
     return all_reduce_sum(losses.sum())
 
 
 def counted_mean(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
-    """Sum over the entries divided by how many are not left out, over all processes."""
+    """Sum over the entries divided by the number of counted ones, over all processes."""
     return all_reduce_sum(losses.sum()) / all_reduce_sum((counted & valid[:, None]).sum()).clamp(min=1)
 
 
-def beside_terms(reduction: Reduction) -> Reduction:
-    """A sum becomes a mean over the entries that count, so that the weights of terms mean the same."""
+def with_other_terms(reduction: Reduction) -> Reduction:
+    """The reduction for a method with further terms: a sum becomes the mean over the counted entries.
+
+    So the weight of a term means the same for every method.
+    """
     return counted_mean if reduction is batch_sum else reduction
 
 
 @dataclass(frozen=True)
 class ScaledMean:
-    """So many times the mean over the entries."""
+    """``scale`` × the mean over the entries."""
 
     scale: float
 
@@ -349,7 +358,7 @@ class ScaledMean:
             raise ConfigError(f"scale must be a number above 0, not {self.scale}")
 
     def __call__(self, losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The mean over all processes, times the scale."""
+        """The scaled mean over all processes."""
         return self.scale * batch_mean(losses, valid)
 
 
@@ -375,12 +384,14 @@ class ComposedLoss(nn.Module):
         self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
 
     def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "ComposedLoss":
-        """The same with one more term and, if given, another label loss around its own.
+        """The same method with one more term; if given, ``label_loss`` replaces its own (it may wrap it).
 
-        A sum becomes a mean over the entries that count, so that the weights of terms mean the same.
+        The reduction changes too, see ``with_other_terms``.
         """
         terms = {key: part for key, part in self.terms.items() if isinstance(part, LossPart)}
-        return ComposedLoss(label_loss or self.label_loss, terms | {name: term}, beside_terms(self.reduction))
+        return ComposedLoss(
+            label_loss or self.label_loss, terms | {name: term}, with_other_terms(self.reduction)
+        )
 
     def parts(self) -> list[LossPart]:
         """Every part once, those inside other parts included, in a fixed order."""
@@ -445,7 +456,7 @@ class ComposedLoss(nn.Module):
         }
 
     def estimates(self) -> Tensor | None:
-        """(n, L) The method's own belief about the training labels, if it keeps one."""
+        """(n, L) The method's own estimates of the training labels, if it has any."""
         return next((e for part in self.parts() if (e := part.estimates()) is not None), None)
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from sparselabel.losses.target_rules import AssumedNegative, Ignored, TrueNegati
 def bce() -> ComposedLoss:
     """Oracle: binary cross-entropy with all labels known (Cole 2021 eq. 5).
 
-    The upper bound that sparse methods are measured against. Same as the authors' program, but for its ε.
+    The upper bound that sparse methods are measured against. Same as the authors' code, but for its ε.
     """
     return ComposedLoss(TargetLoss(Truth(), cross_entropy))
 
@@ -21,7 +21,7 @@ def bce() -> ComposedLoss:
 def bce_ls(smoothing: float = 0.1) -> ComposedLoss:
     """Oracle: bce with smoothed targets, 1 → 1−ε/2 and 0 → ε/2 (Cole 2021 §5.2, table 1).
 
-    The authors' program uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here.
+    The authors' code uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def iu() -> ComposedLoss:
 def iun() -> ComposedLoss:
     """Oracle: ignore unobserved negatives; observed positives and all true negatives count (Cole 2021 eq. 7).
 
-    The authors' released program compares with a wrong code and never sees the negatives; the formula stands.
+    The authors' released code compares with a wrong value and never sees the negatives; the formula stands.
     """
     return ComposedLoss(TargetLoss(TrueNegatives(), cross_entropy))
 
@@ -62,7 +62,7 @@ def an() -> ComposedLoss:
 def an_ls(smoothing: float = 0.1) -> ComposedLoss:
     """Assume negative with label smoothing (Cole 2021 eq. 9).
 
-    The authors' program uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here. Observed
+    The authors' code uses its 0.1 as the flip weight itself, which is ``smoothing`` 0.2 here. Observed
     negatives are not smoothed (ours; the paper has none).
 
     Parameters

@@ -39,7 +39,7 @@ Unknown = Literal["negative", "ignore", "selective"]
 class SelectiveFocal:
     """w₊·(1−f)^γ₊·(−log f) where positive, w·f^γ·(−log(1−f)) elsewhere (CSL eq. 4; PatchML eq. 1 and 2).
 
-    No gradient flows through the powers, as in the authors' program; its clamp of scores at 1e-8 and its
+    No gradient flows through the powers, as in the authors' code; its clamp of scores at 1e-8 and its
     ``clip`` of those of negatives (0 by default) are not ours.
     """
 
@@ -70,7 +70,7 @@ class SelectiveUnknown(TargetRule):
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
     processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
-    As in the authors' program, the first count entries of such classes too. With ``annotated_only`` images
+    As in the authors' code, the first count entries of such classes too. With ``annotated_only`` images
     without any label are left out (D^u of PatchML eq. 5), and do not count in B.
     """
 
@@ -165,7 +165,7 @@ def csl_i(
     of B images, and all of a class whose ``prior`` is above ``prior_threshold``; negative: none; ignore: all.
     Exponents 0, 1 and 4 for positive, negative and unknown entries, where answers are drawn at random; the
     authors take 0, 3, 4 where a number is fixed for each class. The sum over the entries, as in their
-    program; beside other terms the mean over those that are not left out (ours). Observed negatives are on
+    code; beside other terms the mean over those that are not left out (ours). Observed negatives are on
     its negative side.
 
     Parameters

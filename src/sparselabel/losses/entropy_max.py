@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.distributed import Piece, all_reduce_sum, topk_per_class
+from sparselabel.distributed import Chunk, all_reduce_sum, topk_per_class
 from sparselabel.errors import ConfigError, param
 from sparselabel.losses.base import (
     ComposedLoss,
@@ -61,8 +61,8 @@ class SoftLabels(LossPart):
         classes = layout.observed.shape[1]
         self.unknown = all_reduce_sum(layout.counts(UNKNOWN))
 
-        def start(slots: Tensor) -> Tensor:
-            return torch.full((len(slots), classes), -1.0)
+        def start(local_index: Tensor) -> Tensor:
+            return torch.full((len(local_index), classes), -1.0)
 
         self.rows = make_row_store("soft-labels", layout, classes, start)
 
@@ -81,7 +81,7 @@ class SoftLabels(LossPart):
         if progress.epoch >= self.warm_up:
             self._asked = progress.epoch
             share = self.share / rounds
-            self.wanted = self.unknown * share.numerator // share.denominator
+            self.num_to_select = self.unknown * share.numerator // share.denominator
 
     def scan(self, steps: Scan) -> None:
         """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
@@ -89,15 +89,15 @@ class SoftLabels(LossPart):
             return
         for step in steps(None):
             real = (step.rows >= 0).cpu()
-            slots = self.layout.slots(step.rows)[real]
+            local_index = self.layout.local_index(step.rows)[real]
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach())).float().cpu()[real]
-            kept = self.rows.read(slots)
-            self.rows.write(slots, torch.where(kept.signbit(), -scores, kept))
-        threshold = topk_per_class(self._pieces, self.wanted, self.layout.total)
-        for slots in self._chunks():
-            piece, kept = self._piece(slots), self.rows.read(slots)
-            chosen = piece.candidate & threshold.chooses(piece.scores, piece.rows)
-            self.rows.write(slots, torch.where(chosen, -kept, kept))
+            kept = self.rows.read(local_index)
+            self.rows.write(local_index, torch.where(kept.signbit(), -scores, kept))
+        threshold = topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total)
+        for local_index in self._chunks():
+            chunk, kept = self._chunk(local_index), self.rows.read(local_index)
+            chosen = chunk.candidate & threshold.selects(chunk.scores, chunk.rows)
+            self.rows.write(local_index, torch.where(chosen, -kept, kept))
         self._scanned = self._asked
 
     def forward(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -107,12 +107,12 @@ class SoftLabels(LossPart):
                 "em+apl looks at all training images before every epoch: call method.begin_epoch(progress) "
                 "and method.scan(steps), where steps(rows) makes Steps of rows, in evaluation mode"
             )
-        kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
+        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.prefetch(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
         """Scores and soft labels."""
@@ -121,13 +121,13 @@ class SoftLabels(LossPart):
     def _chunks(self) -> Iterator[Tensor]:
         return self.rows.chunks(rows_at_once(self.layout.observed.shape[1]))
 
-    def _pieces(self) -> Iterator[Piece]:
-        return (self._piece(slots) for slots in self._chunks())
+    def _candidate_chunks(self) -> Iterator[Chunk]:
+        return (self._chunk(local_index) for local_index in self._chunks())
 
-    def _piece(self, slots: Tensor) -> Piece:
-        kept = self.rows.read(slots)
-        candidate = kept.signbit() & (self.layout.observed[slots] == UNKNOWN)
-        return Piece(self.layout.rows[slots], _upside_down(kept.abs()), candidate)
+    def _chunk(self, local_index: Tensor) -> Chunk:
+        kept = self.rows.read(local_index)
+        candidate = kept.signbit() & (self.layout.observed[local_index] == UNKNOWN)
+        return Chunk(self.layout.rows[local_index], _upside_down(kept.abs()), candidate)
 
 
 class EntropyMaximization(LabelLoss):
@@ -182,7 +182,7 @@ def em(entropy_weight: float = 0.1) -> ComposedLoss:
     """Entropy maximization: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
 
     So the model is kept unsure of what nobody has said. The loss can be negative. An observed negative is
-    −log(1−p) (ours; the paper has none). The program adds 1e-5 in logarithms.
+    −log(1−p) (ours; the paper has none). The authors' code adds 1e-5 in logarithms.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def epr(
 ) -> ComposedLoss:
     """Expected positive regularization: positives, and λ((k̂−k)/L)² on the batch's count (Cole 2021 eq. 10).
 
-    Positives are divided by B·L, as in the authors' program (its learning rates belong to that scale); the
+    Positives are divided by B·L, as in the authors' code (its learning rates belong to that scale); the
     paper divides by B: ``positive_weight`` = L. Statistics are those of the whole batch over all processes.
 
     Parameters

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.distributed import Piece, Threshold, all_reduce_sum, nobody, topk_per_class
+from sparselabel.distributed import Chunk, Threshold, all_reduce_sum, no_rows, topk_per_class
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import (
     ComposedLoss,
@@ -32,36 +32,38 @@ from sparselabel.losses.target_rules import positive_targets
 
 
 def positives_of_classes(
-    expected: float | Sequence[float], annotated: Tensor, negatives: Tensor, rows: int
+    expected: float | Sequence[float], observed_positives: Tensor, negatives: Tensor, rows: int
 ) -> Tensor:
-    """(L,) int64 How many of the rows shall count as positive for every class, annotated ones included.
+    """(L,) int64 p_i, the number of rows that count as positive for class i, observed positives included.
 
     ``expected`` is K, the mean number of classes in an image: p_i = round(K·N·count_i / Σ_j count_j), which
     is Verelst 2023 eq. 3 where every row has one positive, and stays right where rows have none or several.
-    Or it is the number of images of every class, estimated elsewhere. At least the ``annotated`` (L,) ones,
-    at most all but the observed ``negatives`` (L,); a class that was never annotated has none.
+    Or it is the number of images of every class, estimated elsewhere. p_i is at least the number of
+    ``observed_positives`` (L,) and at most all rows but the observed ``negatives`` (L,); it is 0 for a class
+    without an observed positive.
     """
-    counts = annotated.double()
+    counts = observed_positives.double()
     if isinstance(expected, int | float):
-        wanted = expected * rows * counts / counts.sum().clamp(min=1)
+        positives = expected * rows * counts / counts.sum().clamp(min=1)
     else:
-        wanted = torch.tensor(expected, dtype=torch.float64)
-        if wanted.shape != counts.shape:
+        positives = torch.tensor(expected, dtype=torch.float64)
+        if positives.shape != counts.shape:
             raise ConfigError(
                 f"expected_positives must be one number, or one for each of the {len(counts)} classes, "
-                f"not {len(wanted)} numbers"
+                f"not {len(positives)} numbers"
             )
-    rounded = (wanted.clamp(max=rows) + 0.5).floor()
-    kept = within_label_bounds(rounded.numpy(), annotated.numpy(), negatives.numpy(), rows)
-    return torch.from_numpy(kept).to(torch.int64)
+    rounded = (positives.clamp(max=rows) + 0.5).floor()
+    bounded = within_label_bounds(rounded.numpy(), observed_positives.numpy(), negatives.numpy(), rows)
+    return torch.from_numpy(bounded).to(torch.int64)
 
 
 class ExpectedLabels(LossPart):
     """Which unknown labels count as expected positives, ẑ = 1, in this epoch (Verelst 2023 §3.3).
 
-    At the start of every epoch but the first, the best p_i − count_i unknown rows of class i by their running
-    scores; in the first, none. Annotated positives have their places for sure, observed negatives never do.
-    A row's scores do not change before it is visited, so a threshold for each class is all that is kept.
+    At the start of every epoch but the first, class i selects its p_i − count_i highest-scoring unknown rows
+    by running score; observed positives are already counted in p_i. In the first epoch nothing is selected.
+    Each row is visited once per epoch, so its score is unchanged until then and one threshold per class is
+    enough.
     """
 
     threshold_score: Tensor
@@ -71,40 +73,42 @@ class ExpectedLabels(LossPart):
         super().__init__()
         self.scores = scores
         self.expected = checked_counts(expected)
-        self._begun = 0
+        self._current_epoch = 0
 
     def prepare(self, layout: Layout) -> None:
-        """Count the annotations of every class."""
+        """Count the observed labels of every class."""
         self.layout = layout
-        annotated, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
+        observed, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
-        positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
-        self.wanted = positives - annotated
-        self._take(nobody(len(positives)))
+        positives = positives_of_classes(self.expected, observed, negatives, layout.total)
+        self.num_to_select = positives - observed
+        self._set_threshold(no_rows(len(positives)))
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Choose the expected positives of this epoch."""
-        self._begun = progress.epoch
+        """Select the expected positives of this epoch."""
+        self._current_epoch = progress.epoch
         if progress.epoch > 0:
-            self._take(topk_per_class(self._pieces, self.wanted, self.layout.total))
+            self._set_threshold(topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total))
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) bool: unknown, but expected to be positive."""
-        if step.progress.epoch not in (0, self._begun):
+        if step.progress.epoch not in (0, self._current_epoch):
             raise not_begun(step.progress)
-        # On the CPU, where rows, scores and thresholds are: only the answer goes to the model's device.
+        # On the CPU, where rows, scores and thresholds are: only the mask goes to the model's device.
         threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
-        chosen = threshold.chooses(self.scores(step.rows), step.rows.cpu())
-        return chosen.to(step.observed.device) & (step.observed == UNKNOWN)
+        selected = threshold.selects(self.scores(step.rows), step.rows.cpu())
+        return selected.to(step.observed.device) & (step.observed == UNKNOWN)
 
-    def _take(self, threshold: Threshold) -> None:
+    def _set_threshold(self, threshold: Threshold) -> None:
         self.register_buffer("threshold_score", threshold.score)
         self.register_buffer("threshold_row", threshold.row)
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _candidate_chunks(self) -> Iterator[Chunk]:
         observed, rows = self.layout.observed, self.layout.rows
-        for slots in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
-            yield Piece(rows[slots], self.scores.rows.read(slots), observed[slots] == UNKNOWN)
+        for local_index in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
+            yield Chunk(
+                rows[local_index], self.scores.rows.read(local_index), observed[local_index] == UNKNOWN
+            )
 
 
 class ExpectedNegative(TargetRule):
@@ -137,9 +141,10 @@ class ExpectedPositive(TargetRule):
 def en(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
     """Expected negatives: unknown is negative, but likely positives are left out (Verelst 2023 eq. 3–5).
 
-    Of every class the p_i best images by running scores (eq. 4) are expected positives, chosen anew in
-    every epoch but the first; p_i follows from K (``expected_positives``), or is given for each class. No
-    program was published. Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every image has one
+    The p_i − count_i highest-scoring unknown images of class i by running score (eq. 4) are expected
+    positives, selected anew in every epoch but the first; the count_i observed positives are already counted
+    in p_i, which follows from K (``expected_positives``) or is given for each class. No code was published.
+    Ours: p_i = round(K·N·count_i/Σcount), which is eq. 3 where every image has one
     positive; an observed negative is never expected to be positive; ties go to the lower row.
 
     Parameters

@@ -146,10 +146,10 @@ def asl(
 ) -> ComposedLoss:
     """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
 
-    The sum over the entries; no gradient through the powers, as in the authors' program. A loss for full
+    The sum over the entries; no gradient through the powers, as in the authors' code. A loss for full
     labels: observed negatives are on its negative side too; in combinations, as en+asl, they are −log(1−p).
-    With ``scale`` it is so many times the mean over the entries: Query2Label's program takes γ 0 and 2, no
-    margin and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). The program clamps scores at 1e-8, ours
+    With ``scale`` it is so many times the mean over the entries: Query2Label's code takes γ 0 and 2, no
+    margin and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). That code clamps scores at 1e-8, ours
     computes from logits.
 
     Parameters

@@ -43,7 +43,7 @@ class GeneralizedRobust(LabelLoss):
     """An unknown entry costs V·[k·(1−f^q₂)/q₂ + (1−k)·(1−(1−f)^q₃)/q₃]; a known one its cross-entropy.
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
-    no gradient. w, b, m and s move with the epochs, as in the authors' program: of T epochs after the
+    no gradient. w, b, m and s move with the epochs, as in the authors' code: of T epochs after the
     warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T. So every
     epoch must begin with ``begin_epoch``.
     """
@@ -65,20 +65,20 @@ class GeneralizedRobust(LabelLoss):
         self.lines = slope, offset, center, width
         self.positive_power, self.negative_power = positive_power, negative_power
         self.at = tuple(line.start for line in self.lines)
-        self._begun: int | None = None
+        self._current_epoch: int | None = None
 
     def begin_epoch(self, progress: Progress) -> None:
         """Move w, b, m and s."""
-        self._begun = progress.epoch
-        epochs = max(progress.epochs - progress.warm_up, 1)
-        done = progress.epoch - progress.warm_up
+        self._current_epoch = progress.epoch
+        epochs = max(progress.epochs - progress.head_epochs, 1)
+        done = progress.epoch - progress.head_epochs
         before, after = max(done, 0) / epochs, max(done + 1, 0) / epochs
         slope, offset, center, width = self.lines
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
     def forward(self, step: Step) -> EntryLosses:
         """The entry losses of the step's first view."""
-        if step.progress.epoch != self._begun:  # w, b, m and s would silently stay where they were
+        if step.progress.epoch != self._current_epoch:  # w, b, m and s would silently stay where they were
             raise not_begun(step.progress)
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         slope, offset, center, width = self.at
@@ -110,8 +110,8 @@ def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> ComposedLoss:
 
     V·[k·(1−p^q₂)/q₂ + (1−k)·(1−(1−p)^q₃)/q₃] with q₂ .01, q₃ 1, the belief k = σ(w·p + b) and the weight
     V = exp(−(p−m)²/2s²). After the warm-up w goes from 0 to ``belief_slope``, b from −2 to ``belief_offset``,
-    m from .5 to .8 and s from 2 to .5; w and b stop a step short, as in the authors' program. 8 epochs there.
-    An observed negative is −log(1−p) (ours; the program drops it).
+    m from .5 to .8 and s from 2 to .5; w and b stop a step short, as in the authors' code. 8 epochs there.
+    An observed negative is −log(1−p) (ours; their code drops it).
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Current:
     """
 
     step: Step
-    slots: Tensor
+    local_index: Tensor
     maps: Tensor
     classes: Tensor | None
     scores: Tensor | None = None
@@ -98,8 +98,8 @@ class HeatMaps(LossPart):
                 f"top_maps must be at most {classes}, the number of classes, not {self.top}: leave it out to "
                 "keep the maps of all"
             )
-        pieces = layout.pieces() if len(layout.observed) else ()
-        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in pieces), default=0)
+        chunks = layout.chunks() if len(layout.observed) else ()
+        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in chunks), default=0)
         if annotated > self.depth:
             raise ConfigError(
                 f"top_maps is {self.top}, but an image has {annotated} annotated classes, which all need a "
@@ -134,10 +134,10 @@ class HeatMaps(LossPart):
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
         if self.size is not None and self.chosen:
-            slots = self.layout.slots(rows)
-            self.maps.prefetch(slots)
+            local_index = self.layout.local_index(rows)
+            self.maps.prefetch(local_index)
             if self.top is not None:
-                self.classes.prefetch(slots)
+                self.classes.prefetch(local_index)
 
     def update(self, step: Step) -> None:
         """Move what the crop showed of every row's maps towards what the model said."""
@@ -159,10 +159,10 @@ class HeatMaps(LossPart):
         shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)
         # numpy goes down to 8 bits in half of torch's time.
         rounded = torch.from_numpy(blended.add_(shares).flatten(1).numpy().astype(np.uint8))
-        real, slots = rows >= 0, current.slots
+        real, local_index = rows >= 0, current.local_index
         if not real.all():
-            slots, rounded = slots[real], rounded[real]
-        self.maps.write(slots, rounded)
+            local_index, rounded = local_index[real], rounded[real]
+        self.maps.write(local_index, rounded)
 
     def row_stores(self) -> Mapping[str, Memory]:
         """The maps and, where not all classes have one, the classes they are of."""
@@ -174,12 +174,12 @@ class HeatMaps(LossPart):
         """(B, L, H, W) uint8 The maps of some rows; if not all classes have one, (B, k) those that have."""
         if self.size is None or not self.chosen:
             return {}
-        slots = self.layout.slots(rows)
-        maps = self._grids(self.maps.read(slots)).permute(0, 3, 1, 2)
+        local_index = self.layout.local_index(rows)
+        maps = self._grids(self.maps.read(local_index)).permute(0, 3, 1, 2)
         if self.top is None:
             return {"heat_maps": maps}
         whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
-        classes = self.classes.read(slots)
+        classes = self.classes.read(local_index)
         places = classes.long()[:, :, None, None].expand_as(maps)
         return {"heat_maps": whole.scatter_(1, places, maps), "heat_map_classes": classes}
 
@@ -191,10 +191,10 @@ class HeatMaps(LossPart):
             cells = _cells(step)
             if self.size is None:
                 self.make_room((cells.shape[2], cells.shape[3]))
-            slots = self.layout.slots(step.rows)
-            maps = self._grids(self.maps.read(slots)).to(cells.device).to(cells.dtype)
-            classes = None if self.top is None else self.classes.read(slots).long().to(cells.device)
-            self._current = Current(step, slots, maps, classes)
+            local_index = self.layout.local_index(step.rows)
+            maps = self._grids(self.maps.read(local_index)).to(cells.device).to(cells.dtype)
+            classes = None if self.top is None else self.classes.read(local_index).long().to(cells.device)
+            self._current = Current(step, local_index, maps, classes)
         return self._current
 
     def _grids(self, lines: Tensor) -> Tensor:
@@ -213,25 +213,27 @@ class HeatMaps(LossPart):
             )
         self._dither = Dither(self.layout.seed, self.size[0] * self.size[1])
 
-    def _start(self, slots: Tensor) -> Tensor:
-        levels = (self.layout.observed[slots] == POSITIVE).to(torch.uint8) * FULL
+    def _start(self, local_index: Tensor) -> Tensor:
+        levels = (self.layout.observed[local_index] == POSITIVE).to(torch.uint8) * FULL
         if self.top is not None and self.scores is not None:
-            classes = self.classes.read(slots).long()
-            running = (self.scores.rows.read(slots).float().gather(1, classes) * FULL).round().to(torch.uint8)
+            classes = self.classes.read(local_index).long()
+            running = (
+                (self.scores.rows.read(local_index).float().gather(1, classes) * FULL).round().to(torch.uint8)
+            )
             levels = torch.maximum(levels.gather(1, classes), running)
         cells = 1 if self.size is None else self.size[0] * self.size[1]
         return levels[:, None, :].expand(-1, cells, -1).flatten(1)
 
-    def _best_classes(self, slots: Tensor) -> Tensor:
+    def _best_classes(self, local_index: Tensor) -> Tensor:
         # Few numbers are kept of each row and many are looked at: not all these rows at once.
         at_once = rows_at_once(self.layout.observed.shape[1])
-        return torch.cat([self._best_of(some) for some in torch.split(slots, at_once)])
+        return torch.cat([self._best_of(some) for some in torch.split(local_index, at_once)])
 
-    def _best_of(self, slots: Tensor) -> Tensor:
-        observed = self.layout.observed[slots]
+    def _best_of(self, local_index: Tensor) -> Tensor:
+        observed = self.layout.observed[local_index]
         ranked = 2.0 * (observed == POSITIVE) - 2.0 * (observed == NEGATIVE)
         if self.scores is not None:
-            ranked = ranked + self.scores.rows.read(slots)
+            ranked = ranked + self.scores.rows.read(local_index)
         # Ties go to the lower class; float64 has room for that beside any score.
         order = torch.linspace(0, -1e-9, observed.shape[1], dtype=torch.float64)
         return (ranked.double() + order).topk(self.depth, dim=1).indices.to(torch.int32)

@@ -51,8 +51,8 @@ class LargeLoss(TargetRule):
     """Unknown is negative, but the largest losses of the batch are left out, or count as positive.
 
     From the second epoch on. Epoch t, counted from 1, takes k = ⌈B·L·Δ·(t−1)⌉ where ``growing``, else
-    ⌈B·L·Δ⌉, with B the rows of the batch in all processes; in exact arithmetic (the program adds up rounding
-    errors) and at most all unknown entries (the program goes on with the observed positives).
+    ⌈B·L·Δ⌉, with B the rows of the batch in all processes; in exact arithmetic (their code adds up rounding
+    errors) and at most all unknown entries (their code goes on with the observed positives).
     """
 
     def __init__(self, share: float, change: Literal["drop", "turn"], growing: bool = True) -> None:
@@ -103,19 +103,19 @@ class LargeLossForGood(LargeLoss):
         self.classes = layout.observed.shape[1]
         width = -(-self.classes // 8)
 
-        def start(slots: Tensor) -> Tensor:
-            return torch.zeros(len(slots), width, dtype=torch.uint8)
+        def start(local_index: Tensor) -> Tensor:
+            return torch.zeros(len(local_index), width, dtype=torch.uint8)
 
         self.rows = make_row_store("corrected-labels", layout, width, start, dtype=torch.uint8)
 
     def corrected(self, rows: Tensor) -> Tensor:
         """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
-        packed = self.rows.read(self.layout.slots(rows)).numpy()
+        packed = self.rows.read(self.layout.local_index(rows)).numpy()
         return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool()
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.prefetch(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.local_index(rows))
 
     def forward(self, step: Step) -> Targets:
         """Targets with corrected labels as positives, and this step's corrections too."""
@@ -133,7 +133,7 @@ class LargeLossForGood(LargeLoss):
         (_, turned), self._turned = self._turned or (step, step.observed), None
         real = (step.rows >= 0).cpu()
         packed = torch.from_numpy(np.packbits(turned.cpu()[real].numpy(), axis=1))
-        self.rows.write(self.layout.slots(step.rows)[real], packed)
+        self.rows.write(self.layout.local_index(step.rows)[real], packed)
 
     def row_stores(self) -> Mapping[str, Memory]:
         """The bits."""
@@ -155,7 +155,7 @@ def ll_r(share: float = 0.004) -> ComposedLoss:
     """Large losses rejected: unknown labels with the batch's largest losses are left out (Kim et al. 2022).
 
     From the second epoch on; in epoch t (from 1) the ⌈B·L·Δ·(t−1)⌉ largest, Δ = ``share``. B·L counts the
-    whole batch of all processes; in exact arithmetic, and at most all unknown labels: the authors' program
+    whole batch of all processes; in exact arithmetic, and at most all unknown labels: the authors' code
     adds up rounding errors and, where unknown labels run out, goes on with observed positives. Ties all
     count. Theirs: batch 16, 10 epochs, SGD 5e-3 on VOC, Adam 1e-5 on COCO and NUS, 7.5e-5 on CUB, the head
     at ten times the rate (recipes other/voc-large-losses and others). With BoostLU (``boost`` 5) Δ .005; any
@@ -189,7 +189,7 @@ def ll_cp(share: float = 0.002) -> ComposedLoss:
     """Large losses corrected for good: the batch's largest become positive labels (Kim et al. 2022).
 
     From the second epoch on, the ⌈B·L·Δ⌉ largest of every step. The corrections are the method's memory, one
-    bit per entry, never written to the data. The released program never stores them (a comparison goes wrong)
+    bit per entry, never written to the data. The released code never stores them (a comparison goes wrong)
     and would keep one too few; that of the authors' next paper (Kim et al. 2023) does as here. With BoostLU
     (``preset`` boostlu) Δ .001. The rest is as for ll-r.
 

@@ -33,8 +33,8 @@ from sparselabel.losses.base import (
     Step,
     TargetLoss,
     at_least_float32,
-    beside_terms,
     not_begun,
+    with_other_terms,
 )
 from sparselabel.losses.class_selective import SelectiveUnknown, annotated
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
@@ -77,8 +77,8 @@ class PseudoLabels(LossPart):
     def prepare(self, layout: Layout) -> None:
         """Find the images without a label, and make room for theirs."""
         self.layout = layout
-        labeled = torch.cat([annotated(some) for some in layout.pieces()])
-        positive = [(some == POSITIVE).any(dim=1) for some in layout.pieces()]
+        labeled = torch.cat([annotated(some) for some in layout.chunks()])
+        positive = [(some == POSITIVE).any(dim=1) for some in layout.chunks()]
         self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
         self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
         if not self._useful:
@@ -90,8 +90,8 @@ class PseudoLabels(LossPart):
             )
         classes = layout.observed.shape[1]
 
-        def start(slots: Tensor) -> Tensor:
-            return torch.full((len(slots), classes), UNKNOWN, dtype=torch.int8)
+        def start(local_index: Tensor) -> Tensor:
+            return torch.full((len(local_index), classes), UNKNOWN, dtype=torch.int8)
 
         self.rows = make_row_store("pseudo-labels", layout, classes, start, dtype=torch.int8)
 
@@ -110,8 +110,8 @@ class PseudoLabels(LossPart):
         prototypes = self.prototypes(steps)
         for step in steps(self.without):
             real = (step.rows >= 0).cpu()
-            slots = self.layout.slots(step.rows)[real]
-            self.rows.write(slots, self.labels_by(prototypes, self._features(step)).cpu()[real])
+            local_index = self.layout.local_index(step.rows)[real]
+            self.rows.write(local_index, self.labels_by(prototypes, self._features(step)).cpu()[real])
 
     def prototypes(self, steps: Scan) -> Tensor:
         """(L, D) Means of annotated features over all processes; not a number for a class without any."""
@@ -169,12 +169,12 @@ class PseudoLabels(LossPart):
             raise not_begun(step.progress)
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
-        kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
+        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
         return kept.masked_fill(annotated(step.observed)[:, None], UNKNOWN)
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.prefetch(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
         """The labels."""
@@ -182,7 +182,7 @@ class PseudoLabels(LossPart):
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """The pseudo labels of some rows."""
-        return {"pseudo_labels": self.rows.read(self.layout.slots(rows))}
+        return {"pseudo_labels": self.rows.read(self.layout.local_index(rows))}
 
 
 def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
@@ -283,5 +283,5 @@ def cluster(
     if not isinstance(label_loss, TargetLoss):
         raise TypeError("cluster takes the entry loss of a TargetLoss for its pseudo labels")
     labels = PseudoLabels(_source(method.needs, prototypes), near, far, box_rule)
-    loss = PseudoLoss(labels, label_loss.entry_loss, beside_terms(method.reduction), pseudo_weight)
+    loss = PseudoLoss(labels, label_loss.entry_loss, with_other_terms(method.reduction), pseudo_weight)
     return method.with_term("pseudo", loss, AnnotatedOnly(label_loss))

@@ -147,7 +147,7 @@ class Current(NamedTuple):
 
     step: Step
     kept: Tensor | slice  # their places in the batch
-    slots: Tensor  # (b,) places in the memory
+    local_index: Tensor  # (b,) positions in the memory
     lines: Tensor  # (b, 3, L) φ, m and v
     logits: Tensor  # (B, L) φ on the model's device, 0 for padding
     beliefs: Tensor  # (B, L) ỹ there
@@ -159,7 +159,7 @@ class LabelEstimates(LossPart):
     """The memory that ``RoleTargets`` and ``EstimatesLoss`` share: φ (n, L) with its Adam.
 
     ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
-    positives' term has ``positive_weight``: 1 as in the authors' program, L as in the paper's equation. φ's
+    positives' term has ``positive_weight``: 1 as in the authors' code, L as in the paper's equation. φ's
     learning rate is ``rate_factor`` times the classifier's.
     """
 
@@ -183,9 +183,9 @@ class LabelEstimates(LossPart):
         count = len(layout.rows)
         self.clock = Clock(count)
 
-        def initial(slots: Tensor) -> Tensor:
-            uniform = uniform_draws(layout.seed, layout.rows[slots], self.classes)
-            logits = initial_logits(layout.observed[slots], uniform.to(self.dtype))
+        def initial(local_index: Tensor) -> Tensor:
+            uniform = uniform_draws(layout.seed, layout.rows[local_index], self.classes)
+            logits = initial_logits(layout.observed[local_index], uniform.to(self.dtype))
             return F.pad(logits, (0, 2 * self.classes))
 
         width = 3 * self.classes
@@ -204,12 +204,12 @@ class LabelEstimates(LossPart):
     def current(self, step: Step) -> Current:
         """The estimates of the step's rows, looked up once for all who ask during the step."""
         if self._current is None or self._current.step is not step:
-            kept, slots, lines, logits = self._find(step.rows)
+            kept, local_index, lines, logits = self._find(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
-            sums = torch.stack((beliefs.new_tensor(len(slots)), beliefs[kept].sum()))
+            sums = torch.stack((beliefs.new_tensor(len(local_index)), beliefs[kept].sum()))
             size, positives = all_reduce_sum(sums).unbind()
-            self._current = Current(step, kept, slots, lines, logits, beliefs, size, positives / size)
+            self._current = Current(step, kept, local_index, lines, logits, beliefs, size, positives / size)
         return self._current
 
     def update(self, step: Step) -> None:
@@ -230,39 +230,39 @@ class LabelEstimates(LossPart):
         mean.lerp_(gradient, 1 - BETA_1)
         square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
         logits.addcdiv_(mean, square.sqrt().div_(second).add_(EPSILON), value=-rate / first)
-        self.lines.write(current.slots, lines.flatten(1))
-        self.clock.touched[current.slots] = self.clock.step
+        self.lines.write(current.local_index, lines.flatten(1))
+        self.clock.touched[current.local_index] = self.clock.step
 
     @torch.no_grad()
     def begin_phase(self) -> None:
         """The beliefs go on, the Adam is new."""
         self._current = None
-        for slots in self.lines.chunks(self._rows_at_once):
-            logits = carried_logits(self._up_to_date(slots)[:, 0].sigmoid())
-            self.lines.write(slots, F.pad(logits, (0, 2 * self.classes)))
+        for local_index in self.lines.chunks(self._rows_at_once):
+            logits = carried_logits(self._up_to_date(local_index)[:, 0].sigmoid())
+            self.lines.write(local_index, F.pad(logits, (0, 2 * self.classes)))
         self.clock.restart()
 
     @torch.no_grad()
     def estimates(self) -> Tensor:
         """(n, L) The beliefs ỹ about the labels of the layout's rows; asking changes nothing."""
         beliefs = torch.empty(len(self.layout.rows), self.classes, dtype=self.dtype)
-        for slots in self.lines.chunks(self._rows_at_once):
-            beliefs[slots] = self._up_to_date(slots)[:, 0].sigmoid()
+        for local_index in self.lines.chunks(self._rows_at_once):
+            beliefs[local_index] = self._up_to_date(local_index)[:, 0].sigmoid()
         return beliefs
 
     def _find(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
         kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
-        slots = self.layout.slots(rows[kept])
-        lines = self._up_to_date(slots)
+        local_index = self.layout.local_index(rows[kept])
+        lines = self._up_to_date(local_index)
         logits = torch.zeros(len(rows), self.classes, dtype=self.dtype)
         logits[kept] = lines[:, 0]
-        return kept, slots, lines, logits
+        return kept, local_index, lines, logits
 
-    def _up_to_date(self, slots: Tensor) -> Tensor:
+    def _up_to_date(self, local_index: Tensor) -> Tensor:
         """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""
-        lines = self.lines.read(slots).view(len(slots), 3, self.classes)
-        touched = self.clock.touched[slots]
+        lines = self.lines.read(local_index).view(len(local_index), 3, self.classes)
+        touched = self.clock.touched[local_index]
         if not touched.any():  # no momentum yet
             return lines
         logits, mean, square = lines.unbind(1)
@@ -342,7 +342,7 @@ def role(
     weight
         λ of the counts' terms.
     positive_weight
-        Weight of observed positives: 1 as in the authors' program; L as in the paper's equation.
+        Weight of observed positives: 1 as in the authors' code; L as in the paper's equation.
     """
     expected = checked_count(expected_positives)
     estimates = LabelEstimates(expected, weight=weight, positive_weight=positive_weight)

@@ -15,7 +15,7 @@ class RunningScores(LossPart):
     """Exponential moving average of every image's scores over its visits (Verelst 2023 eq. 4).
 
     s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
-    annotated positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
+    observed positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
     (ours; Verelst 2023 has none). float32, or float16 where the rows are so many that they live in a file:
     there a score stops short of where it is going by a few steps of float16. From 0 towards .9 it comes to
     .899 with μ .8, .898 with μ .9 and .876 with μ .99.
@@ -32,8 +32,8 @@ class RunningScores(LossPart):
         """Make room for every row's scores."""
         self.layout = layout
 
-        def start(slots: Tensor) -> Tensor:
-            return (layout.observed[slots] == POSITIVE).to(self.dtype)
+        def start(local_index: Tensor) -> Tensor:
+            return (layout.observed[local_index] == POSITIVE).to(self.dtype)
 
         classes = layout.observed.shape[1]
         self.rows = make_row_store(
@@ -42,21 +42,23 @@ class RunningScores(LossPart):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B, L) float32 The running scores of some rows, on the CPU; padding gives those of any row."""
-        return self.rows.read(self.layout.slots(rows)).to(torch.float32)
+        return self.rows.read(self.layout.local_index(rows)).to(torch.float32)
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
-        self.rows.prefetch(self.layout.slots(rows))
+        self.rows.prefetch(self.layout.local_index(rows))
 
     def update(self, step: Step) -> None:
         """Move the scores of the step's rows towards what the model said."""
         rows = step.rows.cpu()
         real = rows >= 0
-        slots = self.layout.slots(rows[real])
+        local_index = self.layout.local_index(rows[real])
         scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
         if self.layout.has_negatives:
             scores.masked_fill_(step.observed.cpu()[real] == NEGATIVE, 0)
-        self.rows.write(slots, torch.lerp(scores, self.rows.read(slots).to(self.dtype), self.momentum))
+        self.rows.write(
+            local_index, torch.lerp(scores, self.rows.read(local_index).to(self.dtype), self.momentum)
+        )
 
     def row_stores(self) -> Mapping[str, Memory]:
         """The scores themselves."""
@@ -64,7 +66,7 @@ class RunningScores(LossPart):
 
     def estimates(self) -> Tensor:
         """(n, L) The running scores of all rows of this process."""
-        return torch.cat([self.rows.read(slots).float() for slots in self.rows.chunks()])
+        return torch.cat([self.rows.read(local_index).float() for local_index in self.rows.chunks()])
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
         """The running scores of some rows."""

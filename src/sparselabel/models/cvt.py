@@ -21,7 +21,7 @@ W24: dict[str, Any] = {
     "drop_path_rate": [0.0, 0.0, 0.3],  # as in the authors' cvt-w24-384x384.yaml
 }
 
-# Names in the authors' program, and in transformers.
+# Names in the authors' code, and in transformers.
 _THEIRS = {
     r"^stage(\d)\.patch_embed\.proj\.": r"encoder.stages.\1.embedding.convolution_embeddings.projection.",
     r"^stage(\d)\.patch_embed\.norm\.": r"encoder.stages.\1.embedding.convolution_embeddings.normalization.",
@@ -47,7 +47,7 @@ class CvtNetwork(nn.Module):
     """CvT with the methods that timm's networks have: views (B, 3, S, S) -> cells (B, D, S/16, S/16).
 
     Its last norm, which a classifier applies to the class token, is applied to the cells. Where layers of
-    transformers differ from the authors' program, they are changed to the authors'.
+    transformers differ from the authors' code, they are changed to the authors'.
     """
 
     num_classes = 0
@@ -88,7 +88,7 @@ class CvtNetwork(nn.Module):
                 layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
     def renamed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Weights of the authors' program, or of transformers' classifier, under the names here."""
+        """Weights of the authors' code, or of transformers' classifier, under the names here."""
         return {_renamed(name): value for name, value in tensors.items()}
 
     def _layers(self) -> list[Any]:

@@ -2,8 +2,8 @@
 
     cell features ─▶ (1×1 projection) ─▶ encoder ─▶ decoder with the class queries ─▶ one logit per class
 
-Its eq. 12 has self-attention between the queries of the decoder; the authors' program removes it by default,
-and so do we. Names of layers are those of that program, which are DETR's.
+Its eq. 12 has self-attention between the queries of the decoder; the authors' code removes it by default,
+and so do we. Names of layers are those of that code, which are DETR's.
 """
 
 import math
@@ -210,7 +210,7 @@ def released_head(
     if missing or unknown:
         raise ModelError(
             f"{file} has no Query2Label head for a backbone of {features} features: "
-            f"{describe_misfits(missing, unknown)} (is it for another backbone, or of a changed program?)",
+            f"{describe_misfits(missing, unknown)} (is it for another backbone, or of changed code?)",
             f"name the {param('backbone')} it was trained with",
             "take another file",
             f"take its backbone alone, with another {param('classifier')}",

@@ -18,7 +18,7 @@ RELEASED_KEYS = ("query_embed.weight", "fc.W", "fc.b")
 
 
 def is_released(names: Mapping[str, Any]) -> bool:
-    """Whether these are the names of a whole Query2Label model of the authors' program."""
+    """Whether these are the names of a whole Query2Label model of the authors' code."""
     return {*RELEASED_KEYS} <= {name.removeprefix("module.") for name in names}
 
 
@@ -33,7 +33,7 @@ def released_backbone(tensors: dict[str, Tensor], network: nn.Module) -> dict[st
     if hasattr(network, "renamed"):
         renamed: dict[str, Tensor] = network.renamed(own)  # type: ignore[operator]
         return renamed
-    # timm converts older names of its networks: TResNet's in the authors' program, and Swin's.
+    # timm converts older names of its networks: TResNet's in the authors' code, and Swin's.
     checkpoint_filter_fn = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
     if checkpoint_filter_fn is None:
         return own

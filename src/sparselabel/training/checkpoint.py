@@ -115,7 +115,7 @@ def save_checkpoint(
         _sync(folder)
     fabric.barrier()
     for memory in memories.values():
-        memory.committed()
+        memory.on_checkpoint_saved()
     if fabric.is_global_zero:
         remove_old_files(folder, fabric.world_size)
         for other in checkpoints(folder):
@@ -321,7 +321,7 @@ def refuse_full_disk(
     model, trained = model // fabric.world_size, trained // fabric.world_size  # one process writes them
     memories = in_ram(method)
     one = trained + memories
-    files = sum(memory.room_to_come()[1] for memory in files_of(method))
+    files = sum(memory.bytes_still_needed()[1] for memory in files_of(method))
     needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
     written = _size_of([*run.checkpoints.rglob("*"), run.model_file])  # what the run will write over
     there = free_disk(run.path) + written // fabric.world_size

@@ -16,7 +16,7 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing, param
-from sparselabel.losses.base import ComposedLoss, in_pieces
+from sparselabel.losses.base import ComposedLoss, in_chunks
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
 
@@ -48,7 +48,7 @@ def run_before(config: TrainConfig) -> TrainConfig:
 def column_means(scores: Tensor) -> tuple[float, ...]:
     """The mean of each column, block by block: torch would copy all scores to add them up precisely."""
     sums = torch.zeros(scores.shape[1], dtype=torch.float64)
-    for some in in_pieces(scores):
+    for some in in_chunks(scores):
         sums += some.sum(dim=0, dtype=torch.float64).cpu()
     return tuple((sums / len(scores)).tolist())
 

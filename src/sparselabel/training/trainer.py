@@ -287,8 +287,8 @@ class Trainer:
         rate = stage.phase.lr
         if stage.name == "finetune":
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
-        warm_up = self.config.head.epochs if self.config.finetune.epochs else 0
-        return Progress(epoch, self.config.epochs, warm_up, rate)
+        head_epochs = self.config.head.epochs if self.config.finetune.epochs else 0
+        return Progress(epoch, self.config.epochs, head_epochs, rate)
 
     def steps(self, done: TrainingState | None = None) -> int:
         """Training steps of the whole run, or of the epochs done."""

@@ -22,8 +22,8 @@ from sparselabel.losses.role import Clock
 WIDTH = 3
 
 
-def initial(slots: Tensor) -> Tensor:
-    return torch.zeros(len(slots), WIDTH)
+def initial(local_index: Tensor) -> Tensor:
+    return torch.zeros(len(local_index), WIDTH)
 
 
 def make(folder: Path, count: int, process: int, processes: int, kind: str) -> RowStore:
@@ -47,13 +47,17 @@ def begun(folder: Path, count: int, kinds: Sequence[str]) -> tuple[list[RowStore
     memories = [make(folder, count, number, len(kinds), kind) for number, kind in enumerate(kinds)]
     states = []
     for number, memory in enumerate(memories):
-        slots = torch.arange(memory.rows)
+        local_index = torch.arange(memory.rows)
         mine = values_of(count)[number :: len(kinds)]
-        for some in (slots, slots[::2], slots[::3]):  # so that the newest slots are not all the same
+        for some in (
+            local_index,
+            local_index[::2],
+            local_index[::3],
+        ):  # so that the newest slots are not all the same
             memory.write(some, mine[some])
             states.append({name: value.clone() for name, value in memory.state().items()})
-            memory.committed()
-        memory.write(slots, torch.full((memory.rows, WIDTH), -1.0))
+            memory.on_checkpoint_saved()
+        memory.write(local_index, torch.full((memory.rows, WIDTH), -1.0))
     return memories, states[2::3]
 
 
@@ -75,7 +79,7 @@ KINDS = st.lists(st.sampled_from(["ram", "file"]), min_size=1, max_size=5)
 @given(count=st.integers(5, 23), before=KINDS, after=KINDS)
 def test_every_row_keeps_its_values(count: int, before: list[str], after: list[str]) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "CHUNK_BYTES", 2 * WIDTH * 4)  # in pieces of two to four rows
+        patch.setattr(rows_module, "CHUNK_BYTES", 2 * WIDTH * 4)  # in chunks of two to four rows
         folder = Path(name)
         _, states = begun(folder, count, before)
         old = bytes_of(folder, len(before))
@@ -108,7 +112,7 @@ def test_what_was_dealt_out_goes_on_as_any_other(tmp_path: Path) -> None:
     (whole,) = go_on(tmp_path, 11, states, ["file"])
     whole.write(torch.tensor([4]), torch.full((1, WIDTH), 7.0))
     state = whole.state()
-    whole.committed()
+    whole.on_checkpoint_saved()
     assert sorted(file.name for file in files_of_others(tmp_path, 1)) == [
         "some-0-of-2.rows",
         "some-1-of-2.rows",
@@ -124,14 +128,14 @@ def test_what_was_dealt_out_goes_on_as_any_other(tmp_path: Path) -> None:
         assert torch.equal(contents(memory), expected[process::3])
 
 
-def test_rows_are_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_copied_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, states = begun(tmp_path, 23, ["file", "ram"])
     monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 2)
     read, seen = FileRowStore.read, []
 
-    def watched(self: FileRowStore, slots: Tensor) -> Tensor:
-        seen.append(len(slots))
-        return read(self, slots)
+    def watched(self: FileRowStore, local_index: Tensor) -> Tensor:
+        seen.append(len(local_index))
+        return read(self, local_index)
 
     monkeypatch.setattr(FileRowStore, "read", watched)
     go_on(tmp_path, 23, states, ["file"])

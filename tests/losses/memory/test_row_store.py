@@ -19,8 +19,8 @@ from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore, RamR
 ROWS, WIDTH = 11, 3
 
 
-def initial(slots: Tensor) -> Tensor:
-    return slots[:, None] + torch.tensor([0.0, 0.25, 0.5])
+def initial(local_index: Tensor) -> Tensor:
+    return local_index[:, None] + torch.tensor([0.0, 0.25, 0.5])
 
 
 def in_file(folder: Path, dtype: torch.dtype = torch.float32) -> FileRowStore:
@@ -39,9 +39,9 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> RowStore:
 def test_rows_never_written_hold_their_initial_values(
     memory: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 4)  # filled in three pieces
-    slots = torch.tensor([10, 0, 4])
-    assert memory.read(slots).tolist() == initial(slots).tolist()
+    monkeypatch.setattr(rows_module, "CHUNK_BYTES", 4 * WIDTH * 4)  # filled in three chunks
+    local_index = torch.tensor([10, 0, 4])
+    assert memory.read(local_index).tolist() == initial(local_index).tolist()
 
 
 def test_written_rows_are_read_in_any_order(memory: RowStore) -> None:
@@ -97,19 +97,19 @@ def test_a_crash_at_any_moment_loses_nothing_committed(actions: list[tuple[str, 
         memory = in_file(Path(folder))
         newest = contents(memory)
         state, saved = memory.state(), newest.clone()
-        memory.committed()
+        memory.on_checkpoint_saved()
         for number, (action, chosen, flag) in enumerate(actions):
-            slots = torch.tensor(sorted(chosen))
-            values = torch.full((len(slots), WIDTH), 100.0 + number)
+            local_index = torch.tensor(sorted(chosen))
+            values = torch.full((len(local_index), WIDTH), 100.0 + number)
             if action == "write":
-                memory.write(slots, values)
-                newest[slots] = values
+                memory.write(local_index, values)
+                newest[local_index] = values
             elif action == "torn":  # the machine stops in the middle of writing the last of the rows
-                torn_write(memory, slots, values)
+                torn_write(memory, local_index, values)
                 memory, newest = reopened(folder, state), saved.clone()
             elif action == "commit":
                 state, saved = memory.state(), newest.clone()
-                memory.committed()
+                memory.on_checkpoint_saved()
             elif action == "crash":
                 memory, newest = reopened(folder, state), saved.clone()
             else:  # after state(), before the checkpoint is there (flag: or just after)
@@ -127,11 +127,11 @@ def reopened(folder: str, state: dict[str, Tensor]) -> FileRowStore:
     return memory
 
 
-def torn_write(memory: FileRowStore, slots: Tensor, values: Tensor) -> None:
+def torn_write(memory: FileRowStore, local_index: Tensor, values: Tensor) -> None:
     class PowerCutError(Exception):
         pass
 
-    real, left = os.pwrite, [len(slots)]
+    real, left = os.pwrite, [len(local_index)]
 
     def pwrite(file: int, data: bytes, offset: int) -> int:
         left[0] -= 1
@@ -143,15 +143,17 @@ def torn_write(memory: FileRowStore, slots: Tensor, values: Tensor) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "pwrite", pwrite)
         with pytest.raises(PowerCutError):
-            memory.write(slots, values)
+            memory.write(local_index, values)
 
 
-def test_nothing_may_be_written_between_state_and_committed(tmp_path: Path) -> None:
+def test_nothing_may_be_written_between_state_and_on_checkpoint_saved(tmp_path: Path) -> None:
     memory = in_file(tmp_path)
     memory.state()
-    with pytest.raises(RunError, match=r"test\.rows must not be written between state\(\) and committed\(\)"):
+    with pytest.raises(
+        RunError, match=r"test\.rows must not be written between state\(\) and on_checkpoint_saved\(\)"
+    ):
         memory.write(torch.tensor([1]), torch.zeros(1, WIDTH))
-    memory.committed()
+    memory.on_checkpoint_saved()
     memory.write(torch.tensor([1]), torch.zeros(1, WIDTH))
     assert memory.read(torch.tensor([1])).tolist() == [[0, 0, 0]]
 
@@ -194,7 +196,9 @@ def test_a_wrong_file_is_refused(tmp_path: Path, spoil: Callable[[Path], None], 
 
 
 def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
-    wide = RamRowStore(ROWS, WIDTH + 1, lambda slots: torch.zeros(len(slots), WIDTH + 1), torch.float32)
+    wide = RamRowStore(
+        ROWS, WIDTH + 1, lambda local_index: torch.zeros(len(local_index), WIDTH + 1), torch.float32
+    )
     with pytest.raises(RunError, match=r"must be \(11, 3\) torch.float32, not \(11, 4\)"):
         RamRowStore(ROWS, WIDTH, initial, torch.float32).restore(wide.state())
     state = in_file(tmp_path).state()
@@ -254,7 +258,7 @@ def test_a_state_that_the_file_has_left_behind_is_refused(tmp_path: Path) -> Non
     for value in (1.0, 2.0, 3.0):
         memory.write(torch.tensor([4]), torch.full((1, WIDTH), value))
         states.append({name: part.clone() for name, part in memory.state().items()})
-        memory.committed()
+        memory.on_checkpoint_saved()
     again = in_file(tmp_path)
     again.restore(states[2])
     assert again.read(torch.tensor([4])).tolist() == [[3, 3, 3]]
@@ -265,7 +269,7 @@ def test_a_state_that_the_file_has_left_behind_is_refused(tmp_path: Path) -> Non
 def test_a_checkpoint_that_was_safe_before_the_file_knew(tmp_path: Path) -> None:
     memory = in_file(tmp_path)
     memory.write(torch.tensor([4]), torch.ones(1, WIDTH))
-    state = memory.state()  # saved, and then the machine stopped: committed() was never called
+    state = memory.state()  # saved, and then the machine stopped: on_checkpoint_saved() was never called
     again = in_file(tmp_path)
     again.restore(state)
     assert again.read(torch.tensor([4])).tolist() == [[1, 1, 1]]

@@ -1,7 +1,7 @@
 """What a checkpoint remembers of every row, dealt out anew to another number of processes.
 
 Of P processes, number r % P has row r of the data, in its slot r // P (``data/loaders.py``). New rows are
-asked for in pieces and old files are only read, so that neither memory nor what is safe on the disk suffers.
+asked for in chunks and old files are only read, so that neither memory nor what is safe on the disk suffers.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Share(NamedTuple):
     process: int
     processes: int
 
-    def slots(self, rows: int) -> int:
+    def row_count(self, rows: int) -> int:
         """How many rows it has of all."""
         return len(rows_of(rows, self.process, self.processes))
 
@@ -42,7 +42,7 @@ def restore_dealt(memory: Memory, states: Sequence[State], folder: Path, share: 
     """Give ``memory`` its share of what is in ``states``, one for each old process, or in ``folder``."""
     if isinstance(memory, RowStore):
         parts = [_saved(state, folder) for state in states]
-        rows = share.slots(sum(part.rows for part in parts))
+        rows = share.row_count(sum(part.rows for part in parts))
         memory.refuse_unlike((rows, parts[0].width), parts[0].dtype)
         memory.fill(dealt([part.read for part in parts], share))
     else:
@@ -51,10 +51,10 @@ def restore_dealt(memory: Memory, states: Sequence[State], folder: Path, share: 
 
 
 def dealt(parts: Sequence[Initial], share: Share) -> Initial:
-    """What the old processes know of their slots, as a function of the slots of a new one."""
+    """The rows of the old processes, as a function of the local index of a new process."""
 
-    def read(slots: Tensor) -> Tensor:
-        rows = share.process + share.processes * slots
+    def read(local_index: Tensor) -> Tensor:
+        rows = share.process + share.processes * local_index
         owners = rows % len(parts)
         found = torch.cat([part(rows[owners == n] // len(parts)) for n, part in enumerate(parts)])
         return found.index_select(0, owners.argsort(stable=True).argsort())
@@ -63,8 +63,8 @@ def dealt(parts: Sequence[Initial], share: Share) -> Initial:
 
 
 def _together(parts: Sequence[Tensor], share: Share) -> Tensor:
-    slots = torch.arange(share.slots(sum(map(len, parts))))
-    return dealt([_lines(part) for part in parts], share)(slots)
+    local_index = torch.arange(share.row_count(sum(map(len, parts))))
+    return dealt([_lines(part) for part in parts], share)(local_index)
 
 
 def _saved(state: State, folder: Path) -> _Saved:
@@ -76,4 +76,4 @@ def _saved(state: State, folder: Path) -> _Saved:
 
 
 def _lines(values: Tensor) -> Initial:
-    return lambda slots: values.index_select(0, slots)
+    return lambda local_index: values.index_select(0, local_index)

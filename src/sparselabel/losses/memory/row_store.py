@@ -2,8 +2,8 @@
 
 In a file every row has two slots, and a bit says which of them the last checkpoint has.
 
-    write ──▶ the slot that is not committed        read ──▶ the newest slot
-    state() ── fsync, hand out the bits ──▶ (the trainer saves its checkpoint) ──▶ committed()
+    write ──▶ the slot that the last checkpoint does not need        read ──▶ the newest slot
+    state() ── fsync, hand out the bits ──▶ (the trainer saves its checkpoint) ──▶ on_checkpoint_saved()
 
 So the state of the last checkpoint stays on the disk, untouched, until the next one is safe: a crash at any
 moment loses nothing, and nothing is ever copied. Reads and writes are positioned ones, not a mapped file,
@@ -31,34 +31,34 @@ from sparselabel.losses.base import Layout, Memory
 from sparselabel.resources import available_memory, free_disk, in_words
 
 Initial = Callable[[Tensor], Tensor]
-"""Slots (c,) -> (c, width): what the rows hold before anybody has written to them."""
+"""Local index (c,) -> (c, width): what the rows hold before the first write."""
 
 CHUNK_BYTES = 2**24  # what is filled or copied at once
 WAY_OUT = "bring the run folder back as it was, or start the run anew"
 
 
 class RowStore(Memory):
-    """``rows`` lines of ``width`` numbers, found by their slot 0..rows-1; filled when first used."""
+    """``rows`` lines of ``width`` numbers, found by their index 0..rows-1; filled when first used."""
 
     def __init__(self, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
         self.rows, self.width = rows, width
         self.initial, self.dtype = initial, dtype
         self.row_bytes = width * dtype.itemsize
 
-    def read(self, slots: Tensor) -> Tensor:
-        """(B, width) A copy of the lines at ``slots`` (B,)."""
+    def read(self, local_index: Tensor) -> Tensor:
+        """(B, width) A copy of the lines at ``local_index`` (B,)."""
         raise TypeError(f"{type(self).__name__} must define read()")
 
-    def write(self, slots: Tensor, values: Tensor) -> None:
-        """Replace the lines at ``slots`` (B,), each named once, by ``values`` (B, width)."""
+    def write(self, local_index: Tensor, values: Tensor) -> None:
+        """Replace the lines at ``local_index`` (B,), each named once, by ``values`` (B, width)."""
         raise TypeError(f"{type(self).__name__} must define write()")
 
     def fill(self, source: Initial) -> None:
-        """Hold what ``source`` says of every slot, asked for in pieces."""
+        """Hold what ``source`` returns for every row, asked for in chunks."""
         raise TypeError(f"{type(self).__name__} must define fill()")
 
-    def prefetch(self, slots: Tensor) -> None:
-        """The lines at ``slots`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
+    def prefetch(self, local_index: Tensor) -> None:
+        """The lines at ``local_index`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
 
     def _values_of(self, state: dict[str, Tensor]) -> Tensor:
         values = state.get("values")
@@ -77,7 +77,7 @@ class RowStore(Memory):
             )
 
     def chunks(self, rows_at_once: int | None = None) -> Iterator[Tensor]:
-        """All slots, in pieces of a bounded size."""
+        """The indices of all rows, in chunks of a bounded size."""
         size = rows_at_once or max(1, CHUNK_BYTES // max(1, self.row_bytes))
         for start in range(0, self.rows, size):
             yield torch.arange(start, min(start + size, self.rows))
@@ -88,18 +88,18 @@ class RamRowStore(RowStore):
 
     _values: Tensor | None = None
 
-    def room_to_come(self) -> tuple[int, int]:
-        """All of it, until it is filled."""
+    def bytes_still_needed(self) -> tuple[int, int]:
+        """All of its RAM, until it is filled."""
         return self.rows * self.row_bytes if self._values is None else 0, 0
 
-    def read(self, slots: Tensor) -> Tensor:
-        """(B, width) A copy of the lines at ``slots`` (B,)."""
-        return self._held().index_select(0, slots)
+    def read(self, local_index: Tensor) -> Tensor:
+        """(B, width) A copy of the lines at ``local_index`` (B,)."""
+        return self._held().index_select(0, local_index)
 
-    def write(self, slots: Tensor, values: Tensor) -> None:
-        """Replace the lines at ``slots`` (B,), each named once, by ``values`` (B, width)."""
+    def write(self, local_index: Tensor, values: Tensor) -> None:
+        """Replace the lines at ``local_index`` (B,), each named once, by ``values`` (B, width)."""
         # numpy copies whole lines; torch's index_copy_ goes number by number, 70 times slower on bytes.
-        self._held().numpy()[slots.numpy()] = values.to(self.dtype).numpy()
+        self._held().numpy()[local_index.numpy()] = values.to(self.dtype).numpy()
 
     def state(self) -> dict[str, Tensor]:
         """The tensor itself, not a copy: save it before the next write."""
@@ -108,10 +108,10 @@ class RamRowStore(RowStore):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over the values of a checkpoint."""
         values = self._values_of(state)
-        self.fill(lambda slots: values[slots])
+        self.fill(lambda local_index: values[local_index])
 
     def fill(self, source: Initial) -> None:
-        """Take over what ``source`` says of every slot."""
+        """Hold what ``source`` returns for every row."""
         self._values = self._filled(source)
 
     def _held(self) -> Tensor:
@@ -121,8 +121,8 @@ class RamRowStore(RowStore):
 
     def _filled(self, source: Initial) -> Tensor:
         values = torch.empty(self.rows, self.width, dtype=self.dtype)
-        for slots in self.chunks():
-            values[slots] = source(slots).to(self.dtype)
+        for local_index in self.chunks():
+            values[local_index] = source(local_index).to(self.dtype)
         return values
 
 
@@ -154,7 +154,7 @@ def file_name(state: dict[str, Tensor]) -> str:
 
 
 class FileRowStore(RowStore):
-    """Rows in a file with two slots each. Only the state that was committed last can be restored."""
+    """Rows in a file with two slots each. Only the state of the last saved checkpoint can be restored."""
 
     def __init__(self, path: Path, rows: int, width: int, initial: Initial, dtype: torch.dtype) -> None:
         super().__init__(rows, width, initial, dtype)
@@ -167,38 +167,38 @@ class FileRowStore(RowStore):
         self._commit = 0
         self._close: Callable[[], object] = lambda: None
 
-    def room_to_come(self) -> tuple[int, int]:
+    def bytes_still_needed(self) -> tuple[int, int]:
         """The file takes its whole size when it is made."""
         return 0, 0 if self._file is not None or self.path.is_file() else self.bytes
 
-    def read(self, slots: Tensor) -> Tensor:
-        """(B, width) The newest lines at ``slots`` (B,)."""
+    def read(self, local_index: Tensor) -> Tensor:
+        """(B, width) The newest lines at ``local_index`` (B,)."""
         file = self._opened()
-        wanted = slots.numpy()
-        values = torch.empty(len(slots), self.width, dtype=self.dtype)
+        wanted = local_index.numpy()
+        values = torch.empty(len(local_index), self.width, dtype=self.dtype)
         lines = values.numpy().view(np.uint8)
         for line, offset in zip(lines, self._offsets(wanted, self._newest[wanted]), strict=True):
             if os.preadv(file, [line], offset) != self.row_bytes:
                 raise RunError(f"{self.path} ends at byte {offset:,} of {self.bytes:,}: {WAY_OUT}")
         return values
 
-    def prefetch(self, slots: Tensor) -> None:
+    def prefetch(self, local_index: Tensor) -> None:
         """Let the system fetch the lines into its cache, which sees all writes, while we go on."""
         if self._file is None or not hasattr(os, "posix_fadvise"):
             return
-        wanted = slots.numpy()
+        wanted = local_index.numpy()
         for offset in self._offsets(wanted, self._newest[wanted]):
             os.posix_fadvise(self._file, offset, self.row_bytes, os.POSIX_FADV_WILLNEED)
 
-    def write(self, slots: Tensor, values: Tensor) -> None:
+    def write(self, local_index: Tensor, values: Tensor) -> None:
         """Write lines into the slots that the last checkpoint does not need."""
         if self._waiting:
             raise RunError(
-                f"{self.path} must not be written between state() and committed(), or a crash would spoil "
-                "the last checkpoint: call committed() once the new one is safe"
+                f"{self.path} must not be written between state() and on_checkpoint_saved(), or a crash "
+                "would spoil the last checkpoint: call on_checkpoint_saved() once the new one is safe"
             )
         file = self._opened()
-        wanted = slots.numpy()
+        wanted = local_index.numpy()
         free = ~self._committed[wanted]
         with self._disk():
             for line, offset in zip(self._raw(values), self._offsets(wanted, free), strict=True):
@@ -206,9 +206,10 @@ class FileRowStore(RowStore):
         self._newest[wanted] = free
 
     def state(self) -> dict[str, Tensor]:
-        """Bring everything to the disk and say which slots are the newest; no write until ``committed()``.
+        """Write everything to disk and return which slots are the newest.
 
-        What reads the file later is told its name and, by an empty tensor, its rows, width and type.
+        No write is allowed until ``on_checkpoint_saved()``. ``file`` is the file's name; the empty tensor
+        ``like`` holds its rows, width and type.
         """
         file = self._opened()
         with self._disk():
@@ -222,7 +223,7 @@ class FileRowStore(RowStore):
             "like": torch.empty(0, self.rows, self.width, dtype=self.dtype),
         }
 
-    def committed(self) -> None:
+    def on_checkpoint_saved(self) -> None:
         """From now on the slots of the last ``state()`` are kept, and the others are free."""
         if self._waiting:
             self._committed = self._newest.copy()
@@ -230,10 +231,10 @@ class FileRowStore(RowStore):
             self._count(self._commit + 1)
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Come back to the last committed state; one that was kept in RAM is written into a new file."""
+        """Load the state of the last checkpoint; one that was kept in RAM is written into a new file."""
         if "values" in state:
             values = self._values_of(state)
-            self.fill(lambda slots: values[slots])
+            self.fill(lambda local_index: values[local_index])
             return
         self._open(state, os.O_RDWR)
         self._count(int(state["commit"]))
@@ -248,7 +249,7 @@ class FileRowStore(RowStore):
         return memory
 
     def fill(self, source: Initial) -> None:
-        """Write what ``source`` says of every slot into a new file."""
+        """Write what ``source`` returns for every row into a new file."""
         self._create(source)
 
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
@@ -274,9 +275,9 @@ class FileRowStore(RowStore):
             )
         self._use(file, identity, bits[: self.rows])
 
-    def _offsets(self, slots: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
+    def _offsets(self, local_index: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
         # All first slots come first, then all second ones: filling is then one long run of writing.
-        offsets: list[int] = (HEADER_BYTES + (slots + self.rows * second) * self.row_bytes).tolist()
+        offsets: list[int] = (HEADER_BYTES + (local_index + self.rows * second) * self.row_bytes).tolist()
         return offsets
 
     def _opened(self) -> int:
@@ -294,9 +295,9 @@ class FileRowStore(RowStore):
                 else:
                     os.ftruncate(file, self.bytes)  # macOS: the space is claimed as it is written
                 _write_all(file, np.frombuffer(identity, np.uint8), 0)
-                for slots in self.chunks():
-                    start = HEADER_BYTES + int(slots[0]) * self.row_bytes
-                    _write_all(file, self._raw(initial(slots)).reshape(-1), start)
+                for local_index in self.chunks():
+                    start = HEADER_BYTES + int(local_index[0]) * self.row_bytes
+                    _write_all(file, self._raw(initial(local_index)).reshape(-1), start)
             except BaseException:
                 os.close(file)
                 self.path.unlink()
@@ -381,7 +382,7 @@ def make_row_store(
             layout.memories.append(in_file)
             return in_file
     # The memories of a method are filled when first used: what they will take is still free.
-    coming = [other.room_to_come() for other in layout.memories]
+    coming = [other.bytes_still_needed() for other in layout.memories]
     others, others_on_disk = sum(ram for ram, _ in coming), sum(room for _, room in coming)
     ram = memory()
     together = needed + others
