@@ -151,8 +151,8 @@ FORMULAS: dict[str, Formula] = {
         "Beside most methods, at no cost; on frozen features too.",
     ),
     "+scl": Formula(
-        r"+\ \gamma\,\tfrac{1}{BLG^2}\sum d\big(F, \mathrm{cut}(H)\big),\qquad H \leftarrow \mu H + (1-\mu)\,"
-        r"\mathrm{paste}(F)",
+        r"+\ \gamma\,\tfrac{1}{BLG^2}\sum d\big(F, \mathrm{crop}(H)\big),\qquad H \leftarrow \mu H "
+        r"+ (1-\mu)\,\mathrm{uncrop}(F)",
         "Beside most methods, where everything is trained on crops. It keeps heat maps of all images.",
     ),
     "+cluster": Formula(

@@ -221,9 +221,9 @@ def test_changes_are_in_views_and_frames(split: PreparedSplit) -> None:
         assert torch.equal(one.geometries[0].box, two.geometries[0].box)
         assert not torch.equal(one.inputs[0], two.inputs[0])
         assert torch.equal(two.inputs[0], three.inputs[0])
-        assert two.geometries[0].hidden is not None
-        assert bool((two.geometries[0].hidden[:, 2:] >= 0.25).all())
-    assert plain[0].geometries[0].hidden is None
+        assert two.geometries[0].cutout is not None
+        assert bool((two.geometries[0].cutout[:, 2:] >= 0.25).all())
+    assert plain[0].geometries[0].cutout is None
 
 
 def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit) -> None:
@@ -232,7 +232,7 @@ def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit)
     (batch,) = ImageLoader(split, VIEW, augment=augment, views=2, strong_views=1)(rows([0, 1, 2]), epoch=1)
     assert torch.equal(batch.inputs[0], plain.inputs[0])
     assert not torch.equal(batch.inputs[1], plain.inputs[1])
-    weak, changed = (geometry.hidden for geometry in batch.geometries)
+    weak, changed = (geometry.cutout for geometry in batch.geometries)
     assert weak is not None
     assert changed is not None
     assert not weak.any()

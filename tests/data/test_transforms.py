@@ -159,7 +159,7 @@ def test_rendering_is_what_frame_cuts(seed: int, flip: bool) -> None:
     pixels = random.integers(0, 256, (40, 56, 3), dtype=np.uint8)
     view = render(Image.fromarray(pixels), numbers, 24)
     grids = torch.from_numpy(pixels).double().permute(2, 0, 1)[None]
-    expected = ViewGeometry.of(numbers[None]).cut(grids, (24, 24))[0].numpy()
+    expected = ViewGeometry.from_params(numbers[None]).crop_maps(grids, (24, 24))[0].numpy()
     assert np.abs(view - expected).max() < 1.1  # Pillow rounds twice, once for each axis
 
 

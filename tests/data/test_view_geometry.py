@@ -91,7 +91,7 @@ def test_a_painted_dot_is_found_where_the_geometry_says(seed: int, flip: bool) -
     view = render(Image.fromarray(pixels), numbers, size)[1].astype(float)
     place = (centers(size).numpy() * view.sum(0)).sum(), (centers(size).numpy() * view.sum(1)).sum()
     found = torch.tensor(place, dtype=torch.float64)[None] / view.sum()
-    said = ViewGeometry.of(numbers[None]).to_view(
+    said = ViewGeometry.from_params(numbers[None]).to_view(
         torch.tensor([[x / width, y / height]], dtype=torch.float64)
     )
     torch.testing.assert_close(found, said, atol=0.1 / size, rtol=0)  # a tenth of a view's pixel
@@ -154,7 +154,7 @@ def slow_paste(view: Tensor, box: list[float], flip: bool, size: tuple[int, int]
 def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     geometry, grids = random_geometry(generator, 2), uniform(generator, 2, 2, height, width)
-    seen = geometry.cut(grids, (h, w))
+    seen = geometry.crop_maps(grids, (h, w))
     for b, label in itertools.product(range(2), range(2)):
         slow = slow_cut(grids[b, label], geometry.box[b].tolist(), bool(geometry.flip[b]), (h, w))
         torch.testing.assert_close(seen[b, label], slow, atol=1e-12, rtol=0)
@@ -165,7 +165,7 @@ def test_cut_is_the_definition(seed: int, height: int, width: int, h: int, w: in
 def test_paste_is_the_definition(seed: int, height: int, width: int, h: int, w: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     geometry, maps = random_geometry(generator, 2), uniform(generator, 2, 2, h, w)
-    grids, visible = geometry.paste(maps, (height, width))
+    grids, visible = geometry.uncrop_maps(maps, (height, width))
     for b, label in itertools.product(range(2), range(2)):
         slow, seen = slow_paste(
             maps[b, label], geometry.box[b].tolist(), bool(geometry.flip[b]), (height, width)
@@ -184,7 +184,7 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 ) -> None:
     # Not for w = 1: there torch gives wrong numbers on the CPU, [1, 1, 1] for a column [1, 2] made 3 high.
     grids = uniform(torch.Generator().manual_seed(seed), 2, 3, height, width)
-    seen = ViewGeometry.whole(2, dtype=torch.float64).cut(grids, (h, w))
+    seen = ViewGeometry.whole(2, dtype=torch.float64).crop_maps(grids, (h, w))
     expected = interpolate(grids, (h, w), mode="bilinear", antialias=True, align_corners=False)
     torch.testing.assert_close(seen, expected, atol=1e-12, rtol=0)
 
@@ -193,7 +193,7 @@ def test_cut_of_the_whole_is_antialiased_interpolation(
 @given(seeds, st.integers(4, 20), st.integers(20, 40))
 def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int, size: int) -> None:
     geometry = random_geometry(torch.Generator().manual_seed(seed), smallest=0.3)
-    seen = geometry.cut(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
+    seen = geometry.crop_maps(plane(grid_points(cells, cells, 3))[:, None], (size, size))[:, 0]
     places = geometry.to_image(grid_points(size, size, 3))
     interior = ((places >= 0.5 / cells) & (places <= 1 - 0.5 / cells)).all(dim=-1)
     torch.testing.assert_close(seen[interior], plane(places)[interior], atol=1e-12, rtol=0)
@@ -204,17 +204,17 @@ def test_cut_of_a_plane_is_the_plane_at_the_mapped_centers(seed: int, cells: int
 @given(seeds, st.integers(5, 8), st.integers(32, 40))
 def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
     geometry = random_geometry(torch.Generator().manual_seed(seed), smallest=0.6)
-    grids, _ = geometry.paste(plane(grid_points(size, size, 3))[:, None], (cells, cells))
+    grids, _ = geometry.uncrop_maps(plane(grid_points(size, size, 3))[:, None], (cells, cells))
     # Not at the view's edges, where the map was clamped, nor where unwritten cells beyond the crop are read.
     margin = 0.5 / size + 1.5 / (0.6 * cells)
     places = grid_points(cells, cells, 3)
     inner = ((places > margin) & (places < 1 - margin)).all(dim=-1)
-    back = geometry.cut(grids, (cells, cells))[:, 0]
+    back = geometry.crop_maps(grids, (cells, cells))[:, 0]
     torch.testing.assert_close(back[inner], plane(places)[inner], atol=1e-12, rtol=0)
     assert inner.any()
     # Read back at the map's own size a tent spans several cells and sees a slope up to 1/20 of a cell off.
     places = grid_points(size, size, 3)[:, 2:-2, 2:-2]
-    back = geometry.cut(grids, (size, size))[:, 0, 2:-2, 2:-2]
+    back = geometry.crop_maps(grids, (size, size))[:, 0, 2:-2, 2:-2]
     torch.testing.assert_close(back, plane(places), atol=0.05 * 7 / (0.6 * cells), rtol=0)
 
 
@@ -223,7 +223,7 @@ def test_cut_undoes_paste_for_planes(seed: int, size: int, cells: int) -> None:
 def test_cells_beyond_the_crop_stay_invisible_and_zero(seed: int, height: int, width: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     geometry = random_geometry(generator)
-    grids, visible = geometry.paste(uniform(generator, 3, 2, 4, 5) + 1, (height, width))
+    grids, visible = geometry.uncrop_maps(uniform(generator, 3, 2, 4, 5) + 1, (height, width))
     seen = geometry.to_view(grid_points(height, width, 3))
     assert torch.equal(visible, ((seen >= 0) & (seen <= 1)).all(dim=-1))
     assert torch.equal(grids != 0, visible[:, None].expand_as(grids))
@@ -232,18 +232,20 @@ def test_cells_beyond_the_crop_stay_invisible_and_zero(seed: int, height: int, w
 def test_the_crop_is_half_open_and_the_whole_shows_all() -> None:
     # The centers of four cells are 1/8, 3/8, 5/8, 7/8: this crop starts on one and ends on another.
     geometry = ViewGeometry(torch.tensor([[0.125, 0.375, 0.5, 0.5]]), torch.tensor([True]))
-    grids, visible = geometry.paste(torch.ones(1, 1, 3, 3), (4, 4))
+    grids, visible = geometry.uncrop_maps(torch.ones(1, 1, 3, 3), (4, 4))
     shown = torch.tensor([False, True, True, False])[:, None] & torch.tensor([True, True, False, False])
     assert torch.equal(visible[0], shown)
     torch.testing.assert_close(grids[0, 0], shown.float())
-    assert ViewGeometry.whole(2).paste(torch.ones(2, 1, 3, 3), (7, 5))[1].all()
+    assert ViewGeometry.whole(2).uncrop_maps(torch.ones(2, 1, 3, 3), (7, 5))[1].all()
 
 
 def test_many_cells_become_one_by_their_mean() -> None:
     maps = torch.tensor([[1.0, 2, 3, 4, 5, 6]])[None, None]
-    grids, _ = ViewGeometry.whole(1).paste(maps, (1, 2))
+    grids, _ = ViewGeometry.whole(1).uncrop_maps(maps, (1, 2))
     torch.testing.assert_close(grids, torch.tensor([[[[2.0, 5.0]]]]))
-    grids, _ = ViewGeometry(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([True])).paste(maps, (1, 4))
+    grids, _ = ViewGeometry(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([True])).uncrop_maps(
+        maps, (1, 4)
+    )
     torch.testing.assert_close(grids, torch.tensor([[[[17 / 3, 13 / 3, 8 / 3, 4 / 3]]]]))
 
 
@@ -251,7 +253,7 @@ def test_cut_reads_across_the_crops_edge() -> None:
     grids = torch.tensor([[0.0, 0, 8, 8]]).expand(1, 1, 4, 4)
     geometry = ViewGeometry(torch.tensor([[0.0, 0.0, 0.5, 1.0]]), torch.tensor([False]))
     # Four view cells over two grid cells: the last one's center is 1/4 of a cell from the third cell's reach.
-    torch.testing.assert_close(geometry.cut(grids, (1, 4))[0, 0, 0], torch.tensor([0.0, 0.0, 0.0, 2.0]))
+    torch.testing.assert_close(geometry.crop_maps(grids, (1, 4))[0, 0, 0], torch.tensor([0.0, 0.0, 0.0, 2.0]))
 
 
 # The value itself
@@ -261,18 +263,20 @@ def test_gradients_and_precision_pass_through() -> None:
     geometry = ViewGeometry.whole(1, dtype=torch.float64)
     grids = torch.rand(1, 2, 6, 6, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = geometry.cut(grids, (3, 3))
+        seen = geometry.crop_maps(grids, (3, 3))
     assert seen.dtype == torch.float32
     expected = interpolate(grids, (3, 3), mode="bilinear", antialias=True)
     torch.testing.assert_close(seen, expected)  # bfloat16 would be off by 1e-3
     (gradient,) = torch.autograd.grad(seen.sum(), grids)
     assert float(gradient.sum()) == pytest.approx(2 * 9)
-    assert geometry.paste(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), (3, 3))[0].dtype == torch.bfloat16
+    assert (
+        geometry.uncrop_maps(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), (3, 3))[0].dtype == torch.bfloat16
+    )
 
 
 def test_geometry_is_built_moved_and_chosen() -> None:
     rows = np.array([[0.1, 0.2, 0.3, 0.4, 0], [0.5, 0.5, 0.5, 0.5, 1]])
-    geometry = ViewGeometry.of(rows)
+    geometry = ViewGeometry.from_params(rows)
     assert len(geometry) == 2
     assert geometry.box.dtype == torch.float64
     assert geometry.box.tolist() == rows[:, :4].tolist()
@@ -281,7 +285,7 @@ def test_geometry_is_built_moved_and_chosen() -> None:
     assert geometry[1:].box.tolist() == [[0.5] * 4]
     assert geometry[torch.tensor([1, 0, 1])].flip.tolist() == [True, False, True]
     assert geometry[geometry.flip].box.tolist() == [[0.5] * 4]
-    assert ViewGeometry.whole(0).cut(torch.ones(0, 3, 4, 4), (2, 2)).shape == (0, 3, 2, 2)
+    assert ViewGeometry.whole(0).crop_maps(torch.ones(0, 3, 4, 4), (2, 2)).shape == (0, 3, 2, 2)
 
 
 def test_wrong_geometry_is_refused() -> None:
@@ -299,7 +303,7 @@ def test_wrong_geometry_is_refused() -> None:
     with pytest.raises(DataError, match="inside its image"):
         ViewGeometry(torch.tensor([[float("nan"), 0.0, 0.6, 1.0]]), flip)
     with pytest.raises(DataError, match=r"\(B, 5\)"):
-        ViewGeometry.of(torch.ones(2, 4))
+        ViewGeometry.from_params(torch.ones(2, 4))
 
 
 def test_things_of_another_batch_are_refused() -> None:
@@ -307,16 +311,16 @@ def test_things_of_another_batch_are_refused() -> None:
     with pytest.raises(DataError, match=r"must be \(2, \.\.\., 2\), not \(1, 2\)"):
         geometry.to_view(torch.ones(1, 2))
     with pytest.raises(DataError, match=r"not torch.float32 \(1, 3, 4, 4\)"):
-        geometry.cut(torch.ones(1, 3, 4, 4), (2, 2))
+        geometry.crop_maps(torch.ones(1, 3, 4, 4), (2, 2))
     with pytest.raises(DataError, match="must be floating-point"):
-        geometry.paste(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
+        geometry.uncrop_maps(torch.ones(2, 3, 4, 4, dtype=torch.uint8), (2, 2))
 
 
 def test_what_is_hidden_is_not_visible_in_the_image() -> None:
     """The left half of a view of the image's right half, mirrored: the image's last quarter."""
     box = torch.tensor([[0.5, 0.0, 0.5, 1.0]] * 2)
     geometry = ViewGeometry(box, torch.tensor([False, True]), torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
-    _, visible = geometry.paste(torch.ones(2, 1, 4, 4), (8, 8))
+    _, visible = geometry.uncrop_maps(torch.ones(2, 1, 4, 4), (8, 8))
     assert visible[0].all(dim=0).tolist() == [False] * 6 + [True] * 2
     assert visible[1].all(dim=0).tolist() == [False] * 4 + [True] * 2 + [False] * 2
     assert geometry[1:].to(dtype=torch.float64).hides(torch.tensor([[[0.2, 0.5], [0.6, 0.5]]])).tolist() == [
@@ -324,15 +328,15 @@ def test_what_is_hidden_is_not_visible_in_the_image() -> None:
     ]
 
 
-def test_hidden_rows_are_read_with_their_geometry() -> None:
+def test_cutout_is_read_with_the_rest_of_the_row() -> None:
     rows = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 0.1, 0.2, 0.3, 0.4]])
-    geometry = ViewGeometry.of(rows)
-    assert geometry.hidden is not None
-    assert geometry.hidden.tolist() == rows[:, 5:].tolist()
-    assert ViewGeometry.of(rows[:, :5]).hidden is None
+    geometry = ViewGeometry.from_params(rows)
+    assert geometry.cutout is not None
+    assert geometry.cutout.tolist() == rows[:, 5:].tolist()
+    assert ViewGeometry.from_params(rows[:, :5]).cutout is None
     with pytest.raises(DataError, match=r"\(B, 5\) .* or \(B, 9\) .*\(1, 7\)"):
-        ViewGeometry.of(rows[:, :7])
-    with pytest.raises(DataError, match=r"hidden must be \(1, 4\) as box is, not \(1, 3\)"):
+        ViewGeometry.from_params(rows[:, :7])
+    with pytest.raises(DataError, match=r"cutout must be \(1, 4\) as box is, not \(1, 3\)"):
         ViewGeometry(rows[:, :4], torch.tensor([True]), rows[:, 5:8])
 
 

@@ -54,7 +54,7 @@ def by_hand(run: Path, data: Prepared) -> Located:
         _, attention = with_attention(model.backbone, partial(model.backbone, pixels))
         output = model(pixels, maps=True)
         seen = Output(output.logits, output.maps * attention[:, None])
-        located.see(torch.tensor([row]), seen, ViewGeometry.of(geometry[None]))
+        located.see(torch.tensor([row]), seen, ViewGeometry.from_params(geometry[None]))
     return located
 
 

@@ -116,14 +116,14 @@ def test_a_painted_object_appears_at_its_place_without_stalling(momentum: float)
     kept, visits = torch.zeros(classes, 14, 14), torch.zeros(14, 14)
     for epoch in range(epochs):
         geometry = random_frame(generator, 1, smallest=0.5).to(dtype=torch.float32)
-        said = geometry.cut(objects[None], (cells, cells)).clamp(0.001, 0.999)
+        said = geometry.crop_maps(objects[None], (cells, cells)).clamp(0.001, 0.999)
         step = step_of(said.logit(), observed, geometry, torch.tensor([0]), epoch)
         method(step)
         method.update(step)
         if epoch >= epochs // 2:
             kept += heat_maps.logged_state(torch.tensor([0]))["heat_maps"][0].float() / (255 * (epochs // 2))
         else:
-            visits += geometry.paste(said, (14, 14))[1][0]
+            visits += geometry.uncrop_maps(said, (14, 14))[1][0]
     often = visits > 5 / (1 - momentum)  # the start is forgotten there: corners are seldom in a crop
     assert often.float().mean() > 0.5
     # Cutting and pasting smooth a little; nearest rounding would end .006 (μ .8) or .2 (μ .99) too low.
@@ -164,7 +164,7 @@ def test_cells_outside_the_crop_stay_byte_for_byte(seed: int) -> None:
     geometry = random_frame(generator, 1, smallest=0.1).to(dtype=torch.float32)
     learn(method, step_of(torch.randn(1, 4, 5, 5, generator=generator), observed, geometry, rows, 2))
     after = heat_maps.logged_state(torch.arange(2))["heat_maps"]
-    _, visible = geometry.paste(torch.zeros(1, 1, 5, 5), (10, 10))
+    _, visible = geometry.uncrop_maps(torch.zeros(1, 1, 5, 5), (10, 10))
     assert torch.equal(after[1][:, ~visible[0]], before[1][:, ~visible[0]])
     assert torch.equal(after[0], before[0])  # the other image
 
@@ -316,8 +316,8 @@ def test_cells_under_a_hole_stay_byte_for_byte() -> None:
     learn(method, step_of(torch.randn(2, 3, 4, 4, generator=generator), observed, whole, rows, 1))
     before = heat_maps.logged_state(rows)["heat_maps"].clone()
     # Of the second image a hole hides the view's top left quarter; it was mirrored: the top right.
-    hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
-    geometry = ViewGeometry(whole.box, torch.tensor([False, True]), hidden)
+    cutout = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    geometry = ViewGeometry(whole.box, torch.tensor([False, True]), cutout)
     learn(method, step_of(torch.full((2, 3, 4, 4), -9.0), observed, geometry, rows, 2))
     after = heat_maps.logged_state(rows)["heat_maps"]
     moved = (after != before).any(dim=1)
@@ -333,8 +333,8 @@ def test_cells_under_a_hole_are_not_asked() -> None:
     method, _ = make(observed)
     # The maps start at 1 and 0, scores are ½: each cell is off by ½. The gradient tells which were asked.
     maps = torch.zeros(3, 2, 2, 2, requires_grad=True)
-    hidden = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.5, 0.5], [0.0, 0.0, 1.0, 1.0]])
-    geometry = ViewGeometry(ViewGeometry.whole(3).box, torch.zeros(3, dtype=torch.bool), hidden)
+    cutout = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.5, 0.5], [0.0, 0.0, 1.0, 1.0]])
+    geometry = ViewGeometry(ViewGeometry.whole(3).box, torch.zeros(3, dtype=torch.bool), cutout)
     step = step_of(maps, observed, geometry, torch.arange(3), 1)
     method.begin_epoch(step.progress)
     loss = method.terms["consistency"](step)

@@ -138,7 +138,7 @@ class ImageLoader:
             yield Batch(
                 rows,
                 tuple(pixels[:, view] for view in views),
-                tuple(ViewGeometry.of(geometries[:, view]) for view in views),
+                tuple(ViewGeometry.from_params(geometries[:, view]) for view in views),
             )
 
 
@@ -187,7 +187,7 @@ class _Views(Dataset[Any]):
     def _load(self, epoch: int, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         size = self.view.size
         pixels: npt.NDArray[np.uint8] = np.empty((len(rows), self.views, 3, size, size), np.uint8)
-        # Left, top, width, height and flip, and with cutout also the rectangle that is hidden.
+        # Left, top, width, height and flip, and with cutout also the covered rectangle.
         columns = 9 if self.augment is not None and self.augment.cutout else 5
         geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, columns), np.float32)
         for position, row in enumerate(np.maximum(rows, 0).tolist()):  # padding shows the first image
@@ -201,8 +201,8 @@ class _Views(Dataset[Any]):
                     rendered = change_colors(rendered, key)
                 # A weak view gives the target of the strong ones: it is not augmented.
                 if self.augment is not None and (strong or self.first_strong == self.views):
-                    rendered, hidden = self.augment(rendered, key)
-                    geometries[position, number, 5:] = hidden[: columns - 5]
+                    rendered, cutout = self.augment(rendered, key)
+                    geometries[position, number, 5:] = cutout[: columns - 5]
                 geometries[position, number, :5] = geometry
                 pixels[position, number] = rendered
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(geometries)

@@ -198,10 +198,10 @@ class RandAugment:
         The rectangle is in unit coordinates of the view; all 0 without cutout. ``key`` is that of ``draw``.
         """
         random = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, AUGMENT_STREAM))))
-        hidden = np.zeros(4)
+        cutout = np.zeros(4)
         if self.cutout:
             pixels = pixels.copy()
-            hidden = self._cover(pixels, random)
+            cutout = self._cover(pixels, random)
         if self.operations:
             choices = OPERATIONS if self.geometric else COLORS
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
@@ -209,7 +209,7 @@ class RandAugment:
                 sign = -1.0 if name in SIGNED and random.random() < 0.5 else 1.0
                 image = apply_operation(image, str(name), self.magnitude / MAGNITUDES, sign)
             pixels = np.asarray(image).transpose(2, 0, 1)
-        return pixels, hidden
+        return pixels, cutout
 
     def _cover(self, pixels: Pixels, random: np.random.Generator) -> npt.NDArray[np.float64]:
         """Cover a square around a random point with one color, in place; it is clipped at the edges."""

@@ -17,13 +17,14 @@ cells of a stored heat map all follow this one rule.
 
 Points and boxes are transformed as above. Maps are resampled, one axis after the other:
 
-- ``cut`` crops a map of the image to the view. A view cell takes the mean of image cells around its center,
-  with weights that fall off linearly (a tent filter).
-- ``paste`` puts a map of the view back into the image. An image cell whose center lies in the crop takes the
-  plain mean of the view cells in an interval around it (a box filter).
+- ``crop_maps`` crops a map of the image to the view. A view cell takes the mean of image cells around its
+  center, with weights that fall off linearly (a tent filter).
+- ``uncrop_maps`` puts a map of the view back into the image. An image cell whose center lies in the crop
+  takes the plain mean of the view over an interval around that center (a box filter).
 
-The filters are as wide as an output cell, so that downsampling skips nothing (antialiasing), and at least as
-wide as an input cell: then both are bilinear interpolation.
+The tent falls to zero at a distance of one cell from its center, and the box is one cell wide. This is an
+output cell, so that downsampling skips nothing (antialiasing), or an input cell where that is larger. With
+input cells at least as large as output cells, both filters are bilinear interpolation.
 """
 
 from collections.abc import Callable
@@ -50,14 +51,14 @@ class ViewGeometry:
         (B, 4) float32 or float64: left, top, width and height of the crop, in unit coordinates of the image.
     flip
         (B,) bool: whether the view was mirrored horizontally after the crop.
-    hidden
+    cutout
         (B, 4) left, top, width and height of the rectangle that cutout covered, in unit coordinates of the
         view; None without cutout.
     """
 
     box: Tensor
     flip: Tensor
-    hidden: Tensor | None = None
+    cutout: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.box.ndim != 2 or self.box.shape[1] != 4 or self.flip.shape != self.box.shape[:1]:
@@ -68,13 +69,13 @@ class ViewGeometry:
             raise DataError(
                 f"box must be float32 or float64 and flip bool, not {self.box.dtype} and {self.flip.dtype}"
             )
-        if self.hidden is not None and self.hidden.shape != self.box.shape:
+        if self.cutout is not None and self.cutout.shape != self.box.shape:
             raise DataError(
-                f"hidden must be {tuple(self.box.shape)} as box is, not {tuple(self.hidden.shape)}"
+                f"cutout must be {tuple(self.box.shape)} as box is, not {tuple(self.cutout.shape)}"
             )
         if self.box.device.type == "cpu":  # reading values on a GPU would synchronize with it
             corner, size = self.box[:, :2], self.box[:, 2:]
-            # A crop may touch the edge; float32 may carry it over it by a rounding error.
+            # A crop may touch the edge of the image, and exceed it by a rounding error of float32.
             good = ((size > 0) & (corner >= -1e-5) & (corner + size <= 1 + 1e-5)).all(dim=1)
             if not good.all():
                 first = int(good.logical_not().nonzero()[0, 0])
@@ -87,7 +88,7 @@ class ViewGeometry:
     def whole(
         batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "ViewGeometry":
-        """The geometry of ``batch`` images that are neither cropped nor flipped."""
+        """The whole image: the geometry of ``batch`` images that are neither cropped nor flipped."""
         box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
         return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool, device=device))
 
@@ -97,7 +98,7 @@ class ViewGeometry:
         flipped: Tensor | npt.ArrayLike | None = None,
         sizes: Tensor | npt.ArrayLike | None = None,
     ) -> "ViewGeometry":
-        """From anybody's crops: ``boxes`` (B, 4) of left, top, width, height, and which are ``flipped`` (B,).
+        """From your own crops: ``boxes`` (B, 4) of left, top, width, height, and which are ``flipped`` (B,).
 
         Boxes are in pixels if ``sizes`` (B, 2), widths and heights of the images in pixels, are given; else
         they are shares of the image, 0..1.
@@ -111,16 +112,16 @@ class ViewGeometry:
         return ViewGeometry(box, flips.to(box.device) != 0)
 
     @staticmethod
-    def of(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
+    def from_params(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
         """From rows of ``transforms.draw`` (B, 5): left, top, width, height, flip (0 or 1).
 
-        Rows of nine numbers end with the left, top, width and height of what is hidden.
+        Rows of nine numbers end with the left, top, width and height of the cutout.
         """
         rows = torch.as_tensor(rows)
         if rows.ndim != 2 or rows.shape[1] not in (5, 9):
             raise DataError(
-                "view geometry needs rows (B, 5) of left, top, width, height, flip, or (B, 9) with what is "
-                f"hidden, not {tuple(rows.shape)}"
+                "view geometry needs rows (B, 5) of left, top, width, height, flip, or (B, 9) with the "
+                f"cutout, not {tuple(rows.shape)}"
             )
         return ViewGeometry(rows[:, :4], rows[:, 4] != 0, rows[:, 5:] if rows.shape[1] == 9 else None)
 
@@ -128,16 +129,16 @@ class ViewGeometry:
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "ViewGeometry":
         """The same on another device, or with boxes of another dtype."""
-        hidden = None if self.hidden is None else self.hidden.to(device=device, dtype=dtype)
-        return ViewGeometry(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), hidden)
+        cutout = None if self.cutout is None else self.cutout.to(device=device, dtype=dtype)
+        return ViewGeometry(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), cutout)
 
     def __len__(self) -> int:
         return len(self.box)
 
     def __getitem__(self, images: Tensor | slice) -> "ViewGeometry":
         """The geometry of some images, chosen by a slice, a mask or indices (which may repeat)."""
-        hidden = None if self.hidden is None else self.hidden[images]
-        return ViewGeometry(self.box[images], self.flip[images], hidden)
+        cutout = None if self.cutout is None else self.cutout[images]
+        return ViewGeometry(self.box[images], self.flip[images], cutout)
 
     def to_view(self, points: Tensor) -> Tensor:
         """Points (B, ..., 2) from the images to the views; outside 0..1 where the crop does not show them."""
@@ -155,41 +156,41 @@ class ViewGeometry:
         """Boxes, as centers and sizes (B, ..., 2), from the views to the images."""
         return self.to_image(centers), sizes * self._transform(sizes).length
 
-    def cut(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
+    def crop_maps(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
         """Maps (B, L, H, W) of the images, cropped to the views: (B, L, h, w) for ``size`` (h, w).
 
-        Antialiased bilinear; at the crop's edge, image cells beyond it count too. Values are divided by
-        ``unit``.
+        Bilinear, with antialiasing along an axis that shrinks. At the crop's edge, image cells beyond it
+        count too. Values are divided by ``unit``.
         """
         self._check_maps(maps)
         vertical, horizontal = self._taps(Axis.image_to_view, size, (maps.shape[2], maps.shape[3]))
         return resample(maps, vertical, horizontal.times(1 / unit))
 
-    def paste(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> tuple[Tensor, Tensor]:
+    def uncrop_maps(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> tuple[Tensor, Tensor]:
         """Maps (B, L, h, w) of the views put back into the images, and which cells were visible.
 
         For ``size`` (H, W) returns (B, L, H, W), with 0 outside the crop, and (B, H, W) bool: the cells whose
-        centers lie in the crop and are not hidden. Bilinear, or area-averaged along an axis that shrinks.
+        centers lie in the crop and not in the cutout. Bilinear, or area-averaged along an axis that shrinks.
         Values are multiplied by ``unit``.
         """
         self._check_maps(maps)
         vertical, horizontal = self._taps(Axis.view_to_image, size, (maps.shape[2], maps.shape[3]))
         visible = torch.from_numpy(vertical.filled[:, :, None] & horizontal.filled[:, None, :])
-        if self.hidden is not None:
+        if self.cutout is not None:
             centers = cell_centers(size).expand(len(self), -1, -1, -1).to(self.box)
             visible &= ~self.hides(self.to_view(centers))
         return resample(maps, vertical, horizontal.times(unit)), visible.to(maps.device)
 
     def hides(self, points: Tensor) -> Tensor:
-        """(B, ...) Which points (B, ..., 2) of the views are hidden by cutout."""
-        if self.hidden is None:
+        """(B, ...) Which points (B, ..., 2) of the views are in the cutout."""
+        if self.cutout is None:
             return torch.zeros(points.shape[:-1], dtype=torch.bool, device=points.device)
-        rectangle = self.hidden.reshape(len(self), *[1] * (points.ndim - 2), 4)
+        rectangle = self.cutout.reshape(len(self), *[1] * (points.ndim - 2), 4)
         low, high = rectangle[..., :2], rectangle[..., :2] + rectangle[..., 2:]
         return ((points >= low) & (points < high)).all(dim=-1)
 
     def hides_cells(self, grid: tuple[int, int]) -> Tensor:
-        """(B, h, w) Which cells of maps of the views have a hidden center."""
+        """(B, h, w) Which cells of maps of the views have their center in the cutout."""
         return self.hides(cell_centers(grid).to(self.box).expand(len(self), -1, -1, -1))
 
     def _transform(self, points: Tensor) -> "_Transform":
@@ -221,7 +222,7 @@ class ViewGeometry:
     ) -> tuple[Taps, Taps]:
         """The taps along the vertical and along the horizontal axis."""
         if out_size[0] == out_size[1] and in_size[0] == in_size[1]:
-            # Square maps: both axes at once, since the time is that of the calls and not of the few numbers.
+            # Square maps: both axes in one call, since the overhead of a call outweighs so few numbers.
             return taps_along(self._axes, out_size[0], in_size[0]).halves()
         vertical, horizontal = self._axes.halves()
         return (

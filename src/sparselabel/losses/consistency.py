@@ -107,7 +107,7 @@ class SpatialConsistency(LossPart):
 
 def _over_visible(losses: Tensor, geometry: ViewGeometry) -> Tensor:
     """(B, L) The means of losses (B, L, h, w) over the cells that are not hidden; 0 where all are."""
-    if geometry.hidden is None:
+    if geometry.cutout is None:
         return losses.mean(dim=(2, 3))
     visible = ~geometry.hides_cells((losses.shape[2], losses.shape[3]))[:, None].to(losses.device)
     return (losses * visible).sum(dim=(2, 3)) / visible.sum(dim=(2, 3)).clamp(min=1)

@@ -1,7 +1,7 @@
 """Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5).
 
-    heat maps of an image  ── cut by the view's geometry ──▶ what the cells should say     (before the step)
-    heat maps of an image  ◀── pasted by the same geometry ── what the cells did say        (after the step)
+    heat maps of an image  ── crop_maps of the view's geometry ──▶ the cells' targets     (before the step)
+    heat maps of an image  ◀── uncrop_maps of the same geometry ── the cells' scores       (after the step)
 
 Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. Maps are stored in 8 bits with classes innermost, the order in which crops are quickest.
@@ -125,7 +125,7 @@ class HeatMaps(LossPart):
         current = self._of(step)
         current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
-        seen = step.geometries[0].cut(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
+        seen = step.geometries[0].crop_maps(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
         if current.classes is None:
             return seen
         whole = seen.new_zeros(len(seen), step.observed.shape[1], *grid)
@@ -151,9 +151,9 @@ class HeatMaps(LossPart):
             places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
             scores = scores.gather(1, places)
         size = current.maps.shape[1:3]
-        pasted, visible = step.geometries[0].paste(scores, (size[0], size[1]), FULL)
-        moved = (1 - self.momentum) * visible[..., None].to(pasted.dtype)
-        blended = current.maps.lerp_(pasted.permute(0, 2, 3, 1), moved).cpu()
+        uncropped, visible = step.geometries[0].uncrop_maps(scores, (size[0], size[1]), FULL)
+        moved = (1 - self.momentum) * visible[..., None].to(uncropped.dtype)
+        blended = current.maps.lerp_(uncropped.permute(0, 2, 3, 1), moved).cpu()
         # The classes of a cell share their number: each map by itself is right in the mean all the same.
         rows = step.rows.cpu()
         shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)

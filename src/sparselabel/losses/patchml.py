@@ -73,7 +73,7 @@ def _positive_cells(
     center = center * _covered(centers[:, 0], torch.zeros(len(spatial_labels)), grid[1])[:, None, :]
     covers = enough.flatten(1).any(dim=1)[:, None, None]
     chosen = torch.where(covers, enough, center > 0)
-    if seen.hidden is not None:  # nobody sees there what is labeled
+    if seen.cutout is not None:  # nobody sees there what is labeled
         by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
         places = torch.where(by_cell[..., None], cell_centers(grid).to(centers), centers[:, None, None])
         chosen &= ~seen.hides(places)
@@ -141,12 +141,12 @@ class PatchLoss(LossPart):
     def _unknown(self, step: Step, labels: Tensor) -> Tensor:
         """(B, L, h, w) The unknown cells that the view shows, and no point or box that it hides is on."""
         unknown, geometry = labels == UNKNOWN, step.geometries[0]
-        if geometry.hidden is None or step.spatial_labels is None:
+        if geometry.cutout is None or step.spatial_labels is None:
             return unknown
         grid = (labels.shape[2], labels.shape[3])
         hidden = geometry.hides_cells(grid)[:, None].to(labels.device)
         bare = cell_labels(
-            step.observed, step.spatial_labels, replace(geometry, hidden=None), grid, self.box_rule
+            step.observed, step.spatial_labels, replace(geometry, cutout=None), grid, self.box_rule
         )
         return unknown & ~hidden & (bare != POSITIVE)
 
