@@ -46,7 +46,7 @@ def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.
         "kept in files of the run: running scores (0.01 MB), heat maps (0.01 MB), heat map classes (0.01 MB)"
     )
     assert said[1] == "they stay there, where the run was begun with them: RAM is for new runs"
-    assert "going on after epoch 3" in said
+    assert "resuming after epoch 3" in said
 
 
 def test_a_missing_file_is_named(small: Prepared, stopped: Path) -> None:

@@ -32,7 +32,7 @@ def full_step(
         trainer = make_trainer(small, config, folder)
         stage = trainer.stage("finetune", 0, None)
         trainer.method.begin_epoch(Progress(epoch, 4, 0, 1e-3))
-        stage.wrapped.train()
+        stage.fabric_module.train()
         found: dict[str, Tensor] = {}
 
         def keep() -> None:
@@ -43,7 +43,7 @@ def full_step(
         rate, batch = next(stage.batches(epoch, prefetch=lambda rows: None))
         torch.manual_seed(5)  # now: the loader draws a number too
         outputs, backward = trainer.forward(stage, batch)
-        seen = trainer.step(batch, outputs, Progress(epoch, 4, 0, rate))
+        seen = trainer.make_step(batch, outputs, Progress(epoch, 4, 0, rate))
         losses = trainer.method(seen)
         backward(torch.stack([*losses.values()]).sum())
         stage.optimizer_step()
@@ -95,7 +95,7 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
         _, batch = next(stage.batches(3, prefetch=lambda rows: None))
         torch.manual_seed(5)
         logits = torch.cat([model(part).logits for part in batch.inputs[0].tensor_split(4)])
-        losses = other.method(other.step(batch, (Output(logits),), Progress(3, 4, 0, 1e-3)))
+        losses = other.method(other.make_step(batch, (Output(logits),), Progress(3, 4, 0, 1e-3)))
         losses["labels"].backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-6, atol=1e-9, msg=name)

@@ -2,14 +2,14 @@ import torch
 
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
-from sparselabel.training.network import leave_out_unused
+from sparselabel.training.network import freeze_unused_parameters
 
 
 def trained(backbone: str, *, frozen: bool = False) -> tuple[Classifier, set[str]]:
     network = make_backbone(backbone, "none", size=32)
     classifier = Classifier(network, LinearHead(network.width, 3))
     classifier.freeze(frozen)
-    leave_out_unused(classifier, 32)
+    freeze_unused_parameters(classifier, 32)
     return classifier, {name for name, value in classifier.named_parameters() if value.requires_grad}
 
 

@@ -181,7 +181,7 @@ def test_mixed_precision_goes_on_to_the_same_bits(
 
     def seen(self: Trainer, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
         outside.add(outputs[0].logits.dtype)
-        return step(self, batch, outputs, progress)
+        return make_step(self, batch, outputs, progress)
 
     def stem(self: Backbone, views: Tensor) -> Tensor:
         found = forward(self, views)
@@ -189,8 +189,8 @@ def test_mixed_precision_goes_on_to_the_same_bits(
             inside.add(found.dtype)
         return found
 
-    step, forward = Trainer.step, Backbone.forward
-    monkeypatch.setattr(Trainer, "step", seen)
+    make_step, forward = Trainer.make_step, Backbone.forward
+    monkeypatch.setattr(Trainer, "make_step", seen)
     monkeypatch.setattr(Backbone, "forward", stem)
     result = train_run(small, config, tmp_path / "whole", here, Handling(quiet=True))
     assert 0 < result["test"]["value"] < 1

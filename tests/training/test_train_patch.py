@@ -40,7 +40,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
     seen, checked = marked.train.seen, 0
     assert 0 < len(seen) < len(marked.train.spatial_labels)
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = trainer.step(batch, trainer.forward(stage, batch)[0], PROGRESS)
+        step = trainer.make_step(batch, trainer.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         for place, row in enumerate(step.rows.tolist()):
             mine = step.spatial_labels.rows == place
@@ -49,7 +49,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
             assert (marked.train.observed.values[row, step.spatial_labels.classes[mine]] == POSITIVE).all()
             checked += int(mine.sum())
     assert checked == len(seen)  # every row once
-    padded = trainer.step(batch._replace(rows=torch.full_like(batch.rows, -1)), step.outputs, PROGRESS)
+    padded = trainer.make_step(batch._replace(rows=torch.full_like(batch.rows, -1)), step.outputs, PROGRESS)
     assert padded.spatial_labels is not None
     assert len(padded.spatial_labels) == 0
 
@@ -60,7 +60,7 @@ def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path
     stage = trainer.stage("finetune", 0, None)
     found = flipped = 0
     for _, batch in stage.batches(0, prefetch=lambda rows: None):
-        step = trainer.step(batch, trainer.forward(stage, batch)[0], PROGRESS)
+        step = trainer.make_step(batch, trainer.forward(stage, batch)[0], PROGRESS)
         assert step.spatial_labels is not None
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], (8, 8))
         for place, which, down, across in (labels == POSITIVE).nonzero().tolist():

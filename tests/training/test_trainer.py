@@ -48,7 +48,7 @@ def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path
 def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
     trainer = make_trainer(small, tiny(method), tmp_path)
     batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (ViewGeometry.whole(2),))
-    step = trainer.step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
+    step = trainer.make_step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
     assert step.rows.tolist() == [5, -1]
     assert step.valid.tolist() == [True, False]
     assert step.observed[0].tolist() == small.train.observed.values[5].tolist()
@@ -61,13 +61,13 @@ def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path,
         assert step.truth[0].tolist() == small.train.truth.values[5].tolist()
 
 
-def test_hidden_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
+def test_unobserved_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(), tmp_path)
     truth, observed = small.train.truth.values, small.train.observed.values
-    hidden = trainer.hidden_positives(torch.tensor([*range(61), -1])).numpy()
-    assert np.array_equal(hidden[:61], (truth == POSITIVE) & (observed != POSITIVE))
-    assert hidden[:61].any()
-    assert not hidden[61].any()  # padding
+    unobserved = trainer.unobserved_positives(torch.tensor([*range(61), -1])).numpy()
+    assert np.array_equal(unobserved[:61], (truth == POSITIVE) & (observed != POSITIVE))
+    assert unobserved[:61].any()
+    assert not unobserved[61].any()  # padding
     assert trainer.truth_known
 
 
@@ -115,7 +115,7 @@ def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("method", "colors"), [("an", False), ("an+scl", True)])
-def test_operations_that_move_pixels_are_for_methods_without_places(
+def test_operations_that_move_pixels_are_for_methods_without_geometry(
     small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colors: bool
 ) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
@@ -126,12 +126,12 @@ def test_operations_that_move_pixels_are_for_methods_without_places(
     stage = trainer.stage("finetune", 2, None)
     _, batch = next(stage.batches(2, prefetch=lambda rows: None))
     assert said == ["RandAugment only changes colors: an+scl needs to know where things are"] * colors
-    hidden = batch.geometries[0].hidden
-    assert hidden is not None
+    cutout = batch.geometries[0].cutout
+    assert cutout is not None
     # The hole is there: one color, which operations that move pixels would have moved.
     if colors:
         for view, (left, top, width, height) in zip(
-            batch.inputs[0], (32 * hidden).round().int(), strict=True
+            batch.inputs[0], (32 * cutout).round().int(), strict=True
         ):
             hole = view[:, top : top + height, left : left + width][:, 2:-2, 2:-2]
             assert (hole == hole[:, :1, :1]).all()

@@ -30,7 +30,7 @@ def test_it_says_what_the_trainer_says(
         criterion.set_epoch(epoch)
         for rate, batch in stage.batches(epoch, prefetch=trainer.method.prefetch):
             outputs, backward = trainer.forward(stage, batch)
-            step = trainer.step(batch, outputs, functools.partial(type(progress), epoch, 2, 0)(rate))
+            step = trainer.make_step(batch, outputs, functools.partial(type(progress), epoch, 2, 0)(rate))
             losses = trainer.method(step)
             criterion.lr = rate
             logits = tuple(output.logits for output in outputs)

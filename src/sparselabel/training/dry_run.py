@@ -309,7 +309,7 @@ def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Ite
             first = model(trainer.on_device(batch.inputs[0]))
         output = Output(*(None if value is None else value[: len(some)] for value in first))  # type: ignore[arg-type]
         seen = Batch(torch.from_numpy(some), (), (ViewGeometry.whole(len(some)),))
-        yield trainer.step(seen, (output,), progress)
+        yield trainer.make_step(seen, (output,), progress)
 
 
 def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Rows:
@@ -344,10 +344,10 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
         return _scan(trainer, stage, rows if some is None else some.numpy(), progress)
 
     trainer.method.scan(scan)
-    stage.wrapped.train()
+    stage.fabric_module.train()
     times = [time.monotonic()]
-    for rate, batch in islice(stage.batches(epoch, prefetch=trainer.method.prefetch), STEPS):
-        trainer.train_step(stage, batch, replace(progress, lr=rate))
+    for lr, batch in islice(stage.batches(epoch, prefetch=trainer.method.prefetch), STEPS):
+        trainer.train_step(stage, batch, replace(progress, lr=lr))
         wait(trainer.fabric.device)
         times.append(time.monotonic())
         report()
@@ -361,7 +361,7 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
 def _scoring(trainer: Trainer, stage: Stage) -> float:
     """Seconds to score per image."""
     loader, model = trainer.loaders.one_batch(stage.name), in_evaluation(stage.eval_module, trainer.fabric)
-    workers = 0 if trainer.loaders.stored(stage.name) else trainer.machine.workers
+    workers = 0 if trainer.loaders.uses_stored_features(stage.name) else trainer.machine.workers
     return timed(loader, len(trainer.data.train), trainer.fabric, workers, model)[0]
 
 

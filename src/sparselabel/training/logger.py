@@ -122,13 +122,13 @@ class ScoreHistogram:
 
     PENDING = 64  # steps that are counted together: a histogram a step would cost more than the step
 
-    def __init__(self, hidden: Callable[[Tensor], Tensor]) -> None:
-        self._hidden = hidden
+    def __init__(self, unobserved: Callable[[Tensor], Tensor]) -> None:
+        self._unobserved = unobserved
         self.counts = np.zeros(BINS, dtype=np.int64)
         self._pending: list[tuple[Tensor, Tensor]] = []
 
     def add(self, logits: Tensor, rows: Tensor) -> None:
-        """Count the entries of a step's rows (B,) where ``hidden(rows)`` (B, L)."""
+        """Count the entries of a step's rows (B,) where ``unobserved(rows)`` (B, L)."""
         self._pending.append((logits.detach(), rows))
         if len(self._pending) == self.PENDING:
             self._count()
@@ -136,8 +136,8 @@ class ScoreHistogram:
     def _count(self) -> None:
         if self._pending:
             logits = torch.cat([logits for logits, _ in self._pending]).cpu()
-            hidden = self._hidden(torch.cat([rows for _, rows in self._pending]))
-            scores = torch.sigmoid(logits[hidden].float()).numpy()
+            unobserved = self._unobserved(torch.cat([rows for _, rows in self._pending]))
+            scores = torch.sigmoid(logits[unobserved].float()).numpy()
             self.counts += np.histogram(scores, BINS, (0.0, 1.0))[0]
             self._pending.clear()
 
@@ -171,7 +171,7 @@ class WatchedImages:
         fabric = self.loaders.fabric
         if not len(self.rows) or not fabric.is_global_zero:
             return
-        stored = self.loaders.stored(phase)
+        stored = self.loaders.uses_stored_features(phase)
         if stored not in self._batches:
             self._batches[stored] = next(iter(self.loaders.one_batch(phase)([self.rows], epoch=0)))
         views = self._batches[stored].inputs[0].to(fabric.device)

@@ -128,8 +128,8 @@ class Network:
             self.classifier.load_state_dict(weights)
 
 
-def leave_out_unused(classifier: Classifier, size: int) -> None:
-    """Do not train what no logit depends on: several processes would wait for its gradients in vain.
+def freeze_unused_parameters(classifier: Classifier, size: int) -> None:
+    """Freeze parameters that no logit depends on: DDP would wait for their gradients.
 
     Some timm networks have parameters that only their own classifier uses.
     """

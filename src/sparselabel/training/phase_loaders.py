@@ -53,7 +53,7 @@ class PhaseLoaders:
         """How images are seen in evaluation, and to compute stored features."""
         return evaluation_view(self.config)
 
-    def stored(self, phase: str) -> bool:
+    def uses_stored_features(self, phase: str) -> bool:
         """Whether a phase trains the head on stored features."""
         return phase == "head" and self.config.frozen
 
@@ -66,7 +66,7 @@ class PhaseLoaders:
         missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
         if self.config.finetune.epochs or not self.config.frozen:
             for phase in self.config.phases:
-                if not self.stored(phase):
+                if not self.uses_stored_features(phase):
                     network.classifier_of(phase)
         elif missing:
             self.backbone()
@@ -117,37 +117,37 @@ class PhaseLoaders:
             self._features[split, cells] = torch.from_numpy(read_features(file, cells))
         return self._features[split, cells]
 
-    def training(self, phase: str, views: int, strong_views: int = 0, places: bool = False) -> Loader:
+    def training(self, phase: str, views: int, strong_views: int = 0, with_geometry: bool = False) -> Loader:
         """Inputs to train on: drawn anew in every epoch, unless they are stored.
 
-        With ``places`` it must be known where in the image everything in a view was.
+        ``with_geometry``: the geometry of a view must be exact, so RandAugment moves no pixels.
         """
-        if self.stored(phase):
+        if self.uses_stored_features(phase):
             return FeatureLoader(self._stored("train"))
-        view, augment = views_of(self.config.views)[0], self._augment(places)
+        view, augment = views_of(self.config.views)[0], self._augment(with_geometry)
         return ImageLoader(
             self.data.train, view, self.config.seed, views, self.workers, strong_views, augment
         )
 
-    def _augment(self, places: bool) -> RandAugment | None:
+    def _augment(self, with_geometry: bool) -> RandAugment | None:
         views = self.config.views
         if not views.rand_augment and not views.cutout:
             return None
-        if views.rand_augment and places and not self._said_colors:  # once, not in every phase
+        if views.rand_augment and with_geometry and not self._said_colors:  # once, not in every phase
             self._said_colors = True
             self.log.say(
                 f"RandAugment only changes colors: {self.config.method} needs to know where things are"
             )
-        return RandAugment(views.rand_augment, views.magnitude, not places, views.cutout)
+        return RandAugment(views.rand_augment, views.magnitude, not with_geometry, views.cutout)
 
     def one_batch(self, phase: str) -> Loader:
         """A loader for a batch of training images, seen whole, that starts no workers."""
-        stored = self.stored(phase)
+        stored = self.uses_stored_features(phase)
         return self.evaluation(phase, "train") if stored else ImageLoader(self.data.train, self.test_view)
 
     def evaluation(self, phase: str, split: str) -> Loader:
         """Inputs to evaluate on: images seen whole."""
-        if self.stored(phase):
+        if self.uses_stored_features(phase):
             return FeatureLoader(self._stored(split))
         if split not in self._evaluation:
             self._evaluation[split] = evaluation_loader(self.config, self.data.split(split), self.workers)

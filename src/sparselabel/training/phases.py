@@ -27,7 +27,8 @@ MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimiz
 class Stage:
     """A phase at work: ``module`` is trained (the head on features, or the classifier on views).
 
-    ``wrapped`` is the module as Fabric calls it, ``average`` a running average of the weights, if wanted.
+    ``fabric_module`` is the module as Fabric wraps it (in DDP with several processes), or the module itself
+    where that adds nothing. ``average`` is the EMA of the weights, if the phase has one.
     """
 
     name: str
@@ -42,10 +43,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         optimizer = make_optimizer(self.phase, _groups(self.phase, self.module))
-        self.wrapped: Any
-        self.wrapped, self.optimizer = self.fabric.setup(self.module, optimizer)
+        self.fabric_module: Any
+        self.fabric_module, self.optimizer = self.fabric.setup(self.module, optimizer)
         if self.fabric.world_size == 1 and self.precision == "32-true":
-            self.wrapped = self.module  # Fabric's wrapper would add nothing but a tenth of a small step
+            # Fabric's wrapper would only add overhead: a tenth of a small step.
+            self.fabric_module = self.module
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
             from timm.utils.model_ema import ModelEmaV3
@@ -71,28 +73,31 @@ class Stage:
         for number, batch in enumerate(self.loader(rows, epoch)):
             if number + AHEAD < len(rows):
                 prefetch(torch.from_numpy(rows[number + AHEAD]))
-            rate = lr_at(self.phase, first + number, steps)
+            lr = lr_at(self.phase, first + number, steps)
             beta = momentum_at(self.phase, first + number, steps)
             for group in self.optimizer.param_groups:
-                group["lr"] = rate * group.get(MULTIPLE, 1.0)
+                group["lr"] = lr * group.get(MULTIPLE, 1.0)
                 if beta is not None:
                     adam = "betas" in group
                     group.update({"betas": (beta, group["betas"][1])} if adam else {"momentum": beta})
-            yield rate, batch
+            yield lr, batch
 
     def forward(self, views: Tensor, needs: Needs) -> tuple[Output, Backward]:
-        """The model's output for a step's views, all at once or in micro-batches, and the way back."""
+        """The model's output for a step's views, and the function that runs backward.
+
+        The views go through the model at once or in micro-batches.
+        """
         if self.phase.micro_batches == 1:
-            return self.wrapped(views, maps=needs.maps), self._backward
+            return self.fabric_module(views, maps=needs.maps), self._backward
         micro_batches = MicroBatches(
-            self.wrapped, self.module, self.fabric, views, self.phase.micro_batches, needs
+            self.fabric_module, self.module, self.fabric, views, self.phase.micro_batches, needs
         )
         return micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward)
 
     def optimizer_step(self) -> None:
         """One step of the optimizer by the gradients that are there, and of the running average."""
         if self.phase.grad_clip:
-            self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.phase.grad_clip)
+            self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
@@ -101,7 +106,7 @@ class Stage:
     def _backward(self, loss: Tensor) -> None:
         again = isinstance(self.phase, FinetunePhase) and self.phase.grad_checkpointing
         with norms_at_rest(self.module) if again else nullcontext():
-            if self.wrapped is self.module:
+            if self.fabric_module is self.module:
                 loss.backward()  # type: ignore[no-untyped-call]
             else:
                 self.fabric.backward(loss)
@@ -144,9 +149,9 @@ def make_optimizer(
 
 def diverged(config: TrainConfig, phase: str, sign: str) -> RunError:
     """The error to raise when losses or scores are no longer numbers."""
-    rate = config.phases[phase].lr
+    lr = config.phases[phase].lr
     return RunError(
-        f"training diverged in phase {phase} (learning rate {rate:g}), as {sign}",
+        f"training diverged in phase {phase} (learning rate {lr:g}), as {sign}",
         f"begin anew ({param('force', True)}) with a smaller {param(f'{phase}.lr')}",
         f"limit the norm of the gradient ({param(f'{phase}.grad_clip', 1)})",
     )

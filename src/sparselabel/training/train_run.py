@@ -162,7 +162,7 @@ def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]
 def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
     """What is evaluated after a phase, where the model is: the head on stored features, or all."""
     network = trainer.network
-    module: nn.Module = network.head if trainer.loaders.stored(phase) else network.classifier
+    module: nn.Module = network.head if trainer.loaders.uses_stored_features(phase) else network.classifier
     return module.to(trainer.fabric.device)
 
 

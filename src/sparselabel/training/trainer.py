@@ -3,8 +3,8 @@
     phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
                   └──▶ after each: validate, log, checkpoint
 
-Nothing random depends on what was drawn before the epoch, so a run that was killed goes on from its last
-checkpoint and ends with the same bits as one that was not.
+Each epoch's random numbers depend only on the seed, the epoch and the process, so a resumed run gives the
+same bits.
 """
 
 import functools
@@ -39,8 +39,8 @@ from sparselabel.training.micro_batches import Backward, differences_from_whole_
 from sparselabel.training.network import (
     LazyBackbone,
     Network,
+    freeze_unused_parameters,
     in_evaluation,
-    leave_out_unused,
     load_into,
     weights_of,
 )
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainer:
-    """Trains a model by a method: ``prepare`` takes the method, ``train`` runs the loop."""
+    """Trains a model with a method: call ``prepare`` with the method, then ``train``."""
 
     data: Prepared
     config: TrainConfig
@@ -76,7 +76,10 @@ class Trainer:
         self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
 
     def prepare(self, method: ComposedLoss) -> None:
-        """Take a method, show it the labels of this process, and refuse what its memories cannot do."""
+        """Prepare the method with the labels of this process.
+
+        Raise if the run cannot start from the best epoch or the disk is too small.
+        """
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         layout = Layout(
             torch.from_numpy(rows),
@@ -96,12 +99,12 @@ class Trainer:
         refuse_full_disk(self.config, method, self.run, self.network, self.fabric, validated)
 
     def train(self) -> TrainingState:
-        """Run the phases that are left; returns the state at the end, which names the best epoch."""
+        """Run the remaining phases; returns the final state, which has the best epoch."""
         newest = newest_checkpoint(self.run.checkpoints)
         state = TrainingState() if newest is None else newest.state
         if newest is not None:
             self.restore(newest)
-            self.log.say(f"going on after epoch {state.epochs}")
+            self.log.say(f"resuming after epoch {state.epochs}")
         self.log.keep_epochs(state.epochs)
         with self.log.bar(self.steps(), "training") as bar:
             bar.skip(self.steps(state))
@@ -125,7 +128,7 @@ class Trainer:
                             "hidden_positives": histogram,
                         }
                     )
-                    # Last: what is logged but not in a checkpoint is forgotten and done again after a crash.
+                    # Last: after a crash, epochs that are logged but not in a checkpoint are trained again.
                     self.save(stage, state)
                     if state.phase_over:
                         break
@@ -138,11 +141,11 @@ class Trainer:
         self.method.begin_epoch(progress)
         if self.needs.scan:
             self.method.scan(lambda rows: self.scan(stage, progress, rows))
-        stage.wrapped.train()
+        stage.fabric_module.train()
         sums: dict[str, Tensor] = {}
-        histogram = ScoreHistogram(self.hidden_positives)
-        for rate, batch in stage.batches(epoch, prefetch=self.method.prefetch):
-            step, losses = self.train_step(stage, batch, replace(progress, lr=rate))
+        histogram = ScoreHistogram(self.unobserved_positives)
+        for lr, batch in stage.batches(epoch, prefetch=self.method.prefetch):
+            step, losses = self.train_step(stage, batch, replace(progress, lr=lr))
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0) + loss.detach()
             if self.truth_known:
@@ -155,10 +158,10 @@ class Trainer:
         return means, histogram.take() if self.truth_known else None
 
     def train_step(self, stage: Stage, batch: Batch, progress: Progress) -> tuple[Step, dict[str, Tensor]]:
-        """One step of the optimizer, after which the method remembers what it saw."""
+        """One optimizer step, then ``method.update``."""
         try:
             outputs, backward = self.forward(stage, batch)
-            step = self.step(batch, outputs, progress)
+            step = self.make_step(batch, outputs, progress)
             losses = self.method(step)
             backward(functools.reduce(torch.add, losses.values()))
             stage.optimizer_step()
@@ -168,10 +171,9 @@ class Trainer:
         return step, losses
 
     def forward(self, stage: Stage, batch: Batch) -> tuple[tuple[Output, ...], Backward]:
-        """The outputs of the model under training for every view of a batch, and the way back.
+        """The model's output for every view of a batch, and the function that runs backward.
 
-        Several views go through it together: batch norm then counts them as one batch, and processes that
-        train together have one pass forward for each backward.
+        All views share one forward pass, so batch norm sees one batch and DDP gets one forward per backward.
         """
         views = len(batch.inputs)
         inputs = batch.inputs[0] if views == 1 else torch.cat(batch.inputs)
@@ -181,8 +183,8 @@ class Trainer:
         chunks = [[None] * views if value is None else value.chunk(views) for value in output]
         return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
 
-    def step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
-        """What the method may see of a batch."""
+    def make_step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
+        """The ``Step`` of a batch: all that the method may see of it."""
         rows, train, needs = batch.rows.clamp(min=0), self.data.train, self.needs
         return Step(
             rows=batch.rows,
@@ -196,7 +198,7 @@ class Trainer:
         )
 
     def validate(self, stage: Stage) -> dict[str, Any] | None:
-        """MAP on the validation split, if there is one."""
+        """The mAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
             return None
         self._share_buffers(stage)
@@ -205,23 +207,23 @@ class Trainer:
 
     @torch.no_grad()
     def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
-        """The training images of this process, or some of them, seen whole, in evaluation mode."""
+        """Steps with the training images of this process, or some of them, as in evaluation."""
         self._share_buffers(stage)
         model = in_evaluation(stage.eval_module, self.fabric, maps=self.needs.maps)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         rows = rows if some is None else some.numpy()
         loader = self.loaders.evaluation(stage.name, "train")
         for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
-            yield self.step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+            yield self.make_step(batch, (model(self.on_device(batch.inputs[0])),), progress)
 
     def _share_buffers(self, stage: Stage) -> None:
-        """Bring buffers together: batch norm has counted on each process's own rows since the last step."""
+        """Broadcast the buffers of process 0: batch norm statistics differ between processes."""
         if self.fabric.world_size > 1:
             for buffer in stage.eval_module.buffers():
                 buffer.copy_(self.fabric.broadcast(buffer))
 
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
-        """Go over to a new phase, from the last or the best epoch of the one before."""
+        """Begin a new phase from the last or the best epoch of the one before."""
         if state.epochs == 0:
             return
         if phase.start == "best":
@@ -235,17 +237,17 @@ class Trainer:
         return best
 
     def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
-        """Make a phase ready, or take it up where a checkpoint left it."""
+        """Set up a phase; with ``restored``, resume it from that checkpoint."""
         phase, needs = self.config.phases[name], self.needs
         module: nn.Module = self.network.head
-        if not self.loaders.stored(name):
+        if not self.loaders.uses_stored_features(name):
             module = self.network.classifier_of(name)
-            leave_out_unused(module, self.config.views.size)
+            freeze_unused_parameters(module, self.config.views.size)
             if phase.micro_batches > 1:
                 for note in differences_from_whole_batch(module, phase, self.fabric.world_size):
                     self.log.say(note)
         loader = self.loaders.training(
-            name, needs.views, needs.strong_views, places=needs.maps or needs.spatial_labels
+            name, needs.views, needs.strong_views, with_geometry=needs.maps or needs.spatial_labels
         )
         rows, seed, precision = len(self.data.train), self.config.seed, self.config.precision
         stage = Stage(name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision)
@@ -258,17 +260,17 @@ class Trainer:
         return stage
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Bring model and method back to a checkpoint."""
+        """Load the model and the method from a checkpoint."""
         self.network.load(checkpoint.model())
         before, now = checkpoint.processes, self.fabric.world_size
         if before != now:
             numbers = f"number of processes: {before} before, {now} now"
-            self.log.say(f"{numbers}; row stores are distributed anew")
+            self.log.say(f"{numbers}; row stores are redistributed")
         checkpoint.restore_method(self.method, self.fabric)
 
     def save(self, stage: Stage, state: TrainingState) -> None:
         """Write a checkpoint: the trained part of the model, the optimizer, the method."""
-        head_only = stage.name == "head"  # the backbone stays as it is: no need to write it again and again
+        head_only = stage.name == "head"  # the backbone does not change: no need to write it every epoch
         save_checkpoint(
             self.run.checkpoints,
             self.fabric,
@@ -283,12 +285,12 @@ class Trainer:
         )
 
     def progress(self, stage: Stage, epoch: int) -> Progress:
-        """How far training is at an epoch of a phase; a head that stopped early shortens the whole."""
-        rate = stage.phase.lr
+        """How far training is at an epoch of a phase; a head phase that stopped early shortens the run."""
+        lr = stage.phase.lr
         if stage.name == "finetune":
-            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, rate)
+            return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, lr)
         head_epochs = self.config.head.epochs if self.config.finetune.epochs else 0
-        return Progress(epoch, self.config.epochs, head_epochs, rate)
+        return Progress(epoch, self.config.epochs, head_epochs, lr)
 
     def steps(self, done: TrainingState | None = None) -> int:
         """Training steps of the whole run, or of the epochs done."""
@@ -298,39 +300,39 @@ class Trainer:
         return min(epochs, head.epochs) * of_head + max(0, epochs - head.epochs) * of_finetune
 
     def epoch_seed(self, epoch: int) -> int:
-        """What the random numbers of an epoch start from: another one in every epoch and process."""
+        """The random seed of an epoch in this process."""
         sequence = np.random.SeedSequence((self.config.seed, epoch, self.fabric.global_rank))
         return int(sequence.generate_state(1)[0])
 
     def on_device(self, tensor: Tensor) -> Tensor:
-        """The tensor where the model is."""
+        """The tensor on the model's device."""
         return tensor.to(self.fabric.device, non_blocking=True)
 
     @cached_property
     def needs(self) -> Needs:
-        """What the method wants to see in a step."""
+        """What the method needs in a step."""
         return self.method.needs
 
     @cached_property
     def observed(self) -> Tensor:
-        """(N, L) What training may see of the labels."""
+        """(N, L) The labels that training sees."""
         return torch.from_numpy(self.data.train.observed.values)
 
     @cached_property
     def truth(self) -> Tensor:
-        """(N, L) All that is known of the labels; only oracles and logs look at it."""
+        """(N, L) All known labels; only oracles and logs use them."""
         return torch.from_numpy(self.data.train.truth.values)
 
     @cached_property
     def truth_known(self) -> bool:
-        """Whether all labels are known and training does not see them all: then recovery can be measured."""
+        """Whether all labels are known but training does not see all of them."""
         return self.data.train.truth.complete and not self.data.train.observed.complete
 
-    def hidden_positives(self, rows: Tensor) -> Tensor:
-        """(B, L) Where a class is there and nobody has said so."""
-        real = rows.clamp(min=0)
-        hidden = (self.truth[real] == POSITIVE) & (self.observed[real] != POSITIVE)
-        return hidden & (rows >= 0)[:, None]
+    def unobserved_positives(self, rows: Tensor) -> Tensor:
+        """(B, L) Which labels are positive but not observed as positive."""
+        valid = rows.clamp(min=0)
+        unobserved = (self.truth[valid] == POSITIVE) & (self.observed[valid] != POSITIVE)
+        return unobserved & (rows >= 0)[:, None]
 
 
 def phases_left(config: TrainConfig, state: TrainingState) -> list[tuple[str, Phase]]:
