@@ -75,9 +75,9 @@ def reader(signature: Callable[..., None]) -> None:
 
     @functools.wraps(signature)
     def command(source: Path, *, to: Target, **options: Any) -> None:
-        from sparselabel.data.readers import READERS
+        from sparselabel.data import readers
 
-        write(lambda: READERS[name](source, **defaults | options), to)
+        write(lambda: readers.reader(name)(source, **defaults | options), to)
 
     app.command(command, name=name)
 
