@@ -34,7 +34,6 @@ from sparselabel.losses.base import (
     TargetLoss,
     at_least_float32,
     beside_terms,
-    not_begun,
 )
 from sparselabel.losses.class_selective import SelectiveUnknown, annotated
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
@@ -143,7 +142,9 @@ class PseudoLabels(LossPart):
         """(B, D, cells) Features, of the image as a whole if it is about those."""
         features = step.outputs[0].features
         if features is None or (self.source == "cells" and features.ndim != 4):
-            raise ConfigError("prototypes of cells need Output(features=...) of cells (B, D, h, w)")
+            raise ConfigError(
+                "prototypes of cells need their features", "give features=, of cells (B, D, h, w)"
+            )
         features = at_least_float32(features.detach())
         if self.source == "images":
             return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
@@ -156,7 +157,7 @@ class PseudoLabels(LossPart):
             return which, features[image, :, 0]
         cells = step.outputs[0].features
         if step.spatial_labels is None or cells is None:
-            raise ConfigError("prototypes of cells need Step(spatial_labels=...)")
+            raise ConfigError("prototypes of cells need points or boxes", "give spatial_labels=")
         grid = (cells.shape[2], cells.shape[3])
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
         positive = (labels == POSITIVE) & step.valid[:, None, None, None]
@@ -166,7 +167,10 @@ class PseudoLabels(LossPart):
     def forward(self, step: Step) -> Tensor:
         """(B, L) The pseudo labels of the step's rows; UNKNOWN for images that have labels."""
         if step.progress.warmed_up and self._scanned != step.progress.epoch:
-            raise not_begun(step.progress)
+            raise ConfigError(
+                "PatchCluster looks at all training images before an epoch after its warm-up",
+                "call criterion.set_epoch(epoch), then criterion.scan(predict)",
+            )
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
         kept = self.rows.read(self.layout.slots(step.rows)).to(step.observed.device)
