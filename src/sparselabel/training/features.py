@@ -22,6 +22,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said, param
+from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.resources import free_disk, in_words
 
@@ -77,7 +78,7 @@ def compute_features(
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     loader = ImageLoader(split, view, workers=workers)
-    for numbers, inputs, _ in loader(in_order(rows, 32), epoch=0):
+    for numbers, inputs, _ in loader(in_order(rows, BATCH), epoch=0):
         of_cells = network(inputs[0].to(fabric.device)).float()
         features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))
         if not bool(features.isfinite().all()):
