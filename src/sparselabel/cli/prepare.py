@@ -258,8 +258,8 @@ def imagenet(
     source
         The folder.
     labels
-        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
-        id an image, or the devkit's numbers.
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, one
+        synset id per image, or the devkit's numbers.
     synsets
         Synset ids in the devkit's order, for the devkit's numbers.
     real

@@ -47,7 +47,7 @@ NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: PatchML has .
 FAR = 0.7  # d⁻ (ours)
 
 
-class PseudoLabels(LossPart):
+class ClusterLabels(LossPart):
     """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
     Once training has warmed up (after the warm-up or, without one, the first epoch). A class of which
@@ -216,11 +216,11 @@ class AnnotatedOnly(LabelLoss):
         return EntryLosses(losses * labeled, counted & labeled)
 
 
-class PseudoLoss(LossPart):
+class ClusterLoss(LossPart):
     """The loss of pseudo labels, taken for observed ones, at image level (PatchML eq. 4 with w_patch 0)."""
 
     def __init__(
-        self, labels: PseudoLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
+        self, labels: ClusterLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
     ) -> None:
         super().__init__()
         self.labels = labels
@@ -286,6 +286,6 @@ def cluster(
     label_loss = method.label_loss
     if not isinstance(label_loss, TargetLoss):
         raise TypeError("cluster takes the entry loss of a TargetLoss for its pseudo labels")
-    labels = PseudoLabels(_source(method.needs, prototypes), near, far, box_rule)
-    loss = PseudoLoss(labels, label_loss.entry_loss, beside_terms(method.reduction), pseudo_weight)
+    labels = ClusterLabels(_source(method.needs, prototypes), near, far, box_rule)
+    loss = ClusterLoss(labels, label_loss.entry_loss, beside_terms(method.reduction), pseudo_weight)
     return method.with_term("pseudo", loss, AnnotatedOnly(label_loss))
