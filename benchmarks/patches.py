@@ -18,7 +18,7 @@ from benchmarks.maps_at_full_size import most_resident, resident
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
-from sparselabel.losses.patch_cluster import PseudoLabels
+from sparselabel.losses.patch_cluster import ClusterLabels
 from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, Output
@@ -112,7 +112,7 @@ def surveyed(count: int) -> dict[str, float]:
     images = Images(count)
     method = make_method("patchml+cluster")
     method.prepare(Layout(torch.arange(2 * count), images.observed, 2 * count, grid=(CELLS, CELLS)))
-    labels = next(part for part in method.parts() if isinstance(part, PseudoLabels))
+    labels = next(part for part in method.parts() if isinstance(part, ClusterLabels))
     method.begin_epoch(PROGRESS)
     resident()
     begin = time.perf_counter()

@@ -1,8 +1,8 @@
 """The pages in docs/methods, made from the registry: ``make docs``.
 
-factory's docstring and signature ─┐
-formulas.py: formula, when to take ─┼─▶ docs/methods/NAME.md, and README.md as their index
-results/*.csv: what we measured    ─┘
+factory's docstring and signature         ─┐
+method_formulas.py: formula, when to take ─┼─▶ docs/methods/NAME.md, and README.md as their index
+results/*.csv: what we measured           ─┘
 """
 
 import inspect
@@ -16,7 +16,8 @@ from sparselabel.cli.methods import PAPERS, needs_in_words, paragraphs_of, param
 from tools.method_results import BOOSTED, INDEXED, Measured, Value, best_of, measured
 
 HEADER = (
-    "<!-- Made by `make docs` from the registry: edit the docstrings, formulas.py or results/ instead. -->"
+    "<!-- Made by `make docs` from the registry: edit the docstrings, tools/method_formulas.py or results/ "
+    "instead. -->"
 )
 HEAD = "boostlu"
 """What is no method but a part of the head, and has a page all the same."""

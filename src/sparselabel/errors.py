@@ -145,7 +145,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def numpy_said(error: Exception) -> str:
+def numpy_reason(error: Exception) -> str:
     """What numpy says of a file that it cannot read; not its advice to allow pickles, which run programs."""
     return "not a file of arrays" if "pickle" in str(error) else str(error)
 

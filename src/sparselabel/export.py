@@ -37,7 +37,7 @@ def seen(images: Tensor, size: int, center: float | None) -> Tensor:
     """(B, 3, size, size) uint8 of whole images (B, H, W, 3) uint8.
 
     The whole image is squashed into the square, or, if ``center`` is given, a central square whose side is
-    that share of the short side. Differs from ``data.augment.render`` by a gray level here and there.
+    that share of the short side. Differs from ``data.transforms.render`` by a gray level here and there.
     """
     height, width = (_positions(images, axis) for axis in (1, 2))
     high, wide = height[-1] + 0.5, width[-1] + 0.5  # as tensors: a size that is a number would be fixed

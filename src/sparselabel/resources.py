@@ -91,7 +91,7 @@ def free_disk(path: Path) -> int:
     return shutil.disk_usage(existing).free // _local_processes()
 
 
-def in_words(number: int) -> str:
+def format_bytes(number: int) -> str:
     """A number of bytes in words."""
     return f"{number / 1e9:,.2f} GB" if number >= 1e8 else f"{number / 1e6:,.2f} MB"
 
@@ -103,7 +103,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next tensor instead of giving it back to the system.
 
     By default every large tensor is mapped afresh, and touching fresh pages takes as long as the convolutions
-    themselves: MobileNetV2 at 224 px scores 34 images a second without this and 54 with it (one core,
+    themselves: MobileNetV2 at 224 px scores 34 images per second without this and 54 with it (one core,
     batches of 4). Does nothing where the C library is another one.
     """
     if not sys.platform.startswith("linux"):

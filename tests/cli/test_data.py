@@ -7,7 +7,6 @@ import pytest
 
 from sparselabel.cli.prepare import Target
 from sparselabel.config import Preparation
-from sparselabel.data.readers import READERS
 from tests.cli.conftest import Command, images, in_a_subprocess
 
 WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
@@ -234,7 +233,11 @@ def test_readers_get_their_flags(
     command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], given: dict[str, Any]
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setitem(READERS, words[0], lambda source, **options: calls.append((source, options)))
+
+    def reader(name: str) -> Callable[..., None]:
+        return lambda source, **options: calls.append((source, options)) if name == words[0] else None
+
+    monkeypatch.setattr("sparselabel.data.readers.reader", reader)
 
     def write(read: Callable[[], None], to: Target) -> None:
         read()

@@ -124,8 +124,8 @@ def test_the_resolved_copy_of_a_run_is_a_configuration_file(command: Command, ca
         ("[head]\nepoch = 5", "Did you mean --head.epochs?"),
         ("[views]\nsise = 5", "Did you mean --views.size?"),
         ('[head]\nepochs = "five"', 'unable to convert "five" into int'),
-        ("[head]\nepochs = -5", "head.epochs must not be negative, but is -5"),
-        ("[views]\nflip = 5", "views.flip must be in [0, 1], not 5.0"),
+        ("[head]\nepochs = -5", "--head.epochs must not be negative, not -5"),
+        ("[views]\nflip = 5", "--views.flip must be in [0, 1], not 5.0"),
         (
             "seed = 1\nmethod = an",
             "sparselabel: error: c.toml is not TOML: Invalid value (at line 2, column 10)",
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read(command: Command) -> None:
         (["--head.epoch", "3"], "Unknown option: --head.epoch. Did you mean --head.epochs?"),
         (["--head.epochs", "five"], 'unable to convert "five" into int'),
         (["--precision", "8"], "Invalid value"),
-        (["--seed", "-1"], "sparselabel: error: seed must not be negative, but is -1"),
+        (["--seed", "-1"], "sparselabel: error: --seed must not be negative, not -1"),
     ],
 )
 def test_a_wrong_flag_is_wrong_usage(

@@ -11,7 +11,7 @@ def test_a_gpu_and_files_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         "time: about 4 days 15 h, of which 10 min for features",
         "GPU: 9.00 GB of 12.00 GB",
-        "RAM: 3.00 GB a process, without its loaders, 1.00 GB of them stored features; 64.00 GB more",
+        "RAM: 3.00 GB per process, without its loaders, 1.00 GB of them stored features; 64.00 GB more",
         "disk: 11.30 GB, 8.00 GB of them what the method remembers; 100.00 GB are free at --out",
         "features to be kept beside the data: 1.00 GB",
     ):
@@ -40,4 +40,4 @@ def test_ram_that_may_be_too_small_is_named(capsys: pytest.CaptureFixture[str]) 
     phase = PhaseCost("finetune", 5, 10, 8, 0.5, 0, 0.0, 9 * 10**9, 0, 10**6)
     show(RunCost((phase,), 0, 0, 0, 0.0, 0, 0, 0, 6 * 10**9, 10**9, ram_taken=10**9))
     said = capsys.readouterr().out
-    assert "RAM: 9.00 GB a process, without its loaders; 6.00 GB more were free\nthat may not fit: " in said
+    assert "RAM: 9.00 GB per process, without its loaders; 6.00 GB more were free\nthat may not fit: " in said

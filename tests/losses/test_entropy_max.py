@@ -18,7 +18,7 @@ SCORES = torch.tensor([[0.8, 0.3, 0.1]], dtype=torch.float64)
 
 def test_soft_labels_want_a_survey_and_epochs() -> None:
     method = build_method("em+apl", OBSERVED, warm_up=1)
-    with pytest.raises(ConfigError, match=r"call method\.begin_epoch"):
+    with pytest.raises(ConfigError, match=r"criterion\.scan\(predict\)"):
         method(make_step(SCORES.logit(), OBSERVED))
     with pytest.raises(
         ConfigError,

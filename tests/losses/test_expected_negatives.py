@@ -115,7 +115,7 @@ def test_an_epoch_that_nobody_began_is_refused() -> None:
             method.begin_epoch(Progress(begun, 9, 0, 1e-3))
         method(make_step(logits, OBSERVED, progress=Progress(stepped - 1, 9, 0, 1e-3)))
         late = make_step(logits, OBSERVED, progress=Progress(stepped, 9, 0, 1e-3))
-        said = rf"epoch {stepped + 1} came before .*begin_epoch\(Progress\(epoch={stepped}"
+        said = rf"epoch {stepped + 1} came before .*criterion\.set_epoch\({stepped}\)"
         with pytest.raises(ConfigError, match=said):
             method(late)
 

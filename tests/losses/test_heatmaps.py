@@ -220,7 +220,7 @@ def test_an_epoch_that_nobody_began_is_refused_where_classes_are_chosen() -> Non
     observed = torch.tensor([[1, -1]], dtype=torch.int8)
     method, _ = make(observed, top_maps=1)
     step = step_of(torch.zeros(1, 2, 2, 2), observed, ViewGeometry.whole(1), torch.tensor([0]))
-    said = r"a step of epoch 2 came .*begin_epoch\(Progress\(epoch=1, \.\.\.\)\), which counts from 0"
+    said = r"a step of epoch 2 came .*criterion\.set_epoch\(1\), which counts from 0"
     with pytest.raises(ConfigError, match=said):
         method(step)
 
@@ -280,7 +280,7 @@ def test_wrong_settings_are_refused() -> None:
         (ViewGeometry.whole(1),),
         Progress(1, 2, 0, 0.1),
     )
-    with pytest.raises(ConfigError, match="scl compares cells: give Output"):
+    with pytest.raises(ConfigError, match="scl compares cells: give maps="):
         method(step)
 
 

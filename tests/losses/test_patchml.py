@@ -98,7 +98,7 @@ def test_refusals() -> None:
     nothing = Step(
         torch.tensor([0]), OBSERVED, (Output(torch.zeros(1, 3)),), (ViewGeometry.whole(1),), PROGRESS
     )
-    with pytest.raises(ConfigError, match="needs Output"):
+    with pytest.raises(ConfigError, match="give maps="):
         PatchLoss()(nothing)
 
 

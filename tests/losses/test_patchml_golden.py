@@ -11,7 +11,7 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import ComposedLoss, Progress, Step, batch_mean, counted_mean
-from sparselabel.losses.patch_cluster import PseudoLabels, nearest_cosine
+from sparselabel.losses.patch_cluster import ClusterLabels, nearest_cosine
 from sparselabel.losses.registry import build_method, make_method
 from sparselabel.models.classifier import Output
 from tests.losses.steps import make_step
@@ -219,7 +219,7 @@ def test_pseudo_labels_begin_when_training_has_settled() -> None:
     method.begin_epoch(FIRST)
     method.scan(lambda rows: pytest.fail("nobody looks in the first epoch"))
     assert losses_of(method, progress=FIRST, features=CELLS)["pseudo"] == 0
-    with pytest.raises(ConfigError, match="a step of epoch 2 came before that epoch began"):
+    with pytest.raises(ConfigError, match=r"PatchCluster looks at all .* criterion\.scan\(predict\)"):
         losses_of(method, features=CELLS)
 
 
@@ -254,7 +254,7 @@ def test_scales_beside_other_terms() -> None:
     assert build_method("patchml+scl", OBSERVED).reduction is counted_mean
     assert make_method("iu+cluster").reduction is batch_mean
     box = make_method("patchml+cluster", box_rule="any")
-    labels = next(part for part in box.parts() if isinstance(part, PseudoLabels))
+    labels = next(part for part in box.parts() if isinstance(part, ClusterLabels))
     assert labels.box_rule == "any"
     assert str(box.terms["patches"].box_rule) == "any"
     assert labels.needs.spatial_labels
@@ -278,5 +278,5 @@ def test_wrong_use_is_explained() -> None:
         build_method("patchml", torch.tensor([[1, -1]]))
     with pytest.warns(DataWarning, match="every training image has an observed label"):
         build_method("patchml+cluster", OBSERVED[:2])
-    with pytest.raises(ConfigError, match="fixmatch needs two views"):
+    with pytest.raises(ConfigError, match="fixmatch compares two views"):
         build_method("fixmatch", OBSERVED)(step())

@@ -292,7 +292,7 @@ def test_wrong_use_is_explained() -> None:
         build_method("iu", torch.tensor([[1, -1]]))
     with pytest.raises(ConfigError, match="not both"):
         make_method("wan", negative_weight=0.1, sampled_negatives=True)
-    with pytest.raises(ConfigError, match="needs the full labels"):
+    with pytest.raises(ConfigError, match="needs complete labels"):
         build_method("bce", OBSERVED)(make_step(torch.zeros(2, 3), OBSERVED))
     with pytest.raises(ConfigError, match=r"observed must be N×L .* not of shape \(3,\)"):
         build_method("an", torch.tensor([1, 0, -1]))

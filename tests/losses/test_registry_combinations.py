@@ -111,7 +111,10 @@ def test_what_combines() -> None:
         ("en+splc", r"en and splc each say what an unknown label counts as, and a method has one: take one"),
         ("en+em+apl", r"en and em\+apl each say what an unknown label counts as"),
         ("pu+scl+en", r"pu and en each say what"),
-        ("auto", r"^auto is a word of training alone, for pu, or for pu\+scl where .*: name one of these$"),
+        (
+            "auto",
+            r"^auto is chosen by `train` and is not a method: .* pu\+scl .*: name one of these$",
+        ),
         ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
         ("asl+en+scl", r"write en\+asl\+scl "),
         ("asl+ll-r", r"write ll-r\+asl "),

@@ -45,7 +45,7 @@ def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.
     assert said[0] == (
         "kept in files of the run: running scores (0.01 MB), heat maps (0.01 MB), heat map classes (0.01 MB)"
     )
-    assert said[1] == "they stay there, where the run was begun with them: RAM is for new runs"
+    assert said[1] == "this run already keeps them in files, so memories=ram has no effect"
     assert "resuming after epoch 3" in said
 
 

@@ -1,4 +1,4 @@
-"""``sparselabel figure``: the analyses of the papers, each per image and a table of the numbers in it."""
+"""``sparselabel figure``: the analyses of the papers, each as a PNG and a CSV of its numbers."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

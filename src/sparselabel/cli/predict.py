@@ -150,7 +150,7 @@ def _summary(
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     read = seen["images"] - seen["broken"]
     said = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
-    said += f" ({seen['labels'] / read:.2f} an image)" if read else ""
+    said += f" ({seen['labels'] / read:.2f} per image)" if read else ""
     if seen["broken"]:
         said += f"; {counted(seen['broken'], 'image')} could not be read"
     if seen["before"]:

@@ -75,9 +75,9 @@ def reader(signature: Callable[..., None]) -> None:
 
     @functools.wraps(signature)
     def command(source: Path, *, to: Target, **options: Any) -> None:
-        from sparselabel.data.readers import READERS
+        from sparselabel.data import readers
 
-        write(lambda: READERS[name](source, **defaults | options), to)
+        write(lambda: readers.reader(name)(source, **defaults | options), to)
 
     app.command(command, name=name)
 
@@ -258,8 +258,8 @@ def imagenet(
     source
         The folder.
     labels
-        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, a synset
-        id an image, or the devkit's numbers.
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, one
+        synset id per image, or the devkit's numbers.
     synsets
         Synset ids in the devkit's order, for the devkit's numbers.
     real

@@ -78,7 +78,7 @@ def _words(values: Sequence[object]) -> str:
 
 
 def _numbers(recipe: "Recipe") -> Table:
-    """Published numbers and ours with their spread, a row a method."""
+    """Published numbers and ours with their spread, a row per method."""
     ours: dict[str, dict[str, tuple[float, ...]]] = {}
     for measured in recipe.ours:
         ours.setdefault(measured.measure, {}).update(measured.values)

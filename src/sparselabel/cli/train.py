@@ -111,17 +111,17 @@ def train(
 def show(cost: "RunCost") -> None:
     """A table of the phases, and what the whole run needs and finds."""
     from sparselabel.progress import duration
-    from sparselabel.resources import in_words
+    from sparselabel.resources import format_bytes
 
     console = plain_console()
-    table = Table("phase", "epochs", "steps an epoch", "images a step", "seconds a step", "time", "RAM")
+    table = Table("phase", "epochs", "steps per epoch", "images per step", "seconds per step", "time", "RAM")
     for column in table.columns[1:]:
         column.justify = "right"
     if cost.gpu:
         table.add_column("GPU", justify="right")
     for phase in cost.phases:
         counts = (f"{number:,}" for number in (phase.epochs, phase.steps, phase.batch_size))
-        memory = [in_words(phase.ram), *([in_words(phase.gpu)] if cost.gpu else [])]
+        memory = [format_bytes(phase.ram), *([format_bytes(phase.gpu)] if cost.gpu else [])]
         table.add_row(phase.name, *counts, f"{phase.seconds:.3g}", duration(phase.time), *memory)
     console.print(table)
     parts = {
@@ -133,22 +133,24 @@ def show(cost: "RunCost") -> None:
     first = f", of which {', '.join(before)}" if before else ""
     console.print(f"time: about {duration(cost.seconds)}{first}")
     if cost.gpu:
-        console.print(f"GPU: {in_words(cost.gpu)} of {in_words(cost.gpu_there)}")
+        console.print(f"GPU: {format_bytes(cost.gpu)} of {format_bytes(cost.gpu_there)}")
     held = cost.features_in_ram
-    beside = f", {in_words(held)} of them stored features" if held else ""
+    beside = f", {format_bytes(held)} of them stored features" if held else ""
     console.print(
-        f"RAM: {in_words(cost.ram)} a process, without its loaders{beside}; "
-        f"{in_words(cost.ram_there)} more were free"
+        f"RAM: {format_bytes(cost.ram)} per process, without its loaders{beside}; "
+        f"{format_bytes(cost.ram_there)} more were free"
     )
     if cost.ram_short:
         console.print(
             "that may not fit: end other programs, or take a smaller --finetune.batch-size, "
             "--finetune.grad-checkpointing, --finetune.micro-batches or --memories file"
         )
-    files = f", {in_words(cost.files)} of them what the method remembers" if cost.files else ""
-    console.print(f"disk: {in_words(cost.disk)}{files}; {in_words(cost.disk_there)} are free at --out")
+    files = f", {format_bytes(cost.files)} of them what the method remembers" if cost.files else ""
+    console.print(
+        f"disk: {format_bytes(cost.disk)}{files}; {format_bytes(cost.disk_there)} are free at --out"
+    )
     if cost.disk > cost.disk_there:
         console.print("that may not fit: make room, or take an --out on a larger disk")
     if cost.features:
-        console.print(f"features to be kept beside the data: {in_words(cost.features)}")
+        console.print(f"features to be kept beside the data: {format_bytes(cost.features)}")
     console.print("nothing was written")

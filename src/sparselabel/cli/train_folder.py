@@ -99,11 +99,11 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
 
 
 def _read(data: Path, labels: Path | None) -> "RawDataset":
-    from sparselabel.data.readers import READERS
+    from sparselabel.data.readers import reader
 
     if labels is not None:
         try:
-            return READERS["table"](labels, images=data, skip_missing=True)
+            return reader("table")(labels, images=data, skip_missing=True)
         except DataError as error:  # parameters of `prepare table` are no flags here: other ways out
             ways_out = {
                 "images": f"name images relative to {data}",
@@ -118,7 +118,7 @@ def _read(data: Path, labels: Path | None) -> "RawDataset":
         table = f"{param('labels', 'labels.csv')}, with columns image and label"
         problem = f"{data} is neither prepared data nor a folder of class folders"
         raise DataError(problem, f"name the table of the images' labels ({table})")
-    return READERS["folder"](data)
+    return reader("folder")(data)
 
 
 def found_in(prepared: "Prepared", read: int) -> str:

@@ -53,7 +53,7 @@ class Measured:
     seeds
         The seeds of the runs.
     values
-        Percent by method, one value a seed.
+        Percent by method, one value per seed.
     measure
         What was measured, in the words of ``published``.
     """

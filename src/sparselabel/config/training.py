@@ -59,16 +59,16 @@ class Phase:
         # Written so that not-a-number is refused too.
         for name in ("epochs", "weight_decay", "grad_clip", "patience"):
             value = getattr(self, name)
-            flag = f"{self.called}.{name.replace('_', '-')}"
-            refuse(not value >= 0, f"{flag} must not be negative, but is {value}")
-        rate, average = self.lr, self.ema_decay
-        refuse(not 0 < rate < math.inf, f"{self.called}.lr must be above 0, not {rate}")
-        refuse(self.batch_size < 1, f"{self.called}.batch-size must be at least 1, not {self.batch_size}")
-        refuse(not 0 <= average < 1, f"{self.called}.ema-decay must be in [0, 1), not {average}")
+            refuse(not value >= 0, f"{self.called}.{name}", "must not be negative", value)
+        rate, size, average = self.lr, self.batch_size, self.ema_decay
+        refuse(not 0 < rate < math.inf, f"{self.called}.lr", "must be above 0", rate)
+        refuse(size < 1, f"{self.called}.batch_size", "must be at least 1", size)
+        refuse(not 0 <= average < 1, f"{self.called}.ema_decay", "must be in [0, 1)", average)
         refuse(
-            not 1 <= self.micro_batches <= self.batch_size,
-            f"{self.called}.micro-batches must be from 1 to the images of a batch, {self.batch_size}, "
-            f"not {self.micro_batches}",
+            not 1 <= self.micro_batches <= size,
+            f"{self.called}.micro_batches",
+            f"must be from 1 to the images of a batch, {size}",
+            self.micro_batches,
         )
 
 
@@ -112,14 +112,14 @@ class FinetunePhase(Phase):
     def __post_init__(self) -> None:
         super().__post_init__()
         stages, rate = self.frozen_stages, self.head_rate
-        refuse(stages < 0, f"finetune.frozen-stages must not be negative, but is {stages}")
-        refuse(not 0 < rate < math.inf, f"finetune.head-rate must be above 0, not {rate}")
+        refuse(stages < 0, "finetune.frozen_stages", "must not be negative", stages)
+        refuse(not 0 < rate < math.inf, "finetune.head_rate", "must be above 0", rate)
 
 
-def refuse(wrong: bool, problem: str, *remedies: str) -> None:
-    """Raise where something is wrong."""
+def refuse(wrong: bool, name: str, rule: str, value: object) -> None:
+    """Raise where a parameter breaks its rule."""
     if wrong:
-        raise ConfigError(problem, *remedies)
+        raise ConfigError(f"{param(name)} {rule}, not {value}", what=name, value=value)
 
 
 CORES = os.cpu_count() or 1
@@ -162,16 +162,13 @@ class Views:
     cutout: float = 0.0
 
     def __post_init__(self) -> None:
-        refuse(self.size < 16, f"views.size must be at least 16 pixels, not {self.size}")
-        refuse(
-            not 0 < self.smallest_crop <= 1,
-            f"views.smallest-crop must be in (0, 1], not {self.smallest_crop}",
-        )
-        refuse(not 0 <= self.flip <= 1, f"views.flip must be in [0, 1], not {self.flip}")
-        operations, strength = self.rand_augment, self.magnitude
-        refuse(operations < 0, f"views.rand-augment must not be negative, but is {operations}")
-        refuse(not 0 <= strength <= 30, f"views.magnitude must be from 0 to 30, not {strength}")
-        refuse(not 0 <= self.cutout < 1, f"views.cutout must be in [0, 1), not {self.cutout}")
+        smallest, strength = self.smallest_crop, self.magnitude
+        refuse(self.size < 16, "views.size", "must be at least 16 pixels", self.size)
+        refuse(not 0 < smallest <= 1, "views.smallest_crop", "must be in (0, 1]", smallest)
+        refuse(not 0 <= self.flip <= 1, "views.flip", "must be in [0, 1]", self.flip)
+        refuse(self.rand_augment < 0, "views.rand_augment", "must not be negative", self.rand_augment)
+        refuse(not 0 <= strength <= 30, "views.magnitude", "must be from 0 to 30", strength)
+        refuse(not 0 <= self.cutout < 1, "views.cutout", "must be in [0, 1)", self.cutout)
 
 
 @dataclass(frozen=True)
@@ -194,8 +191,9 @@ class Query:
     def __post_init__(self) -> None:
         refuse(
             self.width is not None and (self.width < 4 or self.width % 4 > 0),
-            "query.width must be a multiple of 4 above 0, as its four attention heads share it, not "
-            f"{self.width}",
+            "query.width",
+            "must be a multiple of 4 above 0, as its four attention heads share it",
+            self.width,
         )
 
 
@@ -222,7 +220,7 @@ class TrainConfig:
     partial_weights
         Allow a weights file that fits only a part of the backbone.
     output_stride
-        Pixels a cell of a convolutional backbone; default: its own, usually 32.
+        Pixels per cell of a convolutional backbone; default: its own, usually 32.
     classifier
         What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
         convolution (TS-CAM); token, a linear layer on the class token of a transformer; query2label, a
@@ -260,30 +258,33 @@ class TrainConfig:
     def __post_init__(self) -> None:
         settings = {key.replace("-", "_"): value for key, value in self.settings.items() if value is not None}
         object.__setattr__(self, "settings", settings)
-        refuse(
-            self.head.epochs + self.finetune.epochs == 0,
-            f"there is nothing to train: {param('head.epochs')} and {param('finetune.epochs')} are both 0",
-        )
-        refuse(self.seed < 0, f"seed must not be negative, but is {self.seed}")
-        refuse(
-            self.output_stride not in (None, 8, 16, 32),
-            f"output_stride must be 8, 16 or 32, not {self.output_stride}",
-        )
-        refuse(self.watch < 0, f"watch must not be negative, but is {self.watch}")
-        refuse(
-            self.frozen and self.head.epochs == 0,
-            f"{param('frozen')} trains the head on stored features",
-            f"give {param('head.epochs')}",
-        )
-        refuse(
-            self.boost is not None and not 0 < self.boost < math.inf,
-            f"boost must be a number above 0, not {self.boost}: BoostLU takes 5",
-        )
-        refuse(
-            self.query != Query() and self.classifier != "query2label",
-            f"{param('query')} is for {param('classifier', 'query2label')}, not for {self.classifier}",
-            "leave one out",
-        )
+        if self.head.epochs + self.finetune.epochs == 0:
+            raise ConfigError(
+                f"there is nothing to train: {param('head.epochs')} and {param('finetune.epochs')} are "
+                "both 0",
+                what="head.epochs",
+                value=0,
+            )
+        stride, boost = self.output_stride, self.boost
+        refuse(self.seed < 0, "seed", "must not be negative", self.seed)
+        refuse(stride not in (None, 8, 16, 32), "output_stride", "must be 8, 16 or 32", stride)
+        refuse(self.watch < 0, "watch", "must not be negative", self.watch)
+        if self.frozen and self.head.epochs == 0:
+            raise ConfigError(
+                f"{param('frozen')} trains the head on stored features",
+                f"give {param('head.epochs')}",
+                what="head.epochs",
+                value=0,
+            )
+        wrong = boost is not None and not 0 < boost < math.inf
+        refuse(wrong, "boost", "must be a number above 0 (BoostLU takes 5)", boost)
+        if self.query != Query() and self.classifier != "query2label":
+            raise ConfigError(
+                f"{param('query')} is for {param('classifier', 'query2label')}, not for {self.classifier}",
+                "leave one out",
+                what="query",
+                value=self.classifier,
+            )
 
     @property
     def phases(self) -> dict[str, Phase]:
@@ -312,7 +313,7 @@ class Machine:
     accelerator
         auto takes a GPU if there is one.
     devices
-        Processes on this machine, one a device. Under `torchrun` it is torchrun's business.
+        Processes on this machine, one per device. Under `torchrun` it is torchrun's business.
     workers
         Processes that load images, per device.
     memories
@@ -326,8 +327,8 @@ class Machine:
     memories: Literal["auto", "ram", "file"] = "auto"
 
     def __post_init__(self) -> None:
-        refuse(self.devices < 1, f"devices must be at least 1, not {self.devices}")
-        refuse(self.workers < 0, f"workers must not be negative, but is {self.workers}")
+        refuse(self.devices < 1, "devices", "must be at least 1", self.devices)
+        refuse(self.workers < 0, "workers", "must not be negative", self.workers)
 
 
 @dataclass(frozen=True)
@@ -356,8 +357,9 @@ class Handling:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        refuse(
-            self.resume and self.force,
-            f"{param('resume')} goes on with a run, {param('force')} replaces it",
-            "give one",
-        )
+        if self.resume and self.force:
+            raise ConfigError(
+                f"{param('resume')} goes on with a run, {param('force')} replaces it",
+                "give one",
+                what="resume",
+            )

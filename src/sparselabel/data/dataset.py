@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, command, listing, numpy_said, param
+from sparselabel.errors import DataError, command, listing, numpy_reason, param
 
 if TYPE_CHECKING:
     from sparselabel.data.answers import Answer
@@ -138,7 +138,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
             loaded = np.load(file, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{file} cannot be read ({numpy_said(error)})", PREPARE_AGAIN) from error
+            raise DataError(f"{file} cannot be read ({numpy_reason(error)})", PREPARE_AGAIN) from error
         if shape and loaded.shape != shape:  # a file of other data; its values are not checked here
             raise DataError(f"{file} has shape {loaded.shape}, not {shape}", PREPARE_AGAIN)
         return loaded

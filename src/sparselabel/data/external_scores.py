@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
-from sparselabel.errors import DataError, listing, numpy_said
+from sparselabel.errors import DataError, listing, numpy_reason
 
 _BETWEEN = 2  # scored, but neither high nor low; made UNKNOWN in the end
 
@@ -161,7 +161,7 @@ def _from_arrays(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
             images, names, scores = (arrays[key] for key in ("images", "classes", "scores"))
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DataError(
-            f"{file} cannot be read ({numpy_said(error)}): it must hold images (N,), classes (L,) and "
+            f"{file} cannot be read ({numpy_reason(error)}): it must hold images (N,), classes (L,) and "
             "scores (N, L)"
         ) from error
     if scores.shape != (len(images), len(names)) or scores.dtype.kind not in "fiu":

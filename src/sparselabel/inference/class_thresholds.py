@@ -64,8 +64,7 @@ class ClassThresholds:
         """(L,) For the highest F1, for a precision (NEVER where none has it), or the same for all."""
         if precision is not None and threshold is not None:
             raise ConfigError(
-                f"{param('precision', f'{precision:g}')} chooses thresholds and "
-                f"{param('threshold', f'{threshold:g}')} is one",
+                f"{param('precision')} and {param('threshold')} cannot both be given",
                 "give one of the two",
             )
         if threshold is not None:

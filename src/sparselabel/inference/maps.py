@@ -26,7 +26,7 @@ from sparselabel.inference.scorer import (
 )
 from sparselabel.run import Run
 
-BATCH = 16
+MAPS_BATCH = 16  # not BATCH: reports rest on maps of this rounding
 
 
 def write_maps(
@@ -50,7 +50,9 @@ def write_maps(
     scorer, loader = load_scorer(run), evaluation_loader(run.config(), part)
     cells, scores = [], []
     for scored, chosen in zip(
-        scorer.batches(loader, wanted, batch=BATCH, maps=True), in_order(indices, BATCH), strict=True
+        scorer.batches(loader, wanted, batch=MAPS_BATCH, maps=True),
+        in_order(indices, MAPS_BATCH),
+        strict=True,
     ):  # an image with two classes is seen twice: these are few
         places = np.arange(len(chosen))
         cells.append(cells_of(scored.output)[places, chosen].float().cpu().numpy())

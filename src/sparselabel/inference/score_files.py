@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.errors import RunError, command, numpy_said
+from sparselabel.errors import RunError, command, numpy_reason
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.run import Run
 
@@ -91,4 +91,4 @@ def read_arrays(file: Path, names: Sequence[str], *remedies: str) -> dict[str, n
             required = {name: arrays[name] for name in names}
             return required | {name: arrays[name] for name in arrays.files if name not in required}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise RunError(f"{file} cannot be read ({numpy_said(error)})", *remedies, what=file) from error
+        raise RunError(f"{file} cannot be read ({numpy_reason(error)})", *remedies, what=file) from error

@@ -315,9 +315,8 @@ Scan = Callable[[Tensor | None], Iterable[Step]]
 def not_begun(progress: Progress) -> ConfigError:
     """The error for a step of an epoch for which ``begin_epoch`` was not called."""
     return ConfigError(
-        f"a step of epoch {progress.epoch + 1} came before that epoch began: call "
-        f"method.begin_epoch(Progress(epoch={progress.epoch}, ...)), which counts from 0, before the first "
-        "step of every epoch, where the method puts to use what it has learned so far"
+        f"a step of epoch {progress.epoch + 1} came before that epoch began",
+        f"call criterion.set_epoch({progress.epoch}), which counts from 0, before its first step",
     )
 
 

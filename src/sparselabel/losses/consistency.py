@@ -95,7 +95,7 @@ class SpatialConsistency(LossPart):
         """The mean over the cells of each image, then over the batch; 0 before the term joins."""
         maps = step.outputs[0].maps
         if maps is None:
-            raise ConfigError("scl compares cells: give Output(maps=...), cell logits of (B, L, h, w)")
+            raise ConfigError("scl compares cells", "give maps=, cell logits of (B, L, h, w)")
         maps = at_least_float32(maps)
         if not step.progress.warmed_up:
             return maps.new_zeros(())

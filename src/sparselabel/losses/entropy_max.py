@@ -104,8 +104,8 @@ class SoftLabels(LossPart):
         """(B, L) bool where an unknown entry has a soft label, and (B, L) these labels."""
         if step.progress.epoch >= self.warm_up and self._scanned != step.progress.epoch:
             raise ConfigError(
-                "em+apl looks at all training images before every epoch: call method.begin_epoch(progress) "
-                "and method.scan(steps), where steps(rows) makes Steps of rows, in evaluation mode"
+                "em+apl looks at all training images before every epoch after its warm-up",
+                "call criterion.set_epoch(epoch), then criterion.scan(predict)",
             )
         kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
         return ~kept.signbit() & (step.observed == UNKNOWN), kept

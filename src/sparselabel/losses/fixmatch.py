@@ -42,7 +42,7 @@ class ConfidentViews(LossPart):
         """A scalar over all processes."""
         if len(step.outputs) < 2:
             raise ConfigError(
-                "fixmatch needs two views of every image: give Step(outputs=(weak, strong), geometries=...)"
+                "fixmatch compares two views of every image", "give two logits, as (weak, strong)"
             )
         weak, strong = (at_least_float32(output.logits) for output in step.outputs[:2])
         scores = torch.sigmoid(weak.detach())

@@ -242,5 +242,5 @@ class HeatMaps(LossPart):
 def _cells(step: Step) -> Tensor:
     maps = step.outputs[0].maps
     if maps is None:
-        raise ConfigError("heat maps are made of cells: give Output(maps=...), cell logits of (B, L, h, w)")
+        raise ConfigError("heat maps are made of cells", "give maps=, cell logits of (B, L, h, w)")
     return at_least_float32(maps)

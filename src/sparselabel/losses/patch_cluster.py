@@ -33,7 +33,6 @@ from sparselabel.losses.base import (
     Step,
     TargetLoss,
     at_least_float32,
-    not_begun,
     with_other_terms,
 )
 from sparselabel.losses.class_selective import SelectiveUnknown, annotated
@@ -48,7 +47,7 @@ NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: PatchML has .
 FAR = 0.7  # d⁻ (ours)
 
 
-class PseudoLabels(LossPart):
+class ClusterLabels(LossPart):
     """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
     Once training has warmed up (after the warm-up or, without one, the first epoch). A class of which
@@ -143,7 +142,9 @@ class PseudoLabels(LossPart):
         """(B, D, cells) Features, of the image as a whole if it is about those."""
         features = step.outputs[0].features
         if features is None or (self.source == "cells" and features.ndim != 4):
-            raise ConfigError("prototypes of cells need Output(features=...) of cells (B, D, h, w)")
+            raise ConfigError(
+                "prototypes of cells need their features", "give features=, of cells (B, D, h, w)"
+            )
         features = at_least_float32(features.detach())
         if self.source == "images":
             return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
@@ -156,7 +157,7 @@ class PseudoLabels(LossPart):
             return which, features[image, :, 0]
         cells = step.outputs[0].features
         if step.spatial_labels is None or cells is None:
-            raise ConfigError("prototypes of cells need Step(spatial_labels=...)")
+            raise ConfigError("prototypes of cells need points or boxes", "give spatial_labels=")
         grid = (cells.shape[2], cells.shape[3])
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)
         positive = (labels == POSITIVE) & step.valid[:, None, None, None]
@@ -166,7 +167,10 @@ class PseudoLabels(LossPart):
     def forward(self, step: Step) -> Tensor:
         """(B, L) The pseudo labels of the step's rows; UNKNOWN for images that have labels."""
         if step.progress.warmed_up and self._scanned != step.progress.epoch:
-            raise not_begun(step.progress)
+            raise ConfigError(
+                "PatchCluster looks at all training images before an epoch after its warm-up",
+                "call criterion.set_epoch(epoch), then criterion.scan(predict)",
+            )
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
         kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
@@ -212,11 +216,11 @@ class AnnotatedOnly(LabelLoss):
         return EntryLosses(losses * labeled, counted & labeled)
 
 
-class PseudoLoss(LossPart):
+class ClusterLoss(LossPart):
     """The loss of pseudo labels, taken for observed ones, at image level (PatchML eq. 4 with w_patch 0)."""
 
     def __init__(
-        self, labels: PseudoLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
+        self, labels: ClusterLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
     ) -> None:
         super().__init__()
         self.labels = labels
@@ -282,6 +286,6 @@ def cluster(
     label_loss = method.label_loss
     if not isinstance(label_loss, TargetLoss):
         raise TypeError("cluster takes the entry loss of a TargetLoss for its pseudo labels")
-    labels = PseudoLabels(_source(method.needs, prototypes), near, far, box_rule)
-    loss = PseudoLoss(labels, label_loss.entry_loss, with_other_terms(method.reduction), pseudo_weight)
+    labels = ClusterLabels(_source(method.needs, prototypes), near, far, box_rule)
+    loss = ClusterLoss(labels, label_loss.entry_loss, with_other_terms(method.reduction), pseudo_weight)
     return method.with_term("pseudo", loss, AnnotatedOnly(label_loss))

@@ -125,7 +125,10 @@ class PatchLoss(LossPart):
         """A scalar; 0 for a batch without a labeled cell."""
         maps = step.outputs[0].maps
         if maps is None or step.spatial_labels is None:
-            raise ConfigError("the patch loss needs Output(maps=...) and Step(spatial_labels=...)")
+            raise ConfigError(
+                "the patch loss is of cells and of the points or boxes in them",
+                "give maps=, cell logits of (B, L, h, w), and spatial_labels=",
+            )
         logits = at_least_float32(maps)
         grid = (logits.shape[2], logits.shape[3])
         labels = cell_labels(step.observed, step.spatial_labels, step.geometries[0], grid, self.box_rule)

@@ -186,8 +186,8 @@ def _no_method(name: str) -> ConfigError:
     methods = command("methods")
     if name.lower() == "auto":
         return ConfigError(
-            "auto is a word of training alone, for pu, or for pu+scl where everything is fine-tuned and "
-            "cells have logits",
+            "auto is chosen by `train` and is not a method: it is pu, or pu+scl when fine-tuning a head with "
+            "cell logits",
             "name one of these",
             what="method",
             value=name,

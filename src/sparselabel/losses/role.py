@@ -1,7 +1,7 @@
 """ROLE's label estimates: a belief about every label of every training image, learned beside the classifier.
 
 Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
-ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves a
+ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves an
 image's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
 looked at; then the steps it has missed are replayed, each with the learning rate it had. So the cost of a
 step does not depend on the number of images.

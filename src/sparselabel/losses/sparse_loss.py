@@ -203,7 +203,7 @@ class SparseLoss(nn.Module):
     def _progress(self) -> Progress:
         if self.epoch is None:
             raise ConfigError(
-                "set_epoch was not called, which methods put to use what they have learned by",
+                "set_epoch was not called: methods begin to use what they remember when an epoch begins",
                 "call criterion.set_epoch(epoch), from 0 on, before the first step of every epoch",
             )
         rate = self.lr.param_groups[0]["lr"] if isinstance(self.lr, torch.optim.Optimizer) else self.lr

@@ -121,5 +121,5 @@ def positive_targets(labels: Tensor, step: Step) -> Tensor:
 
 def _truth(step: Step) -> Tensor:
     if step.truth is None:
-        raise ConfigError("an oracle (bce, bce-ls, iun) needs the full labels: give Step(truth=...)")
+        raise ConfigError("an oracle (bce, bce-ls, iun) needs complete labels", "give truth=")
     return step.truth

@@ -39,7 +39,7 @@ def covered_by_masks(
     """(P, h, w) The share of every cell that any mask of a group covers, in 0..1.
 
     ``groups`` (M,) is the group of each mask, 0 to P − 1 and never falling; masks of a group are of one
-    image. ``frames`` (P, 5) is the view of each group's image: left, top, width, height, flip.
+    image. ``geometries`` (P, 5) is the view of each group's image: left, top, width, height, flip.
     """
     covered = np.zeros((len(geometries), *grid))
     sizes = np.ones((len(geometries), 2), np.int64)
@@ -65,7 +65,7 @@ def covered_by_boxes(
 ) -> Floats:
     """(P, h, w) The share of every cell that any box of a group covers.
 
-    Boxes are centers and sizes (M, 2) in unit coordinates; ``groups`` and ``frames`` as for masks.
+    Boxes are centers and sizes (M, 2) in unit coordinates; ``groups`` and ``geometries`` as for masks.
     """
     centers, half, cells = centers.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
     low, high = (_to_view(place, geometries[groups]) * cells for place in (centers - half, centers + half))

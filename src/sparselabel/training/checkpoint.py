@@ -1,4 +1,4 @@
-"""Checkpoints: a folder an epoch, written under another name and renamed when it is complete.
+"""Checkpoints: one folder per epoch, written under another name and renamed when it is complete.
 
     checkpoints/0007/model.safetensors      the trained part of the classifier (the head alone, or all)
                     /average.safetensors    its running average, if there is one
@@ -36,7 +36,7 @@ from sparselabel.errors import (
 )
 from sparselabel.files import BRING_BACK, read_json, write_json
 from sparselabel.losses.base import ComposedLoss
-from sparselabel.losses.memory.reshard import Share, restore_dealt
+from sparselabel.losses.memory.reshard import Share, restore_resharded
 from sparselabel.losses.memory.row_store import (
     FileRowStore,
     RamRowStore,
@@ -45,7 +45,7 @@ from sparselabel.losses.memory.row_store import (
     is_in_file,
 )
 from sparselabel.models.backbone import frozen_parts
-from sparselabel.resources import free_disk, in_words
+from sparselabel.resources import format_bytes, free_disk
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Network
@@ -176,7 +176,7 @@ class Checkpoint:
                 memory.restore(self._memory_state(name, share.process))
             else:
                 states = [self._memory_state(name, number) for number in range(self.processes)]
-                restore_dealt(memory, states, _memory_folder(self.path.parent), share)
+                restore_resharded(memory, states, _memory_folder(self.path.parent), share)
 
     @property
     def in_files(self) -> bool:
@@ -282,10 +282,10 @@ def say_where(method: ComposedLoss, machine: Machine, log: Log) -> None:
     files = files_of(method)
     if not files:
         return
-    sizes = (f"{_name(memory)} ({in_words(memory.bytes)})" for memory in files)
+    sizes = (f"{_name(memory)} ({format_bytes(memory.bytes)})" for memory in files)
     log.say(f"kept in files of the run: {listing(sizes)}")
     if machine.memories == "ram":
-        log.say("they stay there, where the run was begun with them: RAM is for new runs")
+        log.say("this run already keeps them in files, so memories=ram has no effect")
 
 
 def refuse_best_start(method: ComposedLoss) -> None:
@@ -329,12 +329,12 @@ def refuse_full_disk(
         there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
     if needed <= there:
         return
-    beside = f", and {in_words(files)} of files" if files else ""
-    remembered = f" ({in_words(memories)} of it what {config.method} remembers of every image)"
-    in_files = f"take {param('memories', 'file')} (once {in_words(2 * memories)} instead)"
+    beside = f", and {format_bytes(files)} of files" if files else ""
+    remembered = f" ({format_bytes(memories)} of it what {config.method} remembers of every image)"
+    in_files = f"take {param('memories', 'file')} (once {format_bytes(2 * memories)} instead)"
     raise ResourceError(
-        f"the run needs {in_words(needed)} of disk: {at_once} × {in_words(one)} for checkpoints"
-        f"{remembered if memories else ''}{beside}; {in_words(there)} are free in {run.path}",
+        f"the run needs {format_bytes(needed)} of disk: {at_once} × {format_bytes(one)} for checkpoints"
+        f"{remembered if memories else ''}{beside}; {format_bytes(there)} are free in {run.path}",
         "make room",
         f"take an {param('out')} on a larger disk",
         *([in_files] if memories > trained else []),

@@ -27,6 +27,7 @@ from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_bat
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
+from sparselabel.inference.scorer import BATCH
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 STEPS = 6  # at most, of a phase
 LONG = 20.0  # seconds after which two steps will do
-SCORED = 32  # images in a batch of evaluation
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ def timed(
 
     Workers load while the model works.
     """
-    rows = rows_of(count, fabric.global_rank, fabric.world_size)[:SCORED]
+    rows = rows_of(count, fabric.global_rank, fabric.world_size)[:BATCH]
     began = time.monotonic()
-    batch = next(iter(loader(in_order(rows, SCORED), 0)))
+    batch = next(iter(loader(in_order(rows, BATCH), 0)))
     loaded = time.monotonic()
     output = model(batch.inputs[0].to(fabric.device))
     wait(fabric.device)

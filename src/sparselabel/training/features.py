@@ -21,9 +21,10 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
-from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_said, param
+from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_reason, param
+from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
-from sparselabel.resources import free_disk, in_words
+from sparselabel.resources import format_bytes, free_disk
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -77,7 +78,7 @@ def compute_features(
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     loader = ImageLoader(split, view, workers=workers)
-    for numbers, inputs, _ in loader(in_order(rows, 32), epoch=0):
+    for numbers, inputs, _ in loader(in_order(rows, BATCH), epoch=0):
         of_cells = network(inputs[0].to(fabric.device)).float()
         features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))
         if not bool(features.isfinite().all()):
@@ -103,7 +104,7 @@ def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
         # Copy on write, as torch wants arrays it could write to; the file stays as it is.
         found: npt.NDArray[np.floating] = np.load(file, mmap_mode="c" if cells else None, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"the features in {file} cannot be read ({numpy_said(error)}): {again}") from error
+        raise DataError(f"the features in {file} cannot be read ({numpy_reason(error)}): {again}") from error
     if not cells and not np.isfinite(found).all():
         raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
     return found
@@ -129,7 +130,7 @@ def _claim(file: Path) -> None:
 def no_room(folder: Path, size: int, free: int) -> ResourceError:
     """The refusal of features that the disk cannot hold."""
     return ResourceError(
-        f"features take {in_words(size)} and {folder} has {in_words(free)} free",
+        f"features take {format_bytes(size)} and {folder} has {format_bytes(free)} free",
         "make room",
         "copy the prepared data to a larger disk",
         f"train on images (leave {param('frozen')} out)",

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.data.readers import READERS
 from sparselabel.data.readers import class_folders as folder
+from sparselabel.data.readers import reader
 from sparselabel.errors import DataError, DataWarning
 
 
@@ -30,7 +30,7 @@ def test_the_folder_is_the_single_positive(tmp_path: Path) -> None:
     )
     assert train.labels.values.tolist() == [[POSITIVE, UNKNOWN], [POSITIVE, UNKNOWN], [UNKNOWN, POSITIVE]]
     assert len(train.spatial_labels) == 0
-    assert READERS["folder"] is folder.read
+    assert reader("folder") is folder.read
 
 
 def test_folders_named_like_splits_are_splits(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from pycocotools import mask as run_lengths
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.readers import READERS, coco
+from sparselabel.data.readers import coco, reader
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.raw_dataset import Box
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -55,7 +55,7 @@ def test_presence_boxes_and_order(tmp_path: Path) -> None:
     assert (train.spatial_labels.rows.tolist(), train.spatial_labels.classes.tolist()) == ([0, 1], [1, 0])
     np.testing.assert_allclose(train.spatial_labels.centers, [[0.875, 0.25], [0.5, 0.5]], atol=1e-6)
     np.testing.assert_allclose(train.spatial_labels.sizes, [[0.25, 0.5], [0.5, 0.5]], atol=1e-6)
-    assert READERS["coco"] is coco.read
+    assert reader("coco") is coco.read
 
 
 def test_boxes_without_area_are_counted_and_the_first_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.data.readers import READERS, cub
+from sparselabel.data.readers import cub, reader
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataError
 
@@ -47,7 +47,7 @@ def test_attributes_are_classes_in_the_official_split(root: Path) -> None:
     assert train.labels.values.tolist() == [[0, 1], [1, 1]]
     assert test.labels.ids.tolist() == [IMAGES[1]]
     assert test.labels.values.tolist() == [[1, 0]]  # extra columns of a line do not matter
-    assert READERS["cub"] is cub.read
+    assert reader("cub") is cub.read
 
 
 def test_rows_are_in_the_order_of_the_list_and_labels_in_any_order(root: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.readers import READERS, cvat
+from sparselabel.data.readers import cvat, reader
 from sparselabel.errors import DataError, DataWarning
 
 META = """<meta><task><id>7</id><name>photos</name><size>2</size><mode>annotation</mode><labels>
@@ -77,7 +77,7 @@ def test_tags_and_shapes(tmp_path: Path) -> None:
         [[0.5, 0.25], [0.0, 0.0], [0.0, 0.0], [0.2, 0.2], [0.2, 0.8], [0.2, 0.2], [0.1, 0.2], [0.2, 0.2]],
         atol=1e-6,
     )
-    assert READERS["cvat"] is cvat.read
+    assert reader("cvat") is cvat.read
 
 
 def test_what_is_not_there_and_what_is_not_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.readers import READERS, fiftyone
+from sparselabel.data.readers import fiftyone, reader
 from sparselabel.errors import DataError, DataWarning
 
 
@@ -30,7 +30,7 @@ def test_classification(tmp_path: Path) -> None:
     assert (source.name, source.root) == ("exported", tmp_path / "exported/data")
     assert (train.labels.classes, train.paths.tolist()) == (("cat", "dog", "eel"), ["b.png", "a.jpg"])
     assert train.labels.values.tolist() == [[UNKNOWN, POSITIVE, UNKNOWN], [POSITIVE, UNKNOWN, UNKNOWN]]
-    assert READERS["fiftyone"] is fiftyone.read
+    assert reader("fiftyone") is fiftyone.read
 
 
 @pytest.mark.parametrize("classes", [["cat", "dog"], None])

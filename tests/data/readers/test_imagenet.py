@@ -9,7 +9,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.dataset import open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers import READERS, imagenet
+from sparselabel.data.readers import imagenet, reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import DataError, DataWarning
 
@@ -69,7 +69,7 @@ def test_class_folders(folders: Path) -> None:
     assert test.paths.tolist()[:2] == [f"val/{DOG}/{NAMES[0]}", f"val/{FISH}/{NAMES[1]}"]
     assert classes_of(source) == list(TRUTH)
     assert test.real is None
-    assert READERS["imagenet"] is imagenet.read
+    assert reader("imagenet") is imagenet.read
 
 
 def test_kaggle_has_a_folder_and_a_table(flat: Path, tmp_path: Path) -> None:

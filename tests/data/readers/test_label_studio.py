@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.readers import READERS, label_studio
+from sparselabel.data.readers import label_studio, reader
 from sparselabel.errors import DataError, DataWarning
 
 
@@ -63,7 +63,7 @@ def test_choices_and_shapes(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         train.spatial_labels.sizes, [[0.5, 0.25], [0.0, 0.0], [0.2, 0.2], [0.2, 0.4], [0.2, 0.8]], atol=1e-6
     )
-    assert READERS["label-studio"] is label_studio.read
+    assert reader("label-studio") is label_studio.read
 
 
 @pytest.mark.parametrize(

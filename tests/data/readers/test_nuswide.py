@@ -8,7 +8,7 @@ from PIL import Image
 from sparselabel.config import Preparation
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
-from sparselabel.data.readers import READERS, nuswide
+from sparselabel.data.readers import nuswide, reader
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import DataError, DataWarning
 
@@ -83,7 +83,7 @@ def test_published_arrays(arrays: Path) -> None:
     for what in ("images", "labels"):
         (arrays / f"formatted_val_{what}.npy").rename(arrays / f"formatted_test_{what}.npy")
     check(arrays, tuple(CONCEPTS))
-    assert READERS["nuswide"] is nuswide.read
+    assert reader("nuswide") is nuswide.read
 
 
 def test_its_own_layout_by_either_label_files(lists: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.readers import READERS, table
+from sparselabel.data.readers import reader, table
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import DataError, DataWarning
 
@@ -48,7 +48,7 @@ def test_wide(tmp_path: Path) -> None:
     assert train.labels.classes == ("dog", "cat")  # the columns' order
     assert train.labels.ids.tolist() == train.paths.tolist() == ["b.jpg", "a.jpg", "img/a.jpg"]
     assert train.labels.values.tolist() == [[POSITIVE, NEGATIVE], [UNKNOWN, POSITIVE], [UNKNOWN, UNKNOWN]]
-    assert READERS["table"] is table.read
+    assert reader("table") is table.read
 
 
 @images

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.data.readers import READERS, voc
+from sparselabel.data.readers import reader, voc
 from sparselabel.errors import DataError, DataWarning
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "VOC2012"
@@ -61,7 +61,7 @@ def test_labels_are_of_images_with_a_positive_sorted_by_name(root: Path) -> None
     assert train.labels.values.tolist() == [[POSITIVE, POSITIVE], [NEGATIVE, POSITIVE]]
     assert train.paths.tolist() == ["JPEGImages/2008_000001.jpg", "JPEGImages/2008_000003.jpg"]
     assert test.labels.values.tolist() == [[POSITIVE, NEGATIVE]]
-    assert READERS["voc"] is voc.read
+    assert reader("voc") is voc.read
 
 
 def test_an_object_of_a_class_that_is_labeled_absent_is_refused(root: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from sparselabel.data.loaders import rows_of
 from sparselabel.errors import ResourceError, RunError
 from sparselabel.losses.memory import row_store as rows_module
-from sparselabel.losses.memory.reshard import Share, State, restore_dealt
+from sparselabel.losses.memory.reshard import Share, State, restore_resharded
 from sparselabel.losses.memory.row_store import FileRowStore, RamRowStore, RowStore, file_of, files_of_others
 from sparselabel.losses.role import Clock
 
@@ -64,7 +64,7 @@ def begun(folder: Path, count: int, kinds: Sequence[str]) -> tuple[list[RowStore
 def go_on(folder: Path, count: int, states: list[State], kinds: Sequence[str]) -> list[RowStore]:
     made = [make(folder, count, number, len(kinds), kind) for number, kind in enumerate(kinds)]
     for number, memory in enumerate(made):
-        restore_dealt(memory, states, folder, Share(number, len(kinds)))
+        restore_resharded(memory, states, folder, Share(number, len(kinds)))
     return made
 
 
@@ -149,7 +149,7 @@ def test_a_clock_is_dealt_out(tmp_path: Path) -> None:
         clock.tick(0.5)
     for process in range(3):
         clock = Clock(len(rows_of(11, process, 3)))
-        restore_dealt(clock, [other.state() for other in clocks], tmp_path, Share(process, 3))
+        restore_resharded(clock, [other.state() for other in clocks], tmp_path, Share(process, 3))
         assert clock.touched.tolist() == list(range(process, 11, 3))
         assert clock.step == 1
 

@@ -13,21 +13,29 @@ A reader is a function ``read(source: Path, ...) -> RawDataset`` in a module of 
 4. Add a line to ``READERS`` and a test that writes a tiny set of files in the format's true layout.
 """
 
+import importlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from sparselabel.data.readers import class_folders as folder
-from sparselabel.data.readers import coco, cub, cvat, fiftyone, imagenet, label_studio, nuswide, table, voc
-from sparselabel.data.readers.raw_dataset import RawDataset
+if TYPE_CHECKING:
+    from sparselabel.data.readers.raw_dataset import RawDataset
 
-READERS: dict[str, Callable[..., RawDataset]] = {
-    "coco": coco.read,
-    "cub": cub.read,
-    "cvat": cvat.read,
-    "fiftyone": fiftyone.read,
-    "folder": folder.read,
-    "imagenet": imagenet.read,
-    "label-studio": label_studio.read,
-    "nuswide": nuswide.read,
-    "table": table.read,
-    "voc": voc.read,
+READERS = {
+    "coco": "coco",
+    "cub": "cub",
+    "cvat": "cvat",
+    "fiftyone": "fiftyone",
+    "folder": "class_folders",
+    "imagenet": "imagenet",
+    "label-studio": "label_studio",
+    "nuswide": "nuswide",
+    "table": "table",
+    "voc": "voc",
 }
+"""The module of every format; one is imported when it is asked for, as pycocotools and others take time."""
+
+
+def reader(name: str) -> "Callable[..., RawDataset]":
+    """The function that reads a format."""
+    read: Callable[..., RawDataset] = importlib.import_module(f"{__name__}.{READERS[name]}").read
+    return read

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of every row, dealt out anew to another number of processes.
+"""What a checkpoint remembers of every row, resharded for another number of processes.
 
 Of P processes, number r % P has row r of the data, in its slot r // P (``data/loaders.py``). New rows are
 asked for in chunks and old files are only read, so that neither memory nor what is safe on the disk suffers.
@@ -38,19 +38,19 @@ class _Saved(NamedTuple):
     read: Initial
 
 
-def restore_dealt(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
+def restore_resharded(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
     """Give ``memory`` its share of what is in ``states``, one for each old process, or in ``folder``."""
     if isinstance(memory, RowStore):
         parts = [_saved(state, folder) for state in states]
         rows = share.row_count(sum(part.rows for part in parts))
         memory.refuse_unlike((rows, parts[0].width), parts[0].dtype)
-        memory.fill(dealt([part.read for part in parts], share))
+        memory.fill(resharded_reader([part.read for part in parts], share))
     else:
-        anew = {key: _together([state[key] for state in states], share) for key in memory.by_row}
+        anew = {key: _resharded([state[key] for state in states], share) for key in memory.by_row}
         memory.restore(states[0] | anew)
 
 
-def dealt(parts: Sequence[Initial], share: Share) -> Initial:
+def resharded_reader(parts: Sequence[Initial], share: Share) -> Initial:
     """The rows of the old processes, as a function of the local index of a new process."""
 
     def read(local_index: Tensor) -> Tensor:
@@ -62,9 +62,9 @@ def dealt(parts: Sequence[Initial], share: Share) -> Initial:
     return read
 
 
-def _together(parts: Sequence[Tensor], share: Share) -> Tensor:
+def _resharded(parts: Sequence[Tensor], share: Share) -> Tensor:
     local_index = torch.arange(share.row_count(sum(map(len, parts))))
-    return dealt([_lines(part) for part in parts], share)(local_index)
+    return resharded_reader([_lines(part) for part in parts], share)(local_index)
 
 
 def _saved(state: State, folder: Path) -> _Saved:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
 from sparselabel.losses.base import Layout, Memory
-from sparselabel.resources import available_memory, free_disk, in_words
+from sparselabel.resources import available_memory, format_bytes, free_disk
 
 Initial = Callable[[Tensor], Tensor]
 """Local index (c,) -> (c, width): what the rows hold before the first write."""
@@ -331,9 +331,10 @@ class FileRowStore(RowStore):
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            free = in_words(free_disk(self.path))
+            free = format_bytes(free_disk(self.path))
             raise ResourceError(
-                f"{self.path} needs {in_words(self.bytes)}, and the disk has {free} free ({error.strerror})",
+                f"{self.path} needs {format_bytes(self.bytes)}, and the disk has {free} free "
+                f"({error.strerror})",
                 *MAKE_ROOM,
             ) from error
 
@@ -395,10 +396,11 @@ def make_row_store(
         return in_file
     there = _free(layout, room)
     size = in_file.bytes if in_file is not None else 2 * needed
-    beside = f" together with the method's other memories, {in_words(others)}" if others else ""
+    beside = f" together with the method's other memories, {format_bytes(others)}" if others else ""
     raise ResourceError(
-        f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {in_words(needed)} of memory and may take "
-        f"half of the {in_words(ram)} available{beside}, or {in_words(size)} of disk (two slots); {there}: "
+        f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {format_bytes(needed)} of memory and may "
+        f"take half of the {format_bytes(ram)} available{beside}, or {format_bytes(size)} of disk "
+        f"(two slots); {there}: "
         f"{ways_out}"
     )
 
@@ -407,11 +409,11 @@ def _free(layout: Layout, room: int) -> str:
     """What is free on the disk, in words; files of the processes before are there a while longer."""
     if layout.folder is None:
         return "there is no run folder"
-    free = f"{in_words(room)} are free in {layout.folder}"
+    free = f"{format_bytes(room)} are free in {layout.folder}"
     old = sum(file.stat().st_size for file in files_of_others(layout.folder, layout.processes))
     if not old:
         return free
     return (
-        f"{free}, beside {in_words(old)} of another number of processes, which stay until this one has a "
+        f"{free}, beside {format_bytes(old)} of another number of processes, which stay until this one has a "
         "checkpoint (going on with that number needs no more room)"
     )

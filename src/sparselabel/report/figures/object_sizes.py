@@ -73,7 +73,7 @@ def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
 
 
 def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out: Path) -> Path:
-    """Bars for each bin of sizes, one a run: by how many percent its mAP differs from the baseline's."""
+    """Bars for each bin of sizes, one per run: by how many percent its mAP differs from the baseline's."""
     if not runs:
         raise ConfigError("there is nothing to compare with the baseline", "name one more run")
     everyone = [saved_scores(Run(path), split) for path in (baseline, *runs)]
