@@ -92,11 +92,20 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
             f"at most {classes}, the number of classes, not {given:g}"
         )
     if given < round(seen, 3):
+        # No error: papers train with a wrong K on purpose (recipe spml/voc-wrong-k).
         problem = (
             f"{param('settings.expected_positives')} is {given:g}, but already {seen:.3f} labels per image "
             "are annotated as present: the true number cannot be smaller"
         )
-        warnings.warn(DataWarning(problem), stacklevel=4)
+        warning = DataWarning(
+            problem,
+            f"give a number of at least {seen:.3g}",
+            f"leave {param('settings.expected_positives')} out, and it is counted or estimated",
+            what="settings.expected_positives",
+            value=given,
+            allowed=seen,
+        )
+        warnings.warn(warning, stacklevel=4)
 
 
 def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> ComposedLoss:
