@@ -69,8 +69,8 @@ class SparseLoss(nn.Module):
     scalar; ``last`` has its terms. Methods with heat maps also need ``maps`` (B, L, h, w), logits of cells,
     and the views' ``geometry``. Two views of an image (fixmatch) are given as two logits. In evaluation mode
     nothing is remembered, nor of a step whose loss, logits or maps are not finite: its loss is returned as
-    torch's losses are, nan mostly, and the next step is as if it had not been. With several processes every process keeps
-    what belongs to its own images: those of ``ShardedSampler``.
+    torch's losses are, nan mostly, and the next step is as if it had not been. With several processes every
+    process keeps what belongs to its own images: those of ``ShardedSampler``.
     """
 
     last: dict[str, Tensor]

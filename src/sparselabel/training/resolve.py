@@ -174,7 +174,7 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         problem = f"{name} is an oracle and needs all labels of all training images; this data has not"
         raise ConfigError(problem, "use an, an-ls or role")
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
-        raise no_negatives(name)
+        raise no_negatives(name, data.train.truth.complete)
     if config.weights not in (PRETRAINED, NONE):
         require_weights_file(Path(config.weights))
     if needs.spatial_labels and not len(data.train.seen):
@@ -298,7 +298,7 @@ def refuse_prior(config: TrainConfig, data: Prepared) -> None:
         )
     if given == AUTO:
         if not (data.train.observed.values == NEGATIVE).any():
-            raise no_negatives("the run that finds the prior")
+            raise no_negatives("the run that finds the prior", data.train.truth.complete)
     else:
         read_prior(Path(str(given)), data.classes)
 
