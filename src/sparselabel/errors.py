@@ -15,6 +15,7 @@ command does not have. The command prints no traceback and exits with 1 (2 for w
 import errno
 import re
 from collections.abc import Callable, Iterable
+from typing import Self
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
@@ -88,6 +89,12 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
             if all(spelling(found[1], found[2]) for found in _PARAMETER.finditer(text))
         ]
         return ": ".join([show(self.problem), ", or ".join(remedies)]) if remedies else show(self.problem)
+
+    def without_prefix(self, prefix: str) -> Self:
+        """The same, of parameters that are given without a prefix, as ``settings.``."""
+        texts = [text.replace(f"\x02{prefix}", "\x02") for text in (self.problem, *self.remedies)]
+        what = self.what.removeprefix(prefix) if isinstance(self.what, str) else self.what
+        return type(self)(*texts, what=what, where=self.where, value=self.value, allowed=self.allowed)
 
     @property
     def parameters(self) -> list[str]:

@@ -106,7 +106,8 @@ class Run:
         """Raise unless this is a run that came to its end."""
         self.metadata()
         if not self.finished:
-            resume = command("train", "...", resume=True)
+            data = self.metadata().get("data", "DATA")
+            resume = command("train", data, config=self.config_file, out=self.path, resume=True)
             raise RunError(f"{self.path} is not finished", f"go on with it by {resume}", what=self.path)
 
     def begin(

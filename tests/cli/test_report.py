@@ -41,12 +41,13 @@ def test_one_run(command: Command, trained: Path, tmp_path: Path) -> None:
 
 def test_a_report_of_other_runs_is_not_replaced(command: Command, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("<p>mine</p>")
-    done = command("report", trained / "an", "--workers", 0)
+    here = ("--workers", 0, "--out", "report.html")
+    done = command("report", trained / "an", *here)
     assert done == 1
     assert "report.html exists and is not a report of these runs: choose another --out, or" in done.err
-    assert command("report", trained / "an", "--workers", 0, "--force") == 0
-    assert command("report", trained / "an", "--workers", 0) == 0  # the same again
-    assert command("report", trained / "bce", "--workers", 0) == 1
+    assert command("report", trained / "an", *here, "--force") == 0
+    assert command("report", trained / "an", *here) == 0  # the same again
+    assert command("report", trained / "bce", *here) == 1
 
 
 def test_two_runs_one_of_which_has_no_scores(command: Command, trained: Path, tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_damaged_files_are_written_anew(command: Command, trained: Path, tmp_pat
         (run / name).write_bytes(b"damaged")
     done = command("report", run, "--workers", 0)
     assert (done, "left out" in done.out, done.err) == (0, False, "scoring test, an ...\nscoring train ...\n")
+    assert (run / "report.html").is_file()  # of one run: in the run
 
 
 def test_images_that_have_moved(command: Command, trained: Path, tmp_path: Path) -> None:
@@ -78,8 +80,8 @@ def test_images_that_have_moved(command: Command, trained: Path, tmp_path: Path)
     done = command("report", run, "--data", data, "--workers", 0)
     assert done == 0
     assert "left out:" in done.out
-    assert "is gone (No such file): bring it back" in done.out
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"is gone: there is no folder {data / 'images'}" in done.out
+    page = (run / "report.html").read_text(encoding="utf-8")
     assert "Without heat maps:" in page
     assert "They could not be looked for:" in page
     assert "Table of classes" in page

@@ -214,3 +214,19 @@ def test_what_cannot_be_reviewed(command: Command, run: Path, tmp_path: Path) ->
     assert "mine.csv is not a file of answers" in command("review", run, "--answers", "mine.csv").err
     (run / "result.json").unlink()
     assert "is not finished" in command("review", run).err
+
+
+def test_a_review_of_images_that_are_all_gone_stops(command: Command, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    (tmp_path / "run" / "review-scores.npy").unlink(missing_ok=True)
+    shutil.copytree(trained / "data", tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "features")
+    data = open_prepared(tmp_path / "data")
+    for row in range(len(data.train)):
+        data.train.path(row).unlink()
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about | {"data": str(tmp_path / "data")}))
+    done = command("review", "run", "--workers", 0, "--no-browser")
+    assert done == 1
+    assert "can be read" in done.err
+    assert not [*(tmp_path / "run").glob("review-scores*")]

@@ -190,3 +190,20 @@ def test_a_warning_names_no_flag_that_train_lacks(command: Command, folder: Path
     done = command("train", "photos", "--labels", "odd.csv", *SMALL)
     assert "several labels in one cell: 'red;blue': write each label in a row of its own" in done.err
     assert "separator" not in done.err
+
+
+@pytest.mark.parametrize("labels", [(), ("--labels", "labels.csv")])
+def test_a_folder_that_is_not_there(command: Command, folder: Path, labels: tuple[str, ...]) -> None:
+    done = command("train", "nophotos", *labels)
+    assert done == 1
+    assert "there is no folder nophotos" in done.err
+    assert "--labels" not in done.err
+
+
+def test_prepared_data_is_no_place_for_a_run(command: Command, folder: Path) -> None:
+    (folder / "taken").mkdir()
+    (folder / "taken" / "dataset.json").write_text("{}")
+    done = command("train", "photos", "--labels", "labels.csv", "--out", "taken", *SMALL)
+    assert done == 1
+    assert "taken holds prepared data" in done.err
+    assert not (folder / "taken-data").exists()

@@ -130,3 +130,11 @@ def test_a_jpeg_may_be_decoded_small(tmp_path: Path) -> None:
     assert np.abs(full - small).mean() < 1
     Image.fromarray(smooth(600, 900)).save(tmp_path / "large.png")
     assert load(tmp_path / "large.png", at_least=100).size == (900, 600)
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no folder") as raised:
+        load(tmp_path / "moved" / "deep" / "a.jpg")
+    assert raised.value.what == tmp_path / "moved"
+    with pytest.raises(DataError, match="No such file"):
+        load(tmp_path / "a.jpg")

@@ -339,3 +339,144 @@ def test_the_sampler_shows_every_image_once() -> None:
     assert sorted(first) == sorted(sampler) == list(range(COUNT))
     assert first != list(sampler)
     assert len(sampler) == COUNT
+
+
+WHOLE = ViewGeometry.whole(4)
+MAPS = torch.zeros(4, CLASSES, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("maps", "views", "what"),
+    [
+        (MAPS.permute(0, 2, 3, 1), WHOLE, "maps"),
+        (torch.zeros(4, CLASSES + 1, 2, 2), WHOLE, "maps"),
+        (MAPS.flatten(2), WHOLE, "maps"),
+        (MAPS[:2], WHOLE, "maps"),
+        (MAPS.int(), WHOLE, "maps"),
+        (MAPS.numpy(), WHOLE, "maps"),
+        (MAPS, ViewGeometry.whole(2), "geometry"),
+        (MAPS, torch.zeros(4, 4), "geometry"),
+        (MAPS, [1] * 4, "geometry"),
+    ],
+)
+def test_maps_and_geometry_are_checked_in_the_first_step(maps: Any, views: Any, what: str) -> None:
+    criterion = criterion_of("en+scl")
+    criterion.set_epoch(0)
+    with pytest.raises(DataError, match=f"{what} must be") as raised:
+        criterion(torch.zeros(4, CLASSES), torch.arange(4), maps, views)
+    assert raised.value.what == what
+    assert raised.value.value is not None
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (None, "index is missing: the position of every image"),
+        (torch.ones(4, dtype=torch.bool), "bool"),
+        ([True] * 4, "bool"),
+        (torch.zeros(4), "float32"),
+        (torch.zeros(4, CLASSES, dtype=torch.int8), rf"\(4, {CLASSES}\) and int8"),
+        ("abcd", "'abcd'"),
+    ],
+)
+def test_an_index_that_is_none(index: Any, words: str) -> None:
+    criterion = criterion_of("an")
+    criterion.set_epoch(0)
+    with pytest.raises(DataError, match=words) as raised:
+        criterion(torch.zeros(4, CLASSES), index)
+    assert raised.value.what == "index"
+    assert "position" in raised.value.problem
+
+
+@pytest.mark.parametrize("index", [[0, 5, 2], np.array([0, 5, 2]), np.array([0, 5, 2], np.uint8)])
+def test_an_index_of_any_kind(index: Any) -> None:
+    criterion, logits = criterion_of("en+cl"), torch.ones(3, CLASSES)
+    criterion.set_epoch(0)
+    assert torch.equal(criterion(logits, index), criterion(logits, torch.tensor([0, 5, 2])))
+
+
+@pytest.mark.parametrize(
+    ("logits", "words"),
+    [
+        (np.zeros((4, CLASSES), np.float32), "must be a tensor.*not an array"),
+        (torch.zeros(4, CLASSES, dtype=torch.int64), "floating-point.*int64"),
+        (torch.zeros(4, CLASSES + 1), rf"must be \(4, {CLASSES}\)"),
+        ([], "must be a tensor"),
+    ],
+)
+def test_logits_that_are_none(logits: Any, words: str) -> None:
+    criterion = criterion_of("an")
+    criterion.set_epoch(0)
+    with pytest.raises(DataError, match=words) as raised:
+        criterion(logits, torch.arange(4))
+    assert (raised.value.what, raised.value.allowed) == ("logits", (4, CLASSES))
+
+
+@pytest.mark.parametrize("epoch", ["a", -1, 0.5, True, None])
+def test_an_epoch_is_a_whole_number(epoch: Any) -> None:
+    with pytest.raises(ConfigError) as raised:
+        criterion_of("an").set_epoch(epoch)
+    assert (raised.value.what, raised.value.value) == ("epoch", epoch)
+
+
+def test_the_method_comes_first() -> None:
+    with pytest.raises(ConfigError, match="method first") as raised:
+        SparseLoss(OBSERVED, "an")  # type: ignore[arg-type]
+    assert raised.value.what == "method"
+
+
+def test_settings_are_named_as_they_are_given() -> None:
+    with pytest.raises(ConfigError, match="did you mean `expected_positives`") as raised:
+        SparseLoss("en", OBSERVED, expectedpositives=2.0)
+    assert raised.value.parameters == ["expected_positives"]
+    assert raised.value.what == "expectedpositives"
+
+
+@pytest.mark.parametrize("name", ["en+cl", "en+scl", "role", "pu+cl", "ll-cp", "wan+cl"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nothing_is_remembered_of_a_step_that_is_not_finite(name: str, bad: float) -> None:
+    def state(with_bad_step: bool) -> dict[str, Any]:
+        criterion, model, index = criterion_of(name), Model(), torch.arange(4)
+        for epoch in range(2):
+            criterion.set_epoch(epoch)
+            output = model(index)
+            criterion(output.logits, index, output.maps, WHOLE)
+            if with_bad_step:
+                logits, maps = output.logits.clone(), model(index).maps.clone()
+                logits[0, 1] = maps[0, 1, 0, 0] = bad
+                loss = criterion(logits, index, maps, WHOLE)
+                assert loss.isnan() or bad == float("inf")  # which an entry that is left out may hide
+        assert criterion(output.logits, index, output.maps, WHOLE).isfinite()
+        stores: dict[str, Any] = criterion.state_dict()["_extra_state"]["stores"]
+        return stores
+
+    wanted, found = state(False), state(True)
+    for store, values in wanted.items():
+        for key, value in values.items():
+            torch.testing.assert_close(found[store][key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("expected", [0.2, [0.05] * CLASSES])
+def test_fewer_positives_than_are_observed(expected: Any) -> None:
+    with pytest.warns(DataWarning, match="already") as warned:
+        criterion = SparseLoss("en", OBSERVED, expected_positives=expected)
+    warning = warned[0].message
+    assert isinstance(warning, DataWarning)
+    assert warning.what == "expected_positives"
+    assert warning.value < warning.allowed  # type: ignore[operator]
+    assert warning.remedies
+    copy.deepcopy(criterion)  # says nothing again
+
+
+def test_labels_with_nothing_unknown() -> None:
+    with pytest.warns(DataWarning, match="nothing is unknown") as warned:
+        SparseLoss("an", TRUTH)
+    assert warned[0].message.what == "labels"  # type: ignore[union-attr]
+    SparseLoss("bce", TRUTH, truth=TRUTH)
+    SparseLoss("iu", TRUTH)
+
+
+def test_a_strange_label_is_a_plain_number() -> None:
+    with pytest.raises(DataError, match=r"row 0, column 1 has 2$") as raised:
+        labels_of(np.array([[0, 2]]))
+    assert (raised.value.where, raised.value.value) == ((0, 1), 2)

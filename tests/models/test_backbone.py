@@ -49,7 +49,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_hub")
 def test_a_hub_that_does_not_answer_is_not_asked_again_and_again() -> None:
     began = time.monotonic()
-    said = r"weights of 'test_resnet' could not be had \(Connect\w*Error: .*refused\), which needs a network"
+    said = r"weights of 'test_resnet' cannot be downloaded \(Connect\w*Error: .*refused\)"
     with pytest.raises(ModelError, match=said):
         make_backbone("test_resnet", size=64)
     assert time.monotonic() - began < 5
@@ -79,7 +79,7 @@ def test_weights_that_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(timm, "create_model", offline)
     monkeypatch.setattr("sparselabel.models.backbone._ask_hub", lambda about: None)
     with pytest.raises(
-        ModelError, match=r"'test_resnet' could not be had \(OSError: no route to host"
+        ModelError, match=r"'test_resnet' cannot be downloaded \(OSError: no route to host"
     ) as error:
         make_backbone("test_resnet", size=64)
     assert (error.value.what, error.value.parameters) == ("weights", ["weights", "weights"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def report(
     *runs: Path,
-    out: Path = Path("report.html"),
+    out: Path | None = None,
     split: str | None = None,
     data: Path | None = None,
     workers: int = Machine().workers,
@@ -35,7 +35,7 @@ def report(
     runs
         Folders of finished runs on the same data.
     out
-        HTML file to write.
+        HTML file to write; default: report.html in the run, or here for several runs.
     split
         Which split of the data it is about: test or val; default: test, if there is one.
     data
@@ -48,7 +48,7 @@ def report(
     from sparselabel.report.page import checked_page, refuse_other_report
     from sparselabel.report.run_data import read_runs
 
-    out = checked_page(out)
+    out = checked_page(out or (runs[0] if len(runs) == 1 else Path()) / "report.html")
     about = read_runs(runs, split, data)
     if not force:
         refuse_other_report(out, about)

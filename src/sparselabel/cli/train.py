@@ -13,7 +13,7 @@ from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileO
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, DataError
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def train(
     from sparselabel.data.dataset import open_prepared
 
     own, lazy = data.is_dir() and not photos.is_prepared(data), None  # a folder of images
+    if not data.exists():
+        raise DataError(
+            f"there is no folder {data}",
+            "give a folder of images, or of prepared data",
+            what="data",
+            value=data,
+        )
     out = out or Path("runs") / (data.resolve().name or "run")
     if own:
         photos.refuse_early(out, handling)

@@ -46,6 +46,14 @@ def refuse_early(out: Path, handling: Handling) -> None:
         prepare_first = command("prepare", "table", "labels.csv", images="IMAGES", out="prepared")
         remedy = f"prepare it first ({prepare_first}, or `prepare folder`) and train on that"
         raise ConfigError("several processes cannot train on a folder of images", remedy)
+    if is_prepared(out):
+        raise RunError(
+            f"{out} holds prepared data, and is no place for a run",
+            f"choose another {param('out')}",
+            f"train on it with {command('train', out)}",
+            what="out",
+            value=out,
+        )
     if (out / "config.toml").exists() and not (handling.resume or handling.force):
         raise RunError(
             f"{out} holds a run already",
@@ -134,8 +142,9 @@ def found_in(prepared: "Prepared", read: int) -> str:
     labels += f" and {absent / decoded:.1f} of what is not" if absent else ""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
     broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
-    classes = len(prepared.classes)
-    return f"{counted(decoded, 'image')} ({sizes}), {classes:,} classes, {labels}{broken}"
+    many = len(prepared.classes)
+    classes = "1 class" if many == 1 else f"{many:,} classes"
+    return f"{counted(decoded, 'image')} ({sizes}), {classes}, {labels}{broken}"
 
 
 def with_backbone(

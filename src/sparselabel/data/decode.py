@@ -34,6 +34,14 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
     except MemoryError:
         raise
     except FileNotFoundError as error:
+        if not Path(path).parent.is_dir():
+            gone = [folder for folder in Path(path).parents if not folder.exists()][-1]
+            raise DataError(
+                f"{path} is gone: there is no folder {gone}",
+                "bring the folder back",
+                "prepare the data anew from where the images are",
+                what=gone,
+            ) from error
         raise DataError(
             f"{path} is gone (No such file)", "bring it back", "prepare data without it"
         ) from error

@@ -85,6 +85,17 @@ def complete_labels(file: Path, data: Prepared) -> LabelTable:
         remedies = (naming,) if "images" in error.parameters else error.remedies
         raise DataError(error.problem, *remedies, what=error.what, where=error.where) from error
     strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
+    for name, split in data.splits.items():
+        elsewhere = sorted({*strangers} & {*split.paths.tolist()})
+        if elsewhere:
+            raise DataError(
+                f"{file}: {len(elsewhere):,} of {counted(len(found), 'image')} are in {name}, not in "
+                f"training: {listing(elsewhere)}",
+                "leave them out",
+                what=file,
+                where=name,
+                value=len(elsewhere),
+            )
     if strangers:
         raise DataError(
             f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "

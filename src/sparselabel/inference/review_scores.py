@@ -62,6 +62,15 @@ def write_review_scores(
         loader, batch = Readable(evaluation_loader(run.config(), part, workers), unreadable), BATCH
     for rows, output, _ in scorer.batches(loader, np.arange(len(part)), batch=batch, report=report):
         scores[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy().astype(np.float16)
+    if len(part) and len(unreadable) == len(part):
+        del scores
+        partial.unlink()
+        raise DataError(
+            f"none of the {counted(len(part), 'training image')} can be read: {listing(unreadable, 5)}",
+            f"bring them back to {part.root}",
+            what=part.root,
+            value=len(unreadable),
+        )
     if unreadable:
         warnings.warn(
             DataWarning(

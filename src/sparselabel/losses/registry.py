@@ -372,13 +372,26 @@ def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str,
 
 
 def _no_setting(name: str, key: str, known: Settings) -> ConfigError:
+    import difflib
+
     problem = f"method {name!r} has no setting {key!r}"
+    what = f"settings.{key}"
+    near = difflib.get_close_matches(key, known, n=1)
+    if near and key != "preset":
+        own = ", ".join(sorted(known))
+        return ConfigError(
+            f"{problem}; its settings: {own}",
+            f"did you mean {param(f'settings.{near[0]}')}?",
+            what=what,
+            value=key,
+            allowed=sorted(known),
+        )
     if key == "preset":
         having = ", ".join(method.name for method in METHODS.values() if method.presets)
         problem += f": presets are for {having}, and combinations that begin with one"
     elif known:
         problem += f": {nearest(key, known)}"
-    return ConfigError(problem, f"leave {param(f'settings.{key}')} out", what=f"settings.{key}")
+    return ConfigError(problem, f"leave {param(what)} out", what=what, value=key, allowed=sorted(known))
 
 
 def _preset(name: str, preset: str | None) -> dict[str, Any]:

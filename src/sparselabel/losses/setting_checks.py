@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from sparselabel.errors import ConfigError, command
+from sparselabel.data.labels import POSITIVE
+from sparselabel.errors import ConfigError, DataWarning, command
 
 
 def checked_share(name: str, value: float) -> float:
@@ -111,3 +112,38 @@ def refuse_too_many(expected: float | Sequence[float], classes: int, images: int
             value=max(expected),
             allowed=images,
         )
+
+
+def below_observed(expected: object, observed: Tensor) -> DataWarning | None:
+    """What is wrong with fewer expected positives than are observed in labels (N, L), if they are fewer.
+
+    A warning and no error: papers train with a wrong K on purpose (Cole 2021, supplement).
+    """
+    if isinstance(expected, str | bool) or expected is None:
+        return None
+    positives = (observed == POSITIVE).sum(dim=0).double().numpy()
+    given = np.asarray(expected, dtype=np.float64)
+    if given.ndim == 0:
+        least = float(positives.sum()) / len(observed)
+        if float(given) >= round(least, 3):
+            return None
+        return DataWarning(
+            f"expected_positives (K) is {float(given):g}, but already {least:.3f} classes per image are "
+            "observed: it cannot be smaller",
+            *WAYS,
+            what="expected_positives",
+            value=float(given),
+            allowed=least,
+        )
+    if given.shape != positives.shape or not (low := given < positives - 0.5).any():
+        return None
+    first = int(np.argmax(low))
+    return DataWarning(
+        f"expected_positives of class {first} is {given[first]:g} images, but already "
+        f"{positives[first]:,.0f} are observed: it cannot be smaller",
+        *WAYS,
+        what="expected_positives",
+        where=first,
+        value=float(given[first]),
+        allowed=float(positives[first]),
+    )

@@ -13,7 +13,7 @@ second call.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,13 +25,19 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTa
 from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.errors import ConfigError, DataError, DataWarning, param
-from sparselabel.losses.base import Layout, Progress, Step
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
+from sparselabel.losses.base import ComposedLoss, Layout, LossPart, Progress, Step
 from sparselabel.losses.heatmaps import HeatMaps
-from sparselabel.losses.registry import make_method
+from sparselabel.losses.registry import METHODS, make_method, parse
+from sparselabel.losses.setting_checks import below_observed
 from sparselabel.models.classifier import Output
 
 SCAN_BATCH = 64  # images that a scan asks for at once
+INDEX = "the position of every image of the batch in the labels, as whole numbers (B,)"
+GEOMETRY = (
+    "give geometry=, as ViewGeometry.from_boxes(boxes, flipped)",
+    "ViewGeometry.whole(B), where views show images whole",
+)
 
 
 class SparseLoss(nn.Module):
@@ -62,8 +68,9 @@ class SparseLoss(nn.Module):
     Calling it with the logits (B, L) of a batch and its images' ``index`` (B,) in the training set returns a
     scalar; ``last`` has its terms. Methods with heat maps also need ``maps`` (B, L, h, w), logits of cells,
     and the views' ``geometry``. Two views of an image (fixmatch) are given as two logits. In evaluation mode
-    nothing is remembered. With several processes every process keeps what belongs to its own images: those of
-    ``ShardedSampler``.
+    nothing is remembered, nor of a step whose loss, logits or maps are not finite: its loss is returned as
+    torch's losses are, nan mostly, and the next step is as if it had not been. With several processes every
+    process keeps what belongs to its own images: those of ``ShardedSampler``.
     """
 
     last: dict[str, Tensor]
@@ -82,30 +89,48 @@ class SparseLoss(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
+        if not isinstance(method, str):
+            raise ConfigError(
+                f"method must be a name, as 'en+scl', not {_kind(method)}",
+                "give the method first, then the labels",
+                what="method",
+                value=type(method).__name__,
+            )
         given = {"epochs": epochs, "head_epochs": head_epochs, "truth": truth, "seed": seed}
         self._arguments = (method, labels, given | {"spatial_labels": spatial_labels} | settings)
         self.method_name = method
-        self.method = make_method(method, **settings)
+        self.method = _made(method, settings)
         self.observed = torch.from_numpy(labels_of(labels))
         self.truth = None if truth is None else torch.from_numpy(labels_of(truth))
         self.spatial_labels = spatial_labels
         self.epochs, self.head_epochs, self.lr, self.seed = epochs, head_epochs, lr, seed
         self.needs = self.method.needs
         self._refuse_missing()
+        self._warn_of_labels(settings.get("expected_positives"))
         self._rank, self._world = _process()
         rows = torch.from_numpy(rows_of(len(self.observed), self._rank, self._world))
         count = len(self.observed)
         self.method.prepare(Layout(rows, self.observed[rows], count, seed, self._world, keep="ram"))
         self._has_memory = any(hasattr(part, "layout") for part in self.method.parts())
+        self._updates = any(type(part).update is not LossPart.update for part in self.method.parts())
         self.epoch: int | None = None
         self.last = {}
         self._pending: Step | None = None
+        self._finite: Tensor | None = None
         self._seen = 0
         self._state: dict[str, Any] | None = None
         self.register_load_state_dict_post_hook(lambda module, _: module._restore())  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, counted from 0: call it before the first step of each."""
+        if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or epoch < 0:
+            raise ConfigError(
+                f"epoch must be a whole number, from 0 on, not {epoch!r}",
+                what="epoch",
+                value=epoch,
+                allowed="a whole number, from 0 on",
+            )
+        epoch = int(epoch)
         self._remember()
         self.epoch, self._seen = epoch, 0
         self.method.begin_epoch(self._progress())
@@ -113,20 +138,22 @@ class SparseLoss(nn.Module):
     def forward(
         self,
         logits: Tensor | Sequence[Tensor],
-        index: Tensor,
+        index: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None" = None,
         maps: Tensor | None = None,
         geometry: ViewGeometry | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
         """The loss of a batch, a scalar over all processes."""
         self._remember()
-        step = self._step(logits, index, maps, geometry, features)
+        step = self._step(logits, index_of(index), maps, geometry, features)
         losses = self.method(step)
         self.last = {name: loss.detach() for name, loss in losses.items()}
+        loss = torch.stack([*losses.values()]).sum()
         if self.training:
             self._pending = _detached(step)
-            self._count(len(index))
-        return torch.stack([*losses.values()]).sum()
+            self._finite = _is_finite(loss.detach(), step) if self._updates else None
+            self._count(len(step.rows))
+        return loss
 
     def scan(self, predict: Callable[[Tensor], Tensor | Output]) -> None:
         """Show the training set to a method that looks at it before an epoch (em+apl, +cluster).
@@ -197,7 +224,9 @@ class SparseLoss(nn.Module):
     def _remember(self) -> None:
         """Let the method remember the step before, now that the optimizer has moved."""
         step, self._pending = self._pending, None
-        if step is not None:
+        finite, self._finite = self._finite, None
+        # Asked only here, where memories wait for the GPU anyway.
+        if step is not None and (finite is None or bool(finite)):
             self.method.update(step)
 
     def _progress(self) -> Progress:
@@ -218,7 +247,8 @@ class SparseLoss(nn.Module):
         features: Tensor | None,
     ) -> Step:
         progress = self._progress()
-        views = (logits,) if isinstance(logits, Tensor) else tuple(logits)
+        views = tuple(logits) if isinstance(logits, tuple | list) and len(logits) else (logits,)
+        views = cast("tuple[Tensor, ...]", views)  # which _check makes sure of
         self._check(views, index, maps, geometry)
         device, rows = views[0].device, index.detach().cpu()
         real = rows.clamp(min=0)
@@ -234,30 +264,24 @@ class SparseLoss(nn.Module):
     ) -> None:
         count, classes = self.observed.shape
         batch = (len(index), classes)
-        wrong = [tuple(view.shape) for view in views if tuple(view.shape) != batch]
-        if index.ndim != 1 or index.is_floating_point() or wrong:
-            raise DataError(
-                f"logits must be {batch}, a row for each index (B,) and a column for each class, not "
-                f"{wrong[0] if wrong else tuple(views[0].shape)} for an index of {tuple(index.shape)}",
-                what="logits",
-            )
+        for view in views:
+            _refuse_logits(view, batch)
         if len(views) < self.needs.views:
             raise DataError(
                 f"{self.method_name} compares {self.needs.views} views of every image, not {len(views)}",
                 "give their logits as a tuple, the weak view first",
                 what="logits",
             )
-        if self.needs.maps and maps is None:
-            raise DataError(
-                f"{self.method_name} looks at cells", "give maps=, their logits (B, L, h, w)", what="maps"
-            )
+        if self.needs.maps:
+            _refuse_maps(self.method_name, maps, batch)
         if self.needs.maps and geometry is None:
             raise DataError(
                 f"{self.method_name} needs to know where in the image each cell is",
-                "give geometry=, as ViewGeometry.from_boxes(boxes, flipped)",
-                "ViewGeometry.whole(B), where views show images whole",
+                *GEOMETRY,
                 what="geometry",
             )
+        if geometry is not None:
+            _refuse_geometry(geometry, len(index))
         beyond = index[(index >= count) | (index < -1)]
         if len(beyond):
             raise DataError(
@@ -303,6 +327,20 @@ class SparseLoss(nn.Module):
         if self.truth is not None and (self.truth == UNKNOWN).any():
             raise DataError("truth must be complete, and has unknown labels", what="truth")
 
+    def _warn_of_labels(self, expected: object) -> None:
+        """Warn of labels that leave nothing to find out, and of a K that contradicts them."""
+        oracle = METHODS[parse(self.method_name).base].all_known
+        if not oracle and not (self.observed == UNKNOWN).any():
+            warning = DataWarning(
+                f"nothing is unknown in the labels, and {self.method_name} is for unknown labels",
+                "give -1 or NaN for what nobody looked at",
+                "take torch.nn.BCEWithLogitsLoss, where all is known",
+                what="labels",
+            )
+            warnings.warn(warning, stacklevel=3)
+        if expected is not None and (low := below_observed(expected, self.observed)) is not None:
+            warnings.warn(low, stacklevel=3)
+
 
 class ShardedSampler(Sampler[int]):
     """Shuffles the images of this process, the same ones in every epoch, for ``SparseLoss``.
@@ -329,6 +367,27 @@ class ShardedSampler(Sampler[int]):
         return self.count // self._world
 
 
+def index_of(given: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None") -> Tensor:
+    """(B,) The index of a batch, from whatever holds it."""
+    if given is None:
+        raise DataError(f"index is missing: {INDEX}", "give it after the logits", what="index")
+    try:
+        index = given if isinstance(given, Tensor) else torch.from_numpy(np.asarray(given))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"index must be {INDEX}, not {_kind(given)}", what="index", value=type(given).__name__
+        ) from error
+    if index.ndim != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise DataError(
+            f"index must be {INDEX}, not {_kind(index)}",
+            *(("give numpy.flatnonzero(mask), where it is a mask",) if index.dtype == torch.bool else ()),
+            what="index",
+            value=(tuple(index.shape), index.dtype),
+            allowed="whole numbers (B,)",
+        )
+    return index.long()
+
+
 def labels_of(given: object) -> Labels:
     """(N, L) int8 labels from whatever holds them."""
     if isinstance(given, LabelTable):
@@ -349,17 +408,20 @@ def labels_of(given: object) -> Labels:
             "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
             what="labels",
         )
-    numbers = values.astype(np.float64)
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"labels must be numbers: {error}", what="labels", value=str(values.dtype)) from error
     numbers[np.isnan(numbers)] = UNKNOWN
     strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
     if strange.any():
         row, column = (int(one[0]) for one in np.nonzero(strange))
         raise DataError(
             f"labels must be 1, 0, and -1 or NaN for unknown, but row {row}, column {column} has "
-            f"{values[row, column]!r}",
+            f"{numbers[row, column]:g}",
             what="labels",
             where=(row, column),
-            value=values[row, column],
+            value=float(numbers[row, column]),
         )
     return numbers.astype(np.int8)
 
@@ -369,6 +431,75 @@ def _process() -> tuple[int, int]:
     if not (dist.is_available() and dist.is_initialized()):
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
+
+
+def _made(method: str, settings: Mapping[str, Any]) -> ComposedLoss:
+    """The method; an error names a setting as it is given here, not as a configuration has it."""
+    try:
+        return make_method(method, **settings)
+    except ConfigError as error:
+        raise error.without_prefix("settings.") from None
+
+
+def _kind(given: object) -> str:
+    """What an argument is, for an error."""
+    if isinstance(given, Tensor | np.ndarray):
+        kind = "a tensor" if isinstance(given, Tensor) else "an array"
+        return f"{kind} of shape {tuple(given.shape)} and {str(given.dtype).removeprefix('torch.')}"
+    return repr(given) if given is None or isinstance(given, str | int | float) else type(given).__name__
+
+
+def _refuse_logits(view: object, batch: tuple[int, int]) -> None:
+    problem = None
+    if not isinstance(view, Tensor):
+        problem = "logits must be a tensor, or a tuple of one for each view"
+    elif not view.is_floating_point():
+        problem = "logits must be floating-point numbers, the model's outputs before the sigmoid"
+    elif tuple(view.shape) != batch:
+        problem = f"logits must be {batch}, a row for each index and a column for each class"
+    if problem is not None:
+        value = (tuple(view.shape), view.dtype) if isinstance(view, Tensor) else type(view).__name__
+        raise DataError(f"{problem}, not {_kind(view)}", what="logits", value=value, allowed=batch)
+
+
+def _refuse_maps(method: str, maps: object, batch: tuple[int, int]) -> None:
+    cells = f"logits of cells, {(*batch, 'h', 'w')}".replace("'", "")
+    if maps is None:
+        raise DataError(f"{method} looks at cells", f"give maps=, {cells}", what="maps")
+    if not isinstance(maps, Tensor):
+        raise DataError(
+            f"maps must be a tensor of {cells}, not {_kind(maps)}", what="maps", value=type(maps).__name__
+        )
+    if maps.ndim != 4 or tuple(maps.shape[:2]) != batch or 0 in maps.shape or not maps.is_floating_point():
+        raise DataError(
+            f"maps must be {cells}, not {_kind(maps)}",
+            what="maps",
+            value=(tuple(maps.shape), maps.dtype),
+            allowed=(*batch, "h", "w"),
+        )
+
+
+def _refuse_geometry(geometry: object, images: int) -> None:
+    if not isinstance(geometry, ViewGeometry):
+        raise DataError(
+            f"geometry must be a ViewGeometry, not {_kind(geometry)}",
+            *GEOMETRY,
+            what="geometry",
+            value=type(geometry).__name__,
+        )
+    if len(geometry) != images:
+        raise DataError(
+            f"geometry must be that of the batch's {counted(images, 'image')}, not of {len(geometry):,}",
+            what="geometry",
+            value=len(geometry),
+            allowed=images,
+        )
+
+
+def _is_finite(loss: Tensor, step: Step) -> Tensor:
+    """Whether the loss and what the model said are finite: a tensor, so that nobody waits for a GPU yet."""
+    said = [value for output in step.outputs for value in (output.logits, output.maps) if value is not None]
+    return torch.stack([value.detach().isfinite().all() for value in (loss, *said)]).all()
 
 
 def _detached(step: Step) -> Step:
@@ -389,7 +520,9 @@ def _rebuilt(
     state: dict[str, Any],
 ) -> SparseLoss:
     method, labels, given = arguments
-    criterion = SparseLoss(method, labels, lr=lr, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # said when the first one was made
+        criterion = SparseLoss(method, labels, lr=lr, **given)
     criterion.load_state_dict(state)
     if epoch is not None:
         criterion.set_epoch(epoch)

@@ -14,12 +14,17 @@ from sparselabel.losses.base import Layout, Needs, Step, TargetRule, Targets
 from sparselabel.losses.setting_checks import checked_share
 
 
-def no_negatives(method: str) -> ConfigError:
-    """The refusal of labels that are all positive by a method that leaves unknown ones out."""
+def no_negatives(method: str, hidden: bool = False) -> ConfigError:
+    """The refusal of labels that are all positive by a method that leaves unknown ones out.
+
+    ``hidden``: labels are known and were hidden, so that others can be.
+    """
+    observe = command("prepare", "...", sparsify="per-image", positives=1, negatives=1)
     return ConfigError(
         f"{method} leaves unknown labels out and so needs observed negatives, but these labels have none",
         "use an, wan or role",
-        f"observe some ({command('prepare', '...', sparsify='per-image', positives=1, negatives=1)})",
+        f"observe some ({observe})" if hidden else "label some classes that are not there (0)",
+        what="labels",
     )
 
 

@@ -198,8 +198,7 @@ def _pretrained_cvt() -> nn.Module:
 
 def _no_weights(name: str, error: Exception) -> ModelError:
     return ModelError(
-        f"the pretrained weights of {name!r} could not be had ({type(error).__name__}: {error}), which needs "
-        "a network",
+        f"the pretrained weights of {name!r} cannot be downloaded ({type(error).__name__}: {error})",
         f"give a file ({param('weights', 'FILE')}, safetensors or torch)",
         f"start from random weights ({param('weights', NONE)})",
         what="weights",

@@ -92,11 +92,20 @@ def _refuse_impossible(given: float, data: Prepared) -> None:
             f"at most {classes}, the number of classes, not {given:g}"
         )
     if given < round(seen, 3):
+        # No error: papers train with a wrong K on purpose (recipe spml/voc-wrong-k).
         problem = (
             f"{param('settings.expected_positives')} is {given:g}, but already {seen:.3f} labels per image "
             "are annotated as present: the true number cannot be smaller"
         )
-        warnings.warn(DataWarning(problem), stacklevel=4)
+        warning = DataWarning(
+            problem,
+            f"give a number of at least {seen:.3g}",
+            f"leave {param('settings.expected_positives')} out, and it is counted or estimated",
+            what="settings.expected_positives",
+            value=given,
+            allowed=seen,
+        )
+        warnings.warn(warning, stacklevel=4)
 
 
 def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> ComposedLoss:
@@ -165,7 +174,7 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         problem = f"{name} is an oracle and needs all labels of all training images; this data has not"
         raise ConfigError(problem, "use an, an-ls or role")
     if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
-        raise no_negatives(name)
+        raise no_negatives(name, data.train.truth.complete)
     if config.weights not in (PRETRAINED, NONE):
         require_weights_file(Path(config.weights))
     if needs.spatial_labels and not len(data.train.seen):
@@ -289,7 +298,7 @@ def refuse_prior(config: TrainConfig, data: Prepared) -> None:
         )
     if given == AUTO:
         if not (data.train.observed.values == NEGATIVE).any():
-            raise no_negatives("the run that finds the prior")
+            raise no_negatives("the run that finds the prior", data.train.truth.complete)
     else:
         read_prior(Path(str(given)), data.classes)
 

@@ -422,3 +422,15 @@ def test_two_classes_with_one_name(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="left out"):
         train = open_images(tmp_path, names=names, skip_missing=True)
     assert train.labels.classes == ("Tree (/m/04hgtk)", "Tree (/m/07j7r)")
+
+
+def test_a_column_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'lable'.*did you mean 'label'") as raised:
+        train_of(tmp_path, "image,label\na.jpg,cat\n", label="lable")
+    assert raised.value.parameters == ["label"]
+
+
+def test_a_value_that_is_none_is_not_taken_for_a_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'maybe'") as raised:
+        train_of(tmp_path, "image,label,value\na.jpg,cat,maybe\n")
+    assert raised.value.parameters == []

@@ -130,7 +130,7 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
         if at_value is not None:
             cell = row[at_value]
             if cell not in codes:
-                codes[cell] = label_code(cells, line, value, cell)
+                codes[cell] = label_code(cells, line, value, cell, named=True)
             code = codes[cell]
             if not names and code != UNKNOWN:
                 raise cells.wrong(line, f"{value} {cell!r} without the label that it is for")
@@ -161,8 +161,11 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
     return classes, filled, replace(built, classes=rank[built.classes])
 
 
-def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
-    """The label that a cell's text stands for, or an error that says what is wrong with it."""
+def label_code(cells: Cells, line: int, column: str, cell: str, named: bool = False) -> int:
+    """The label that a cell's text stands for, or an error that says what is wrong with it.
+
+    ``named``: the column of the labels' names is known.
+    """
     text = cell.strip().lower()
     if text in CODES:
         return CODES[text]
@@ -177,7 +180,7 @@ def label_code(cells: Cells, line: int, column: str, cell: str) -> int:
         remedies = ("write 0 if it is not there, and nothing if it is unknown",)
     elif 0 < number < 1:
         remedies = ("write 1 or 0 instead of a score", f"give a file of scores as {param('scores')}")
-    elif math.isnan(number):
+    elif math.isnan(number) and not named:
         remedies = (f"if a column holds the labels' names, say which with {param('label')}",)
     problem = f"must be 1 (there), 0 (not there) or empty (unknown), not {cell!r}"
     raise cells.wrong(line, f"column {column!r} {problem}", *remedies)
@@ -251,6 +254,7 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
+LABEL = "label"
 SEPARATORS = (";", "|", ",")  # what people put between several labels in one cell
 
 
@@ -259,7 +263,7 @@ def read(
     *,
     images: Path | None = None,
     image: str = "image",
-    label: str = "label",
+    label: str = LABEL,
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
@@ -298,6 +302,8 @@ def read(
     with open_cells(source, image) as cells:
         listed = Images(cells, image, split)
         wide = label not in cells.header
+        if wide and label != LABEL:
+            cells.column(label, "label")  # whoever names it wants it
         classes, values, spatial_labels = (
             read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
         )
