@@ -25,10 +25,10 @@ from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, RunError, command, listing, numpy_said, param
+from sparselabel.files import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from tempfile import TemporaryDirectory
 
     from PIL import Image
 
@@ -108,12 +108,12 @@ class Prepared:
     made: dict[str, Any] = field(default_factory=dict)
     answers: "tuple[Answer, ...]" = ()
     unanswered: LabelTable | None = None
-    temporary: "TemporaryDirectory[str] | None" = None
+    temporary: TemporaryFolder | None = None
 
     @property
     def features_folder(self) -> Path:
         """Where features of its images are kept."""
-        return (Path(self.temporary.name) if self.temporary else self.folder) / "features"
+        return (self.temporary.path if self.temporary else self.folder) / "features"
 
     @property
     def annotations(self) -> LabelTable:

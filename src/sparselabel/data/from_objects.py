@@ -26,10 +26,8 @@ def read_arrays(
 ) -> RawDataset:
     """Images and labels (N, L) by split; classes are named by the columns of a DataFrame, or numbered."""
     labels = {name: labels_of(given) for name, (_, given) in splits.items()}
-    if classes is None:
-        columns = getattr(splits["train"][1], "columns", None)
-        classes = range(labels["train"].shape[1]) if columns is None else columns  # type: ignore[assignment]
-    names = tuple(str(name) for name in classes or ())
+    columns = getattr(splits["train"][1], "columns", range(labels["train"].shape[1]))
+    names = tuple(str(name) for name in (columns if classes is None else classes))
     raw = {
         name: _split(ImageSource(images, np.arange(_length(images, name))), names, labels[name], name)
         for name, (images, _) in splits.items()
@@ -79,7 +77,7 @@ def read_huggingface(
     A label is an index or a name, a list of these, or, where classes have no names, a vector of 1, 0 and -1.
     """
     parts = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
-    parts = {"val" if name in VALIDATION else name: part for name, part in parts.items()}
+    parts = _renamed(parts)
     strangers = parts.keys() - {*SPLITS}
     if strangers or "train" not in parts:
         raise DataError(
@@ -106,7 +104,7 @@ def read_huggingface(
     if not names:
         count = len(values["train"][0]) if multi_hot else 0
         names = tuple(str(number) for number in range(count)) or _names(values.values())
-    rule = unlisted if isinstance(unlisted, Mapping) else dict.fromkeys(parts, unlisted)
+    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(parts, unlisted)
     raw = {
         name: _split(
             ImageSource(part, np.arange(len(part)), lambda item: item[image]),
@@ -119,6 +117,10 @@ def read_huggingface(
         for name, part in parts.items()
     }
     return RawDataset("huggingface", root, raw)
+
+
+def _renamed(by_split: Mapping[str, Any]) -> dict[str, Any]:
+    return {"val" if name in VALIDATION else name: value for name, value in by_split.items()}
 
 
 def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: str) -> RawSplit:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from sparselabel.data.split_writer import (
     write_splits,
 )
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
+from sparselabel.files import TemporaryFolder
 from sparselabel.progress import progress_bar
 
 Report = Callable[[int], None]
@@ -145,8 +145,8 @@ def _as_path(value: Any) -> Any:
 def _prepared(
     read: Callable[[Path], RawDataset], how: Preparation, out: str | Path | None, force: bool
 ) -> Prepared:
-    temporary = TemporaryDirectory(prefix="sparselabel-") if out is None else None
-    folder = Path(temporary.name) if temporary is not None else Path(out or "")
+    temporary = TemporaryFolder() if out is None else None
+    folder = temporary.path if temporary is not None else Path(out or "")
     refuse_taken(folder, force)
     source = read(folder)
     everything = sum(len(split.labels) for split in source.splits.values())
