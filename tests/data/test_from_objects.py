@@ -40,7 +40,7 @@ def test_arrays() -> None:
 
 
 def test_a_frame_names_the_classes_and_labels_can_be_hidden() -> None:
-    complete = pd.DataFrame((LABELS > 0).astype(int), columns=["cat", "dog", "car"])
+    complete = pd.DataFrame(np.arange(30).reshape(10, 3) % 4 < 2, columns=["cat", "dog", "car"]).astype(int)
     data = Prepared.from_arrays(IMAGES, complete, sparsify="single-positive", validation=0)
     assert data.classes == ("cat", "dog", "car")
     assert (data.train.observed.per_image() == 1).all()
