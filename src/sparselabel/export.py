@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.data.transforms import View
-from sparselabel.errors import ConfigError, ModelError, ResourceError, command, param
+from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, command, param
 from sparselabel.files import named, require_file_to_write
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
 from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier
@@ -31,6 +31,9 @@ from sparselabel.metrics.calibration import Floats
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
 from sparselabel.run import Run
+
+TOLERANCE = 1e-3
+"""How far scores of the exported file may be from ours; usually it is a hundred times less."""
 
 
 def seen(images: Tensor, size: int, center: float | None) -> Tensor:
@@ -191,6 +194,32 @@ def export_run(
     finally:
         partial.unlink(missing_ok=True)
     return about
+
+
+def checked_export(
+    run: Run, out: Path, *, precision: float | None = None, threshold: float | None = None
+) -> tuple[dict[str, Any], float | None]:
+    """Write a run and compare the file's scores with the run's; one that differs is not kept.
+
+    Returns the text that goes with it, and the largest difference, or None where nothing here can run it.
+    """
+    largest: float | None = None
+
+    def check(file: Path) -> None:
+        nonlocal largest
+        largest = largest_difference(run, file)
+        if largest is not None and not largest <= TOLERANCE:
+            raise RunError(
+                f"the exported model gives scores that differ from ours by {largest:.2g}, more than "
+                f"{TOLERANCE:g}: torch's exporter has a fault with this backbone, so nothing is kept",
+                f"use {command('predict')}",
+                what=out,
+                value=largest,
+                allowed=TOLERANCE,
+            )
+
+    about = export_run(run, out, precision=precision, threshold=threshold, check=check)
+    return about, largest
 
 
 @contextmanager

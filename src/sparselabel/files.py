@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,3 +100,11 @@ def _require_writable(path: Path, folder: Path, remedies: tuple[str, ...]) -> No
             *remedies,
             what=path,
         ) from error
+
+
+class TemporaryFolder:
+    """A new folder that is deleted when nobody has this object any more, or the program ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="sparselabel-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)

@@ -16,7 +16,12 @@ from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.files import BRING_BACK, read_json, write_json
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import nn
+
     from sparselabel.data.dataset import Prepared, PreparedSplit
+    from sparselabel.inference.predictor import Prediction
     from sparselabel.models.classifier import Classifier
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
@@ -59,13 +64,16 @@ def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
 
 @dataclass(frozen=True)
 class Run:
-    """A run: what is in its folder, and what it was trained on; ``moved`` is where its data is now.
+    """A run: what is in its folder, and what it was trained on.
 
-    The one way to open a run. What needs the data or the model imports them when it is called.
+    The one way to open a run. ``moved`` is where its data is now, or the data itself; ``own_model`` is the
+    module it was trained with, if that was one of the user's own. What needs the data or the model imports
+    them when it is called.
     """
 
     path: Path
-    moved: Path | None = None
+    moved: "Path | Prepared | None" = None
+    own_model: "nn.Module | None" = None
 
     config_file = _File("config.toml")  # the resolved configuration
     metadata_file = _File("run.json")  # data, classes, versions, command
@@ -91,9 +99,25 @@ class Run:
     located_maps_file = _SplitFile("located-maps-{}.npz")  # maps of a few images that a figure shows
 
     @classmethod
-    def open(cls, path: str | Path, data: Path | None = None) -> Self:
-        """A finished run; refuses a folder that is no run, and a run that is not finished."""
-        run = cls(Path(path), data)
+    def open(
+        cls,
+        path: str | Path,
+        data: "str | Path | Prepared | None" = None,
+        *,
+        model: "nn.Module | None" = None,
+    ) -> Self:
+        """A finished run; refuses a folder that is no run, and a run that is not finished.
+
+        Parameters
+        ----------
+        path
+            Its folder.
+        data
+            Its data, if that is no longer where it was, or was in memory.
+        model
+            The module it was trained with, if that was one of your own (``train(model=...)``).
+        """
+        run = cls(Path(path), Path(data) if isinstance(data, str) else data, model)
         run.require_finished()
         return run
 
@@ -251,13 +275,17 @@ class Run:
     @property
     def data_folder(self) -> Path:
         """Where its prepared data is."""
-        return self.moved or Path(self.metadata()["data"])
+        if self.moved is None:
+            return Path(self.metadata()["data"])
+        return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
     def data(self) -> "Prepared":
         """Its prepared data as it saw it: with the reviewers' answers that it was trained with, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
 
+        if self.moved is not None and not isinstance(self.moved, Path):
+            return self.moved
         folder, given = self.data_folder, self.given_answers_file
         if self.moved is None and not folder.exists():
             raise RunError(
@@ -281,10 +309,72 @@ class Run:
 
     @cached_property
     def model(self) -> "Classifier":
-        """Its trained classifier, in evaluation mode on the CPU."""
+        """Its trained classifier, an ``nn.Module`` in evaluation mode on the CPU.
+
+        It takes views (B, 3, S, S) of pixels in 0..255, normalizes them itself, and returns an ``Output``
+        whose ``logits`` are (B, L); with ``maps=True`` also maps (B, L, h, w).
+        """
         from sparselabel.inference.scorer import load_classifier
 
         return load_classifier(self)
+
+    def metrics(self, split: str = "test", *, workers: int = 0) -> dict[str, Any]:
+        """All measures on a split, "mAP" first; images are scored once, and the scores kept in the run."""
+        from sparselabel.inference.evaluate import evaluate_run
+
+        file = self.evaluation_file(split)
+        measured = read_json(file) if file.is_file() else evaluate_run(self, split, workers=workers)
+        first = next(iter(measured["mean_average_precision"].values()))
+        return {"mAP": first["mean"]} | measured
+
+    def scores(self, split: str = "test", *, workers: int = 0) -> "npt.NDArray[np.floating]":
+        """(N, L) Scores in 0..1 of a split's images, not calibrated."""
+        from sparselabel.inference.evaluate import evaluate_run
+        from sparselabel.inference.score_files import saved_scores
+
+        if not self.scores_file(split).is_file():
+            evaluate_run(self, split, workers=workers)
+        return saved_scores(self, split).scores
+
+    def predict(
+        self,
+        images: Any,
+        *,
+        maps: bool = False,
+        precision: float | None = None,
+        threshold: float | None = None,
+        workers: int = 0,
+    ) -> "list[Prediction]":
+        """What is in images: paths, PIL images, arrays or tensors, one or many, or a folder.
+
+        Labels are chosen by the run's thresholds for F1, by those for a ``precision``, or by one
+        ``threshold`` of the calibrated score for all classes.
+        """
+        from sparselabel.inference.predictor import predictor_of
+
+        return [*predictor_of(self, precision, threshold)(images, maps=maps, workers=workers)]
+
+    def maps(self, images: Any, *, workers: int = 0) -> "list[npt.NDArray[np.float32] | None]":
+        """Logits (L, h, w) of each image's cells: where the model sees each class."""
+        return [prediction.maps for prediction in self.predict(images, maps=True, workers=workers)]
+
+    def report(self, out: str | Path | None = None, *, workers: int = 0) -> Path:
+        """Write a page about the run; default: report.html in its folder."""
+        from sparselabel.report.make_report import make_report
+        from sparselabel.report.page import checked_page
+        from sparselabel.report.run_data import read_runs
+
+        page = checked_page(Path(out or self.path / "report.html"))
+        make_report(read_runs([self.path], moved=self.moved), page, workers)
+        return page
+
+    def export(self, out: str | Path, *, force: bool = False) -> Path:
+        """Write the model as one file that runs without sparselabel (.onnx or .pt2), and check it."""
+        from sparselabel.export import check_target, checked_export
+
+        check_target(Path(out), force)
+        checked_export(self, Path(out))
+        return Path(out)
 
 
 def flat_settings(values: dict[str, Any], table: str = "") -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_images_are_asked_for_as_they_are_needed() -> None:
             yield f"{taken}.jpg"
 
     loaded = stream(endless(), lambda path: np.zeros((3, 2, 2), np.uint8), batch=4, workers=0)
-    assert next(loaded).paths == ("1.jpg", "2.jpg", "3.jpg", "4.jpg")
+    assert next(loaded).images == ("1.jpg", "2.jpg", "3.jpg", "4.jpg")
     assert next(loaded).views.shape == (4, 3, 2, 2)
     assert taken <= 12
 

@@ -14,12 +14,13 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
+from sparselabel.data.labels import labels_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning
 from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.registry import METHODS, build_method, combinations, needs_of, settings_of
-from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss, labels_of
+from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
 from sparselabel.models.classifier import Output
 
 COUNT, CLASSES, EPOCHS, BATCH = 20, 4, 4, 5

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from sparselabel.cli.compare import Listed, best_of_each, show, write_all
 from sparselabel.cli.prepare import Target, scenes
-from sparselabel.cli.report import write
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import FinetunePhase, HeadPhase, Machine, Preparation, TrainConfig, Views
@@ -50,6 +49,7 @@ def demo(
     from sparselabel.compare.summary import with_differences
     from sparselabel.data.dataset import open_prepared
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
+    from sparselabel.report.make_report import make_report
     from sparselabel.report.run_data import read_runs
 
     console = plain_console()
@@ -72,7 +72,7 @@ def demo(
     image = out / "heat-maps.png"
     draw_heat_maps(run, (), 4, image)
     page = out / "report.html"
-    write(read_runs(best_of_each(rows, "an")), page, workers=0)
+    make_report(read_runs(best_of_each(rows, "an")), page)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label per image.\n"
         "an assumes that the rest is negative; en leaves out the likely positives; en+scl also holds the\n"

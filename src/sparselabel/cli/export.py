@@ -4,10 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.cli.terminal import plain_console
-from sparselabel.errors import RunError, listing
-
-TOLERANCE = 1e-3
-"""How far scores of the exported file may be from ours; usually it is a hundred times less."""
+from sparselabel.errors import listing
 
 
 def export(
@@ -43,23 +40,11 @@ def export(
     from sparselabel.export import check_target
 
     check_target(out, force)
-    from sparselabel.export import export_run, largest_difference
+    from sparselabel.export import checked_export
     from sparselabel.run import Run
 
-    console, opened = plain_console(), Run.open(run)
-    apart: float | None = None
-
-    def check(file: Path) -> None:
-        nonlocal apart
-        apart = largest_difference(opened, file)
-        if apart is not None and not apart <= TOLERANCE:
-            raise RunError(
-                f"the exported model gives scores that differ from ours by {apart:.2g}, more than "
-                f"{TOLERANCE:g}: torch's exporter has a fault with this backbone, so nothing is kept",
-                "use `sparselabel predict`",
-            )
-
-    about = export_run(opened, out, precision=precision, threshold=threshold, check=check)
+    console = plain_console()
+    about, apart = checked_export(Run.open(run), out, precision=precision, threshold=threshold)
     checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)

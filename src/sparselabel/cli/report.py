@@ -1,17 +1,10 @@
 """``sparselabel report``: one or more runs as one HTML file."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sparselabel.cli.arguments import as_flag
-from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.cli.terminal import plain_console
 from sparselabel.config import Machine
-from sparselabel.errors import DataError, ModelError, RunError
-
-if TYPE_CHECKING:
-    from sparselabel.report.run_data import Reported
 
 
 def report(
@@ -45,6 +38,7 @@ def report(
     force
         Replace a file that is not a report of the same runs.
     """
+    from sparselabel.report.make_report import make_report
     from sparselabel.report.page import checked_page, refuse_other_report
     from sparselabel.report.run_data import read_runs
 
@@ -52,64 +46,6 @@ def report(
     about = read_runs(runs, split, data)
     if not force:
         refuse_other_report(out, about)
-    write(about, out, workers)
-    plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")
-
-
-def write(about: "Reported", out: Path, workers: int) -> None:
-    """Let the models say what is not on the disk yet, and write the report with what there is."""
-    from sparselabel import __version__
-    from sparselabel.inference.maps import write_maps
-    from sparselabel.inference.missing_labels import write_missing
-    from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
-    from sparselabel.report.page import write_report
-
-    notes: dict[str, str] = {}
-    scored = Scored()
-    if about.split is not None:
-        with _or_note(notes, "scores"):
-            _score(about, about.split, workers)
-            scored = look_at_scores(about)
-        with _or_note(notes, "images"):
-            for run in with_maps(about, about.split):
-                write_maps(run.folder, about.split, *entries(scored.groups))
-    missing = None
-    if about.hidden:
-        with _or_note(notes, "missing"):
-            missing = read_missing(about)
-            if missing is None:
-                with progress(len(about.data.train), "scoring train") as advance:
-                    write_missing(about.reference.folder, workers=workers, report=advance)
-                missing = read_missing(about)
-            if missing is not None:
-                places = missing.shown()
-                shown = missing.rows[places].tolist(), missing.classes[places].tolist()
-                for run in with_maps(about, "train"):
-                    write_maps(run.folder, "train", *shown)
-    write_report(about, scored, missing, out, notes, __version__)
-    for note in dict.fromkeys(notes.values()):
+    for note in make_report(about, out, workers, lambda error: error.render(as_flag)):
         plain_console().print(f"left out: {note}")
-
-
-def _score(about: "Reported", split: str, workers: int) -> None:
-    """Score the split's images with the models that have not, or whose scores are of other images."""
-    from sparselabel.inference.evaluate import evaluate_run
-    from sparselabel.inference.score_files import saved_scores
-
-    for run in about.runs:
-        try:
-            saved_scores(run.folder, split)
-        except RunError:
-            with progress(len(about.data.split(split)), f"scoring {split}, {run.name}") as advance:
-                evaluate_run(run.folder, split, workers=workers, report=advance)
-
-
-@contextmanager
-def _or_note(notes: dict[str, str], section: str) -> Iterator[None]:
-    """Where images, a model or the right to write are missing, the report goes on and says so."""
-    try:
-        yield
-    except (DataError, ModelError, RunError) as error:
-        notes[section] = error.render(as_flag)
-    except OSError as error:
-        notes[section] = str(error)
+    plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")

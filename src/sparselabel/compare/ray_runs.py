@@ -101,7 +101,7 @@ def shared_features(data: "Prepared", run: PlannedRun) -> Path | None:
     if not run.config.frozen:
         return None
     view, cells = views_of(run.config.views)[1], stores_cells(run.config)
-    file = features_file(data.train, data.folder / "features", run.config, view, cells)
+    file = features_file(data.train, data.features_folder, run.config, view, cells)
     return None if file.exists() else file
 
 

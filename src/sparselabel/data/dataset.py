@@ -12,20 +12,29 @@ Likewise ``mark_*.npy`` are all spatial labels that are known, ``seen_*.npy`` th
 """
 
 import json
-from dataclasses import dataclass, field
+import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.decode import load
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, command, listing, numpy_reason, param
+from sparselabel.errors import DataError, RunError, command, listing, numpy_reason, param
+from sparselabel.files import TemporaryFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from PIL import Image
+
     from sparselabel.data.answers import Answer
+    from sparselabel.data.from_objects import Unlisted
+    from sparselabel.data.image_source import ImageSource
 
 FORMAT = 1
 PREPARE_AGAIN = "prepare the data again"
@@ -46,6 +55,7 @@ class PreparedSplit:
     split's images, labels and spatial labels, but not masks: no training sees them, and a run on data that
     was prepared before there were masks may be evaluated by them. ``digests`` (N,) are of the images' files.
     ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them is UNKNOWN.
+    ``images`` are those of data ``in_memory``, which has no image files.
     """
 
     name: str
@@ -59,9 +69,23 @@ class PreparedSplit:
     real: Labels | None = None
     seen: SpatialLabels = field(default_factory=SpatialLabels.none)
     masks: Masks | None = None
+    images: "ImageSource | None" = None
+    in_memory: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def image(self, row: int, at_least: int | None = None) -> "Image.Image":
+        """A row's image, upright and in RGB; a file may be decoded small, as ``decode.load`` says."""
+        if self.images is not None:
+            return self.images[row]
+        if self.in_memory:
+            raise DataError(
+                f"the images of split {self.name!r} were in memory and are gone",
+                "give the data again: Run.open(folder, data=dataset)",
+                what="data",
+            )
+        return load(self.path(row), at_least)
 
     def path(self, row: int) -> Path:
         """Where a row's image is."""
@@ -73,7 +97,8 @@ class Prepared:
     """Prepared data, opened: its splits by name, always with "train".
 
     ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
-    ``unanswered`` is what it observed before.
+    ``unanswered`` is what it observed before. Data that nobody gave a folder is in a ``temporary`` one, which
+    goes with the last object that has it.
     """
 
     folder: Path
@@ -83,6 +108,12 @@ class Prepared:
     made: dict[str, Any] = field(default_factory=dict)
     answers: "tuple[Answer, ...]" = ()
     unanswered: LabelTable | None = None
+    temporary: TemporaryFolder | None = None
+
+    @property
+    def features_folder(self) -> Path:
+        """Where features of its images are kept."""
+        return (self.temporary.path if self.temporary else self.folder) / "features"
 
     @property
     def annotations(self) -> LabelTable:
@@ -94,6 +125,149 @@ class Prepared:
         """The split that is trained on."""
         return self.splits["train"]
 
+    @staticmethod
+    def open(folder: str | Path) -> "Prepared":
+        """Prepared data in a folder, as ``sparselabel prepare`` writes it."""
+        return open_prepared(Path(folder))
+
+    @staticmethod
+    def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Prepared":
+        """A CSV, TSV or Parquet table of labels, and the folder of its images.
+
+        As all ``from_`` methods of files it takes ``out`` (the folder to keep the prepared form in; default:
+        a temporary one), the options of ``sparselabel prepare table``, and those of every reader, such as
+        ``validation=0.2`` and ``sparsify="single-positive"``.
+        """
+        return _prepare_files("table", labels, images=images, **options)
+
+    @staticmethod
+    def from_folder(images: str | Path, **options: Any) -> "Prepared":
+        """A folder with a folder of images for each class; see ``from_table`` for the options."""
+        return _prepare_files("folder", images, **options)
+
+    @staticmethod
+    def from_coco(source: str | Path, **options: Any) -> "Prepared":
+        """COCO's folder, or a JSON file in its format."""
+        return _prepare_files("coco", source, **options)
+
+    @staticmethod
+    def from_voc(source: str | Path, **options: Any) -> "Prepared":
+        """Pascal VOC's folder."""
+        return _prepare_files("voc", source, **options)
+
+    @staticmethod
+    def from_files(reader: str, source: str | Path, **options: Any) -> "Prepared":
+        """Files of any format that ``sparselabel prepare`` reads, such as "cvat" or "label-studio"."""
+        return _prepare_files(reader, source, **options)
+
+    @staticmethod
+    def from_arrays(
+        images: Any,
+        labels: Any,
+        *,
+        classes: "Sequence[str] | None" = None,
+        val: tuple[Any, Any] | None = None,
+        test: tuple[Any, Any] | None = None,
+        spatial_labels: SpatialLabels | None = None,
+        **options: Any,
+    ) -> "Prepared":
+        """Images in memory and their labels (N, L).
+
+        Parameters
+        ----------
+        images
+            N arrays, tensors or PIL images: an array (N, H, W, 3), a list, or anything with ``len`` that
+            gives an image for an index. They are not copied.
+        labels
+            1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame or a sparse matrix.
+        classes
+            Their names; default: the columns of a DataFrame, or numbers.
+        val, test
+            Images and labels of other splits; without ``val`` a share is held out (``validation=0.2``).
+        spatial_labels
+            Points and boxes of the training images.
+        options
+            Of the preparation, such as ``sparsify="single-positive"``.
+        """
+        from sparselabel.data.from_objects import read_arrays
+        from sparselabel.data.prepare import prepare_objects
+
+        splits = _given_splits((images, labels), val, test)
+        return prepare_objects(lambda root: read_arrays(splits, root, classes, spatial_labels), **options)
+
+    @staticmethod
+    def from_torch(
+        dataset: Any,
+        labels: Any = None,
+        *,
+        classes: "Sequence[str] | None" = None,
+        val: Any = None,
+        test: Any = None,
+        **options: Any,
+    ) -> "Prepared":
+        """A map-style torch dataset of items (image, label), with PIL images, arrays or tensors.
+
+        A label is the index of a class that is there, whose other labels are unknown, or a vector of 1, 0 and
+        -1. ``labels`` (N, L) are taken instead of those of the items. Leave transforms out: images become
+        views here. ``val`` and ``test`` are datasets too; for other arguments see ``from_arrays``.
+        """
+        from sparselabel.data.from_objects import read_torch
+        from sparselabel.data.prepare import prepare_objects
+
+        splits, given = _given_splits(dataset, val, test), {} if labels is None else {"train": labels}
+        return prepare_objects(lambda root: read_torch(splits, root, classes, given), **options)
+
+    @staticmethod
+    def from_huggingface(
+        dataset: Any,
+        *,
+        image: str = "image",
+        label: str = "label",
+        classes: "Sequence[str] | None" = None,
+        unlisted: "Unlisted | Mapping[str, Unlisted]" = "unknown",
+        **options: Any,
+    ) -> "Prepared":
+        """A dataset of the Hugging Face library, or a dictionary of its splits.
+
+        Parameters
+        ----------
+        dataset
+            With columns of images and labels; splits are train, validation (or val) and test.
+        image, label
+            Names of the columns. A label is an index or a name, a list of these, or a vector of 1, 0, -1.
+        classes
+            Names of the classes; default: those of the label's feature.
+        unlisted
+            What it means that a list of labels does not name a class: "unknown", or "negative" where lists
+            are complete; a dictionary says it for each split, as ``{"test": "negative"}``.
+        options
+            Of the preparation, such as ``validation=0.2``.
+        """
+        from sparselabel.data.from_objects import read_huggingface
+        from sparselabel.data.prepare import prepare_objects
+
+        return prepare_objects(
+            lambda root: read_huggingface(dataset, root, image, label, classes, unlisted), **options
+        )
+
+    def keep(self, folder: Path, force: bool = False) -> "Prepared":
+        """The same data, kept in a folder that stays; images in memory stay in memory."""
+        if (folder / "dataset.json").exists():
+            digests = {name: split.digest for name, split in open_prepared(folder).splits.items()}
+            if digests != {name: split.digest for name, split in self.splits.items()} and not force:
+                raise RunError(
+                    f"{folder} has other data already",
+                    f"choose another {param('out')}",
+                    f"replace it ({param('force', True)})",
+                    what=folder,
+                )
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("features"), dirs_exist_ok=True)
+        opened = open_prepared(folder)
+        splits = {
+            name: replace(split, images=self.splits[name].images) for name, split in opened.splits.items()
+        }
+        return replace(opened, splits=splits, temporary=self.temporary)
+
     def split(self, name: str) -> PreparedSplit:
         """A split by name."""
         if name not in self.splits:
@@ -102,6 +276,19 @@ class Prepared:
                 f"name one of them with {param('split')}",
             )
         return self.splits[name]
+
+
+def _prepare_files(reader: str, source: str | Path, **options: Any) -> Prepared:
+    from sparselabel.data.prepare import prepare_files
+
+    return prepare_files(
+        reader, source, **{key: value for key, value in options.items() if value is not None}
+    )
+
+
+def _given_splits(train: Any, val: Any, test: Any) -> dict[str, Any]:
+    splits = {"train": train, "val": val, "test": test}
+    return {name: given for name, given in splits.items() if given is not None}
 
 
 def open_prepared(folder: Path) -> Prepared:
@@ -172,6 +359,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
         masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
         if about.get("masks")
         else None,
+        in_memory=bool(about.get("in_memory")),
     )
 
 

@@ -30,7 +30,7 @@ def load(path: str | Path, at_least: int | None = None) -> Image.Image:
             image.load()  # decodes; outside the lock of the warning filters, so that threads run in parallel
             with _pillow_warnings():
                 ImageOps.exif_transpose(image, in_place=True)
-            return _as_rgb(image)
+            return as_rgb(image)
     except MemoryError:
         raise
     except FileNotFoundError as error:
@@ -65,7 +65,8 @@ def _pillow_warnings() -> Iterator[None]:
         yield
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
+    """The image in RGB; transparent parts are white, 16-bit gray becomes 8-bit."""
     if image.mode == "F":
         raise DataError("floating-point pixels (mode F) have no agreed white, save it with 8 or 16 bits")
     if image.mode.startswith("I"):

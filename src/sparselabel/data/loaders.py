@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.decode import load
 from sparselabel.data.transforms import RandAugment, View, change_colors, draw, render
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
@@ -191,7 +190,7 @@ class _Views(Dataset[Any]):
         columns = 9 if self.augment is not None and self.augment.cutout else 5
         geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, columns), np.float32)
         for position, row in enumerate(np.maximum(rows, 0).tolist()):  # padding shows the first image
-            image = load(self.split.path(row), self.view.at_least)
+            image = self.split.image(row, self.view.at_least)
             for number in range(self.views):
                 key = (self.seed, epoch, row, number)
                 geometry = draw(self.view, key, image.width, image.height)

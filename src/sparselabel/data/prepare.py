@@ -6,14 +6,16 @@ Every image is decoded once here, so that a broken one is noticed now and not af
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
@@ -21,6 +23,8 @@ from sparselabel.data.dataset import Prepared, open_prepared
 from sparselabel.data.decode import load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.readers import READERS
+from sparselabel.data.readers import reader as reader_of
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.data.split_writer import (
@@ -31,7 +35,9 @@ from sparselabel.data.split_writer import (
     seen_spatial_labels,
     write_splits,
 )
-from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
+from sparselabel.files import TemporaryFolder
+from sparselabel.progress import progress_bar
 
 Report = Callable[[int], None]
 """Called with the number of images that were checked since the last call."""
@@ -96,7 +102,61 @@ def prepare(
     _warn_of_useless_classes(splits["train"])
     more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
     write_splits(source, splits, out, how, more | ({"bought": bought} if bought else {}))
-    return open_prepared(out)
+    opened = open_prepared(out)
+    sources = {name: observed.split.images for name, observed in splits.items()}
+    with_images = {name: replace(split, images=sources[name]) for name, split in opened.splits.items()}
+    return replace(opened, splits=with_images)
+
+
+def prepare_files(
+    reader: str, source: str | Path, *, out: str | Path | None = None, force: bool = False, **options: Any
+) -> Prepared:
+    """Read files with one of the readers and prepare them, in ``out`` or in a temporary folder.
+
+    ``options`` are those of the reader and the fields of ``Preparation``.
+    """
+    if reader not in READERS:
+        problem = f"there is no reader {reader!r}"
+        raise ConfigError(problem, nearest(reader, READERS), what="reader", value=reader)
+    read = reader_of(reader)
+    own = [name for name, one in signature(read).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    how = {name: value for name, value in options.items() if name not in own}
+    given = {name: _as_path(value) for name, value in options.items() if name in own}
+    preparation = preparation_of(how, own)
+    return _prepared(lambda _: read(Path(source), **given), preparation, out, force)
+
+
+def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Prepared:
+    """Prepare data that is in memory; ``options`` are the fields of ``Preparation``."""
+    return _prepared(read, preparation_of(options), None, force=False)
+
+
+def preparation_of(options: dict[str, Any], also: Iterable[str] = ()) -> Preparation:
+    """The preparation that keywords ask for; one that is none is an error that names the nearest."""
+    known = [one.name for one in fields(Preparation)]
+    for name, value in options.items():
+        if name not in known:
+            problem = f"there is no parameter {name!r}"
+            raise ConfigError(problem, nearest(name, [*known, *also]), what=name, value=value)
+    return Preparation(**options)
+
+
+def _as_path(value: Any) -> Any:
+    return Path(value) if isinstance(value, str | os.PathLike) else value
+
+
+def _prepared(
+    read: Callable[[Path], RawDataset], how: Preparation, out: str | Path | None, force: bool
+) -> Prepared:
+    temporary = TemporaryFolder() if out is None else None
+    folder = temporary.path if temporary is not None else Path(out or "")
+    refuse_taken(folder, force)
+    source = read(folder)
+    everything = sum(len(split.labels) for split in source.splits.values())
+    in_memory = source.splits["train"].images is not None if "train" in source.splits else False
+    with progress_bar(Console(stderr=True, quiet=in_memory), everything, "checking images") as bar:
+        data = prepare(source, folder, how, force=force, report=bar.advance)
+    return replace(data, temporary=temporary)
 
 
 def _with_scores(split: RawSplit, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
@@ -179,6 +239,9 @@ def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
             return DataError(f"{file}: {error}")
         return int.from_bytes(digest, "little")
 
+    if split.images is not None:  # looked at when they are used: going through somebody's dataset may be slow
+        yield from split.images.rows.tolist()
+        return
     # Decoding releases the interpreter lock, so threads are enough. Blocks keep the queue of results short.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(split.paths), 1024):

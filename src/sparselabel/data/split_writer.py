@@ -139,6 +139,8 @@ def _write_data(
         }
         about[name] |= {key: True for key in ("real", "masks") if getattr(observed.split, key) is not None}
         about[name]["seen"] = _which_seen(observed)
+        if observed.split.images is not None:
+            about[name]["in_memory"] = True
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
         "format": FORMAT,

@@ -3,13 +3,11 @@
 import base64
 import io
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.decode import load
 from sparselabel.data.transforms import View, draw
 
 COLOR_MAP = "inferno"  # light means a high score: readable in gray and by color-blind people
@@ -19,9 +17,8 @@ QUALITY, MAP_QUALITY = 72, 62
 EVEN = 2.0  # range of logits that is the smallest to take all colors
 
 
-def small(path: Path) -> Image.Image:
+def small(image: Image.Image) -> Image.Image:
     """An image, small enough for the page, in its own aspect."""
-    image = load(path, SIDE)
     image.thumbnail((SIDE, SIDE))
     return image
 

@@ -17,7 +17,7 @@ not 6.9 ms).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,10 @@ from PIL import Image
 
 from sparselabel.config import Views
 from sparselabel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 TRIES = 10  # torchvision's number of crops that may fail to fit before the central one is taken
 
@@ -257,3 +261,33 @@ def change_colors(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
         strength, sign = float(random.random()), 1.0 if random.random() < 0.5 else -1.0
         image = apply_operation(image, str(name), strength, sign)
     return np.asarray(image).transpose(2, 0, 1)
+
+
+class RandomView:
+    """Random crops and flips for any dataset: an image becomes a view, and the parameters of its geometry.
+
+    The view is a tensor (3, size, size) in uint8. The parameters (5,) are left, top, width, height and flip;
+    of a batch they make ``ViewGeometry.from_params(parameters)``, which methods with heat maps need.
+
+    Parameters
+    ----------
+    size
+        Side of a view in pixels.
+    smallest_crop
+        Smallest share of the area that a crop keeps.
+    flip
+        Chance of a mirrored view.
+    """
+
+    def __init__(self, size: int = 224, smallest_crop: float = 0.25, flip: float = 0.5) -> None:
+        self.view = views_of(Views(size=size, smallest_crop=smallest_crop, flip=flip))[0]
+
+    def __call__(self, image: Any) -> "tuple[Tensor, Tensor]":
+        """A new view of a PIL image, an array or a tensor; random numbers are those of torch."""
+        import torch
+
+        from sparselabel.data.image_source import as_image
+
+        pil, seed = as_image(image), int(torch.randint(2**31, ()))
+        geometry = draw(self.view, (seed, 0, 0, 0), pil.width, pil.height)
+        return torch.from_numpy(render(pil, geometry, self.view.size)), torch.from_numpy(geometry).float()

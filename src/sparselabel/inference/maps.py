@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.decode import load
 from sparselabel.data.loaders import in_order
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import RunError, SparselabelError
@@ -101,7 +100,7 @@ class MapCache:
                 return self._maps[row]
             if self._scorer is None:
                 self._scorer = load_scorer(self._run)
-            image = load(self._part.path(row), self.view.at_least)
+            image = self._part.image(row, self.view.at_least)
             geometry = draw(self.view, (0, 0, row, 0), image.width, image.height)
             pixels = torch.from_numpy(render(image, geometry, self.view.size))[None]
             cells = cells_of(self._scorer(pixels, maps=True))

@@ -1,5 +1,6 @@
 """A finished run as something that labels images."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -9,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.data.decode import load
+from sparselabel.data.image_source import as_image
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import DataError
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
@@ -22,7 +25,7 @@ from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 
 Pixels = npt.NDArray[np.uint8]
-Read = Callable[[str], Pixels]
+Read = Callable[[Any], Pixels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +65,20 @@ class Predictor:
         self._read = read or ReadView(view)
 
     def __call__(
-        self, images: Iterable[str | Path], *, maps: bool = False, batch: int = BATCH, workers: int = 0
+        self, images: Any, *, maps: bool = False, batch: int = BATCH, workers: int = 0
     ) -> Iterator[Prediction]:
-        """Predictions in the order of the images, one batch at a time in memory."""
-        for loaded in stream(map(str, images), self._read, batch, workers):
+        """Predictions in the order of the images, one batch at a time in memory.
+
+        An image is a path, a PIL image, an array (H, W, C) or a tensor (C, H, W), in uint8 or in floats in
+        0..1; ``images`` is one of them, an iterable of them, a batch as one array or tensor, or a folder.
+        """
+        counter = itertools.count()
+        for loaded in stream(images_of(images), self._read, batch, workers):
             scores, cells = self._scored(loaded.views, maps)
             place = 0
-            for number, path in enumerate(loaded.paths):
+            for number, item in enumerate(loaded.images):
+                count = next(counter)
+                path = item if isinstance(item, str) else f"image {count}"
                 if number in loaded.errors:
                     yield Prediction(path, (), np.zeros(0), loaded.errors[number])
                     continue
@@ -99,19 +109,45 @@ def load_predictor(
     device: str | None = None,
 ) -> Predictor:
     """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes."""
-    opened = Run.open(run)
-    decisions = load_class_thresholds(opened)
-    thresholds = decisions.thresholds(precision, threshold)
-    scorer = load_scorer(opened, device)
-    return Predictor(scorer, evaluation_view(opened.config()), decisions, thresholds)
+    return predictor_of(Run.open(run), precision, threshold, device)
+
+
+def predictor_of(
+    run: Run, precision: float | None = None, threshold: float | None = None, device: str | None = None
+) -> Predictor:
+    """The predictor of an opened run."""
+    class_thresholds = load_class_thresholds(run)
+    thresholds = class_thresholds.thresholds(precision, threshold)
+    scorer = load_scorer(run, device)
+    return Predictor(scorer, evaluation_view(run.config()), class_thresholds, thresholds)
 
 
 class Loaded(NamedTuple):
-    """A batch: paths, views (n, 3, S, S) of those that can be read, and by place what was wrong."""
+    """A batch: images, views (n, 3, S, S) of those that can be read, and by place what was wrong."""
 
-    paths: tuple[str, ...]
+    images: tuple[Any, ...]
     views: Tensor
     errors: dict[int, str]
+
+
+def images_of(given: Any) -> Iterator[Any]:
+    """Paths and images, one after the other, of whatever ``Predictor`` takes."""
+    if isinstance(given, str | Path):
+        if not Path(given).is_dir():
+            yield str(given)
+            return
+        from sparselabel.inference.image_paths import image_paths
+
+        yield from image_paths([str(given)])
+    elif isinstance(given, Image.Image) or getattr(given, "ndim", 0) in (2, 3):
+        yield given
+    elif isinstance(given, Iterable):
+        for item in given:
+            yield str(item) if isinstance(item, Path) else item
+    else:
+        raise DataError(
+            f"images are paths, PIL images, arrays or tensors, not {type(given).__name__}", what="images"
+        )
 
 
 class ReadView:
@@ -120,17 +156,17 @@ class ReadView:
     def __init__(self, view: View) -> None:
         self.view = view
 
-    def __call__(self, path: str) -> Pixels:
-        """(3, S, S) What the model sees of a file."""
-        image = load(path, self.view.at_least)
+    def __call__(self, item: Any) -> Pixels:
+        """(3, S, S) What the model sees of a file, or of an image in memory."""
+        image = load(item, self.view.at_least) if isinstance(item, str) else as_image(item)
         return render(image, draw(self.view, (0, 0, 0, 0), image.width, image.height), self.view.size)
 
 
-def stream(paths: Iterable[str], read: Read, batch: int, workers: int) -> Iterator[Loaded]:
+def stream(images: Iterable[Any], read: Read, batch: int, workers: int) -> Iterator[Loaded]:
     """Batches of images in their order; one that cannot be read is an error in its batch."""
     yield from DataLoader(
         _Files(read),
-        batch_sampler=_Batches(paths, batch),
+        batch_sampler=_Batches(images, batch),
         collate_fn=_as_is,
         num_workers=workers,
         multiprocessing_context="fork" if workers else None,
@@ -138,14 +174,14 @@ def stream(paths: Iterable[str], read: Read, batch: int, workers: int) -> Iterat
 
 
 class _Batches:
-    """Batches of paths as they come; the loader asks for a few more than it has workers."""
+    """Batches of images as they come; the loader asks for a few more than it has workers."""
 
-    def __init__(self, paths: Iterable[str], batch: int) -> None:
-        self.paths, self.batch = paths, batch
+    def __init__(self, images: Iterable[Any], batch: int) -> None:
+        self.images, self.batch = images, batch
 
     def __iter__(self) -> Iterator[Any]:  # torch says lists of indices; it hands on whatever it gets
-        paths = iter(self.paths)
-        while batch := tuple(islice(paths, self.batch)):
+        images = iter(self.images)
+        while batch := tuple(islice(images, self.batch)):
             yield batch
 
 
@@ -153,17 +189,17 @@ class _Files(Dataset[Any]):
     def __init__(self, read: Read) -> None:
         self.read = read
 
-    def __getitems__(self, paths: tuple[str, ...]) -> Loaded:
+    def __getitems__(self, images: tuple[Any, ...]) -> Loaded:
         """A whole batch."""
         errors: dict[int, str] = {}
         views = []
-        for place, path in enumerate(paths):
+        for place, item in enumerate(images):
             try:
-                views.append(self.read(path))
+                views.append(self.read(item))
             except DataError as error:
                 errors[place] = str(error)
         stacked = torch.from_numpy(np.stack(views)) if views else torch.empty(0)
-        return Loaded(paths, stacked, errors)
+        return Loaded(images, stacked, errors)
 
 
 def _as_is(batch: Any) -> Any:

@@ -4,6 +4,7 @@ Validation in training, `evaluate`, `predict`, reviews and reports all score wit
 the same of an image wherever it is asked.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from sparselabel.data.transforms import View, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.errors import ModelError, RunError, command, is_out_of_memory
-from sparselabel.models.backbone import NONE, Backbone, make_backbone
+from sparselabel.models.backbone import NONE, Backbone, make_backbone, own_backbone
 from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
 from sparselabel.models.heads import make_head
 from sparselabel.models.query2label import head_like
@@ -210,9 +211,12 @@ def load_classifier(run: Run) -> Classifier:
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
     with default_precision(config.precision):
-        backbone = make_backbone(
-            config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
-        )
+        if run.own_model is not None:
+            backbone, _ = own_backbone(copy.deepcopy(run.own_model), config.views.size)
+        else:
+            backbone = make_backbone(
+                config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
+            )
         classes = len(run.classes)
         try:
             weights = load_file(run.model_file)

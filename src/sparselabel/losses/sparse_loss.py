@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
+from sparselabel.data.labels import UNKNOWN, labels_of
 from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
@@ -386,44 +386,6 @@ def index_of(given: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None") -> T
             allowed="whole numbers (B,)",
         )
     return index.long()
-
-
-def labels_of(given: object) -> Labels:
-    """(N, L) int8 labels from whatever holds them."""
-    if isinstance(given, LabelTable):
-        return np.asarray(given.values)
-    if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
-        entries = given.tocoo()
-        values = np.full(entries.shape, UNKNOWN, dtype=np.float64)
-        values[entries.row, entries.col] = entries.data
-    elif isinstance(given, Tensor):
-        values = given.detach().cpu().numpy()
-    else:
-        values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
-    if values.ndim != 2 or 0 in values.shape:
-        raise DataError(f"labels must be (N, L), with at least one of each, not of shape {values.shape}")
-    if values.dtype == bool:
-        raise DataError(
-            "labels are booleans, which say nothing of what is unknown",
-            "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
-            what="labels",
-        )
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"labels must be numbers: {error}", what="labels", value=str(values.dtype)) from error
-    numbers[np.isnan(numbers)] = UNKNOWN
-    strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
-    if strange.any():
-        row, column = (int(one[0]) for one in np.nonzero(strange))
-        raise DataError(
-            f"labels must be 1, 0, and -1 or NaN for unknown, but row {row}, column {column} has "
-            f"{numbers[row, column]:g}",
-            what="labels",
-            where=(row, column),
-            value=float(numbers[row, column]),
-        )
-    return numbers.astype(np.int8)
 
 
 def _process() -> tuple[int, int]:

@@ -4,6 +4,7 @@ The cells are the spatial grid of the last feature map: 7 × 7 for a ResNet at 2
 a ViT-B/16.
 """
 
+import hashlib
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from sparselabel.models.weights import load_weights
 
 PRETRAINED = "pretrained"
 NONE = "none"
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # names of weights on the Hugging Face hub
 
 
@@ -69,6 +71,8 @@ class Backbone(nn.Module):
 
     def normalized(self, views: Tensor) -> Tensor:
         """Views as the network takes them: by the mean and std of its pretraining."""
+        if views.is_floating_point() and not torch.compiler.is_compiling():
+            _refuse_unit_range(views)
         return ((views - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
@@ -92,6 +96,73 @@ class Backbone(nn.Module):
         return features
 
 
+def _refuse_unit_range(views: Tensor) -> None:
+    """Raise for floats in 0..1, which would look like black images, and for normalized ones."""
+    low, high = (float(value) for value in views.detach().aminmax())
+    if low < 0 or 0 < high <= 1:
+        raise ModelError(
+            f"the model takes pixels in 0..255 (uint8, or floats) and normalizes them itself, not pixels in "
+            f"{low:.3g}..{high:.3g}",
+            "multiply pixels in 0..1 by 255",
+            "leave normalization out",
+            what="images",
+            value=(low, high),
+            allowed=(0, 255),
+        )
+
+
+OWN = "own"
+"""The name of a backbone that is a module of the user's own begins with this, and ends with its digest."""
+
+
+class OwnNetwork(nn.Module):
+    """A module of the user's own that makes feature maps (B, D, h, w), as timm's networks are called."""
+
+    def __init__(self, model: nn.Module, width: int) -> None:
+        super().__init__()
+        self.model, self.num_features = model, width
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Feature maps of normalized images."""
+        return self.model(images)  # type: ignore[no-any-return]
+
+
+def own_backbone(model: nn.Module, size: int) -> tuple[Backbone, str]:
+    """A backbone of a module of the user's own, and a name that tells it from others.
+
+    The module takes images (B, 3, S, S), normalized by ImageNet's mean and std, or by those of a
+    ``pretrained_cfg`` as timm's networks have it, and returns feature maps (B, D, h, w).
+    """
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    training = model.training
+    with torch.no_grad():
+        given = model.eval()(torch.zeros(1, 3, size, size, device=device))
+    model.train(training)
+    if not isinstance(given, Tensor) or given.ndim != 4:
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise ModelError(
+            f"a model of your own returns feature maps (B, D, h, w), but it returned {shape} for images of "
+            f"shape (1, 3, {size}, {size})",
+            "leave its pooling and classifier out, as torch.nn.Sequential(*list(model.children())[:-2])",
+            "train logits in a loop of your own with SparseLoss",
+            what="model",
+            value=shape,
+        )
+    config = getattr(model, "pretrained_cfg", None) or {}
+    mean, std = config.get("mean", IMAGENET_MEAN), config.get("std", IMAGENET_STD)
+    backbone = Backbone(OwnNetwork(model.cpu(), given.shape[1]), mean, std)
+    return backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}"
+
+
+def weights_digest(model: nn.Module) -> str:
+    """What tells a module's weights from others."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def make_backbone(
     name: str,
     weights: str = PRETRAINED,
@@ -109,6 +180,12 @@ def make_backbone(
     """
     if name == cvt.NAME:
         return _cvt(weights, output_stride, partial_weights, own_head)
+    if name.startswith(f"{OWN}:"):
+        raise ModelError(
+            f"the backbone is a module of your own ({name}), of which a run keeps the weights alone",
+            "give the module: Run.open(folder, model=module)",
+            what="model",
+        )
     pretrained_cfg = known_network(name)
     arguments: dict[str, Any] = {} if own_head else {"num_classes": 0, "global_pool": ""}
     if output_stride is not None:

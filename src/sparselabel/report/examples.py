@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from sparselabel.data.thumbnails import MAP_QUALITY, as_uri, small, with_map
+from sparselabel.data.thumbnails import MAP_QUALITY, SIDE, as_uri, small, with_map
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.score_files import read_arrays, saved_scores
@@ -272,7 +272,7 @@ def _card(
     value: str,
 ) -> Card:
     try:
-        image = small(split.path(row))
+        image = small(split.image(row, SIDE))
     except DataError:  # moved or broken since: the report says so once
         image = None
     panels = []

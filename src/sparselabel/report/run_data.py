@@ -66,7 +66,9 @@ class Reported:
         return not self.data.train.observed.complete
 
 
-def read_runs(paths: Sequence[Path], split: str | None = None, moved: Path | None = None) -> Reported:
+def read_runs(
+    paths: Sequence[Path], split: str | None = None, moved: Path | Prepared | None = None
+) -> Reported:
     """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
     if not paths:
         raise ConfigError("there is nothing to report on", "name one or more finished runs")
@@ -95,7 +97,7 @@ def shortened(names: Sequence[str]) -> list[str]:
     return ["-".join(part[: len(part) - same]) for part in parts]
 
 
-def _read(path: Path, name: str, moved: Path | None) -> ShownRun:
+def _read(path: Path, name: str, moved: Path | Prepared | None) -> ShownRun:
     run = Run.open(path, moved)
     return ShownRun(name, run, run.config(), run.metadata(), run.result(), _epochs(run))
 

@@ -29,7 +29,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.decode import load
 from sparselabel.data.thumbnails import palette, stretched
 from sparselabel.data.transforms import View, draw
 from sparselabel.errors import SparselabelError
@@ -51,7 +50,7 @@ class Images:
 
     def _image(self, row: int) -> tuple[bytes, tuple[int, int]]:
         """The image, and its width and height."""
-        image = load(self._part.path(row), SIDE)
+        image = self._part.image(row, SIDE)
         image.thumbnail((SIDE, SIDE))
         stream = io.BytesIO()
         image.save(stream, "JPEG", quality=88)

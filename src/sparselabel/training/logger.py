@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,8 @@ from sparselabel.run import Run
 from sparselabel.training.network import in_evaluation
 
 if TYPE_CHECKING:
+    from lightning_fabric.loggers.logger import Logger
+
     from sparselabel.training.phase_loaders import PhaseLoaders
 
 BINS = 20  # of the histogram of scores
@@ -36,10 +38,18 @@ class Log:
     """
 
     def __init__(
-        self, run: Run, *, speaks: bool, quiet: bool = False, tensorboard: bool = False, title: str = ""
+        self,
+        run: Run,
+        *,
+        speaks: bool,
+        quiet: bool = False,
+        tensorboard: bool = False,
+        title: str = "",
+        loggers: "Sequence[Logger]" = (),
     ) -> None:
         self.run = run
         self.speaks = speaks
+        self.loggers = loggers
         self.title = title
         self.console = Console(stderr=True, soft_wrap=True, highlight=False)
         self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
@@ -90,11 +100,14 @@ class Log:
         if validation is not None:
             score = f" | validation {validation['name']} {100 * validation['value']:.2f}"
         self.say(f"epoch {record['epoch']:3d} ({record['phase']}) | {losses}{score}")
+        numbers = {f"loss/{name}": value for name, value in record["losses"].items()}
+        if validation is not None:
+            numbers[f"validation/{validation['name']}"] = validation["value"]
+        for logger in self.loggers:
+            logger.log_metrics(numbers, step=record["epoch"])
+            logger.save()
         if self._writer is not None:
-            for name, value in record["losses"].items():
-                self._board.add_scalar(f"loss/{name}", value, record["epoch"])
-            if validation is not None:
-                name, value = f"validation/{validation['name']}", validation["value"]
+            for name, value in numbers.items():
                 self._board.add_scalar(name, value, record["epoch"])
             self._board.flush()
 

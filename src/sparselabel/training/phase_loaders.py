@@ -71,7 +71,7 @@ class PhaseLoaders:
         elif missing:
             self.backbone()
         if missing:
-            folder = self.data.folder / "features"
+            folder = self.data.features_folder
             require_folder_to_write(folder, "features are kept beside the data: copy it to a folder of yours")
             self._refuse_too_large(missing, folder)
 
@@ -88,7 +88,7 @@ class PhaseLoaders:
 
     def _file(self, split: str, cells: bool) -> Path:
         return features_file(
-            self.data.split(split), self.data.folder / "features", self.config, self.test_view, cells
+            self.data.split(split), self.data.features_folder, self.config, self.test_view, cells
         )
 
     def grid(self) -> tuple[int, int]:

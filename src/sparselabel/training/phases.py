@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from sparselabel.config import FinetunePhase, Phase, TrainConfig
 from sparselabel.data.loaders import Batch, Loader, epoch_batches
 from sparselabel.errors import ResourceError, RunError, param
 from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
+from sparselabel.training.hooks import Hooks
 from sparselabel.training.micro_batches import Backward, MicroBatches, norms_at_rest
 from sparselabel.training.schedule import lr_at, momentum_at
 
@@ -40,9 +42,13 @@ class Stage:
     fabric: "Fabric"
     seed: int
     precision: str
+    hooks: Hooks = field(default_factory=Hooks)
 
     def __post_init__(self) -> None:
-        optimizer = make_optimizer(self.phase, _groups(self.phase, self.module))
+        optimizer = self._optimizer()
+        self.scheduler: LRScheduler | None = None
+        if self.hooks.scheduler is not None:
+            self.scheduler = self.hooks.scheduler(optimizer, self.steps_per_epoch * self.phase.epochs)
         self.fabric_module: Any
         self.fabric_module, self.optimizer = self.fabric.setup(self.module, optimizer)
         if self.fabric.world_size == 1 and self.precision == "32-true":
@@ -53,6 +59,14 @@ class Stage:
             from timm.utils.model_ema import ModelEmaV3
 
             self.average = ModelEmaV3(self.module, decay=self.phase.ema_decay)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if self.hooks.optimizer is None:
+            return make_optimizer(self.phase, _groups(self.phase, self.module))
+        optimizer = self.hooks.optimizer([one for one in self.module.parameters() if one.requires_grad])
+        for group in optimizer.param_groups:
+            group[MULTIPLE] = group["lr"] / self.phase.lr
+        return optimizer
 
     @property
     def steps_per_epoch(self) -> int:
@@ -73,6 +87,9 @@ class Stage:
         for number, batch in enumerate(self.loader(rows, epoch)):
             if number + AHEAD < len(rows):
                 prefetch(torch.from_numpy(rows[number + AHEAD]))
+            if self.scheduler is not None:
+                yield self.optimizer.param_groups[0]["lr"], batch
+                continue
             lr = lr_at(self.phase, first + number, steps)
             beta = momentum_at(self.phase, first + number, steps)
             for group in self.optimizer.param_groups:
@@ -100,6 +117,8 @@ class Stage:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.scheduler is not None:
+            self.scheduler.step()
         if self.average is not None:
             self.average.update(self.module)  # type: ignore[operator]
 

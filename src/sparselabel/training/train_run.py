@@ -38,6 +38,7 @@ from sparselabel.training.checkpoint import (
 from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
 from sparselabel.training.estimate_positives import counts_of_run, new_counts
 from sparselabel.training.features import content_digest, weights_identity
+from sparselabel.training.hooks import Hooks
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
 from sparselabel.training.resolve import expected_file, method_of, prior_file, resolve
@@ -75,13 +76,14 @@ def train_run(
     command: Sequence[str] = (),
     title: str = "",
     backbone: Backbone | None = None,
+    hooks: Hooks | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate the best epoch on validation and test, and return the run's result.
 
     A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
-    configuration's, if it is made already.
+    configuration's, if it is made already. ``hooks`` are what Python adds.
     """
-    machine, handling = machine or Machine(), handling or Handling()
+    machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
     require_folder_to_write(out)
     run = Run(out)
     if handling.resume:
@@ -90,7 +92,8 @@ def train_run(
     config = resolved.config
     fabric = started(data, config, machine)
     speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
-    log = Log(run, speaks=speaks, quiet=handling.quiet, tensorboard=tensorboard, title=title)
+    quiet, loggers = handling.quiet, hooks.loggers
+    log = Log(run, speaks=speaks, quiet=quiet, tensorboard=tensorboard, title=title, loggers=loggers)
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
     for note in resolved.notes:
@@ -104,7 +107,8 @@ def train_run(
     if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
         remove_old_files(run.checkpoints, newest.processes)
     fabric.barrier()
-    trainer = Trainer(data, config, run, log, fabric, machine, LazyBackbone(config, backbone))
+    lazy = LazyBackbone(config, backbone)
+    trainer = Trainer(data, config, run, log, fabric, machine, lazy, hooks=hooks)
     with default_precision(config.precision):
         # What cannot work is found before a folder is made, or an old run replaced.
         if not goes_on:
@@ -130,7 +134,12 @@ def train_run(
 
         take_prior(trainer.method, _prior_of_run(trainer, train_before))
         say_where(trainer.method, machine, log)
-        return finish(trainer, trainer.train())
+        result = finish(trainer, trainer.train())
+    for callback in hooks.callbacks:
+        callback.on_fit_end(run)
+    for logger in hooks.loggers:
+        logger.finalize("success")
+    return result
 
 
 def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:

@@ -34,6 +34,7 @@ from sparselabel.training.checkpoint import (
     refuse_full_disk,
     save_checkpoint,
 )
+from sparselabel.training.hooks import Hooks
 from sparselabel.training.logger import Log, ScoreHistogram, WatchedImages
 from sparselabel.training.micro_batches import Backward, differences_from_whole_batch
 from sparselabel.training.network import (
@@ -64,6 +65,8 @@ class Trainer:
     machine: Machine
     backbone: LazyBackbone
     loaders_type: type[PhaseLoaders] = PhaseLoaders
+    hooks: Hooks = field(default_factory=Hooks)
+    should_stop: bool = False
     method: ComposedLoss = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +109,8 @@ class Trainer:
             self.restore(newest)
             self.log.say(f"resuming after epoch {state.epochs}")
         self.log.keep_epochs(state.epochs)
+        for callback in self.hooks.callbacks:
+            callback.on_fit_start(self)
         with self.log.bar(self.steps(), "training") as bar:
             bar.skip(self.steps(state))
             for name, phase in phases_left(self.config, state):
@@ -119,17 +124,20 @@ class Trainer:
                     validation = self.validate(stage)
                     state = after_epoch(state, stage, epoch, validation)
                     self.watched.keep(name, epoch + 1, stage.eval_module, self.method)
-                    self.log.epoch(
-                        {
-                            "epoch": epoch + 1,  # what people see counts from 1
-                            "phase": name,
-                            "losses": losses,
-                            "validation": validation,
-                            "hidden_positives": histogram,
-                        }
-                    )
+                    record = {
+                        "epoch": epoch + 1,  # what people see counts from 1
+                        "phase": name,
+                        "losses": losses,
+                        "validation": validation,
+                        "hidden_positives": histogram,
+                    }
+                    self.log.epoch(record)
+                    for callback in self.hooks.callbacks:
+                        callback.on_epoch_end(self, record)
                     # Last: after a crash, epochs that are logged but not in a checkpoint are trained again.
                     self.save(stage, state)
+                    if self.should_stop:
+                        return state
                     if state.phase_over:
                         break
         return state
@@ -150,6 +158,8 @@ class Trainer:
                 sums[name] = sums.get(name, 0) + loss.detach()
             if self.truth_known:
                 histogram.add(step.outputs[0].logits, batch.rows)
+            for callback in self.hooks.callbacks:
+                callback.on_step_end(self, losses)
             bar.advance()
         means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
         for name, mean in means.items():
@@ -250,11 +260,15 @@ class Trainer:
             name, needs.views, needs.strong_views, with_geometry=needs.maps or needs.spatial_labels
         )
         rows, seed, precision = len(self.data.train), self.config.seed, self.config.precision
-        stage = Stage(name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision)
+        stage = Stage(
+            name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision, self.hooks
+        )
         if restored is not None:
             saved = restored.optimizer()
             stage.optimizer.load_state_dict(saved["optimizer"])
             self.fabric.strategy.precision.load_state_dict(saved["precision"])
+            if stage.scheduler is not None:
+                stage.scheduler.load_state_dict(saved["scheduler"])
             if (average := restored.average()) is not None:
                 load_into(stage.eval_module, average)
         return stage
@@ -280,6 +294,7 @@ class Trainer:
             {
                 "optimizer": stage.optimizer.state_dict(),
                 "precision": self.fabric.strategy.precision.state_dict(),
+                **({"scheduler": stage.scheduler.state_dict()} if stage.scheduler is not None else {}),
             },
             self.method,
         )

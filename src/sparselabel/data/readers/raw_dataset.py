@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.image_source import ImageSource
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -25,7 +26,7 @@ class RawSplit:
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
     (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
-    ``masks`` are those of the spatial labels, in their order.
+    ``masks`` are those of the spatial labels, in their order. ``images`` are those that are in no files.
     """
 
     labels: LabelTable
@@ -34,6 +35,7 @@ class RawSplit:
     observed: Labels | None = None
     real: Labels | None = None
     masks: Masks | None = None
+    images: ImageSource | None = None
 
     def take(self, rows: Indices) -> "RawSplit":
         """The split of some rows, in the order given."""
@@ -44,6 +46,7 @@ class RawSplit:
             None if self.observed is None else self.observed[rows],
             None if self.real is None else self.real[rows],
             None if self.masks is None else self.masks.take(self.spatial_labels.of_rows(rows)[0]),
+            None if self.images is None else self.images.take(rows),
         )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.decode import load
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, views_of
 from sparselabel.errors import ConfigError, RunError, command, listing, param
@@ -47,7 +46,7 @@ class Snapshot:
 
 def small_image(split: PreparedSplit, row: int) -> npt.NDArray[np.uint8]:
     """(H, W, 3) An image in its own aspect, made small enough for a figure."""
-    image = load(split.path(row), LARGEST)
+    image = split.image(row, LARGEST)
     image.thumbnail((LARGEST, LARGEST))
     return np.asarray(image)
 

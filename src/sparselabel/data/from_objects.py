@@ -1,0 +1,225 @@
+"""Data sets of Python objects, read as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sparselabel.data.image_source import ImageSource
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, labels_of
+from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.errors import DataError, counted, listing, nearest
+
+Unlisted = Literal["unknown", "negative"]
+"""What it means that an image's list of labels does not name a class."""
+VALIDATION = ("validation", "valid", "dev")
+"""What others call "val"."""
+
+
+def read_arrays(
+    splits: Mapping[str, tuple[Any, Any]],
+    root: Path,
+    classes: Sequence[str] | None = None,
+    spatial_labels: SpatialLabels | None = None,
+) -> RawDataset:
+    """Images and labels (N, L) by split; classes are named by the columns of a DataFrame, or numbered."""
+    labels = {name: labels_of(given) for name, (_, given) in splits.items()}
+    columns = getattr(splits["train"][1], "columns", range(labels["train"].shape[1]))
+    names = tuple(str(name) for name in (columns if classes is None else classes))
+    raw = {
+        name: _split(ImageSource(images, np.arange(_length(images, name))), names, labels[name], name)
+        for name, (images, _) in splits.items()
+    }
+    if spatial_labels is not None:
+        train = raw["train"]
+        raw["train"] = RawSplit(train.labels, train.paths, spatial_labels, images=train.images)
+    return RawDataset("arrays", root, raw)
+
+
+def read_torch(
+    splits: Mapping[str, Any],
+    root: Path,
+    classes: Sequence[str] | None = None,
+    labels: Mapping[str, Any] | None = None,
+) -> RawDataset:
+    """Items (image, label) of map-style datasets.
+
+    A label is the index of a class that is there, or a vector of 1, 0 and -1, one for each class. ``labels``
+    (N, L) by split are taken instead; else ``dataset.targets``, else those of the items, one after the other.
+    """
+    train = splits["train"]
+    names = tuple(str(name) for name in classes or getattr(train, "classes", None) or ())
+    given = labels or {}
+    targets = {name: _targets(part) for name, part in splits.items() if name not in given}
+    if not names:
+        names = tuple(str(number) for number in range(max(map(_count, [*targets.values(), *given.values()]))))
+    values = {name: labels_of(table) for name, table in given.items()}
+    values |= {name: _target_rows(some, names) for name, some in targets.items()}
+    raw = {
+        name: _split(ImageSource(part, np.arange(_length(part, name)), _first), names, values[name], name)
+        for name, part in splits.items()
+    }
+    return RawDataset(type(train).__name__, root, raw)
+
+
+def read_huggingface(
+    dataset: Any,
+    root: Path,
+    image: str = "image",
+    label: str = "label",
+    classes: Sequence[str] | None = None,
+    unlisted: Unlisted | Mapping[str, Unlisted] = "unknown",
+) -> RawDataset:
+    """A dataset of the Hugging Face library, or a dictionary of its splits, by the names of two columns.
+
+    A label is an index or a name, a list of these, or, where classes have no names, a vector of 1, 0 and -1.
+    """
+    parts = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    parts = _renamed(parts)
+    strangers = parts.keys() - {*SPLITS}
+    if strangers or "train" not in parts:
+        raise DataError(
+            f"splits are called {listing(SPLITS)}, and there must be a 'train', not {listing(parts)}",
+            "rename them, or leave some out",
+            what="splits",
+            value=tuple(parts),
+        )
+    for column in (image, label):
+        known = list(parts["train"].column_names)
+        if column not in known:
+            raise DataError(
+                f"the dataset has no column {column!r}",
+                f"name it (image=, label=): {nearest(column, known)}",
+                what="column",
+                value=column,
+                allowed=known,
+            )
+    feature = parts["train"].features[label]
+    inner = getattr(feature, "feature", feature)  # of a sequence of labels
+    values = {name: part[label] for name, part in parts.items()}
+    names = tuple(str(name) for name in classes or getattr(inner, "names", None) or ())
+    multi_hot = not getattr(inner, "names", None) and all(_is_multi_hot(some) for some in values.values())
+    if not names:
+        count = len(values["train"][0]) if multi_hot else 0
+        names = tuple(str(number) for number in range(count)) or _names(values.values())
+    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(parts, unlisted)
+    raw = {
+        name: _split(
+            ImageSource(part, np.arange(len(part)), lambda item: item[image]),
+            names,
+            labels_of(np.asarray(values[name]))
+            if multi_hot
+            else _rows(values[name], names, rule.get(name, "unknown")),
+            name,
+        )
+        for name, part in parts.items()
+    }
+    return RawDataset("huggingface", root, raw)
+
+
+def _renamed(by_split: Mapping[str, Any]) -> dict[str, Any]:
+    return {"val" if name in VALIDATION else name: value for name, value in by_split.items()}
+
+
+def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: str) -> RawSplit:
+    if len(images) != len(values):
+        raise DataError(
+            f"split {name!r} has {counted(len(images), 'image')} and {len(values):,} rows of labels",
+            "give one row of labels per image",
+            what="labels",
+            value=len(values),
+            allowed=len(images),
+        )
+    ids = np.array([f"{name}-{number}" for number in range(len(values))])
+    return RawSplit(LabelTable(ids, classes, values), ids, images=images)
+
+
+def _length(items: Any, name: str) -> int:
+    try:
+        return len(items)
+    except TypeError:
+        raise DataError(
+            f"the images of {name!r} ({type(items).__name__}) have no length: they are taken by index",
+            "give a list, an array, or a dataset with __len__ and __getitem__",
+            what="images",
+        ) from None
+
+
+def _first(item: Any) -> Any:
+    return item[0]
+
+
+def _targets(dataset: Any) -> Sequence[Any]:
+    """The labels of all items: those the dataset has beside its images, or of one item after the other."""
+    for name in ("targets", "labels"):
+        targets = getattr(dataset, name, None)
+        if targets is not None and len(targets) == len(dataset):
+            return [*targets]
+    return [dataset[number][1] for number in range(len(dataset))]
+
+
+def _count(targets: Any) -> int:
+    """How many classes there are at least: of vectors their length, of indices one more than the largest."""
+    if hasattr(targets, "shape"):
+        return int(targets.shape[1])
+    return len(targets[0]) if _is_list(targets[0]) else int(max(targets)) + 1
+
+
+def _target_rows(targets: Sequence[Any], classes: tuple[str, ...]) -> Labels:
+    """(N, L) Labels of vectors, or of the index of one class that is there."""
+    if _is_list(targets[0]):
+        return labels_of(np.stack([np.asarray(target) for target in targets]))
+    return _rows(targets, classes, "unknown")
+
+
+def _names(columns: Iterable[Sequence[Any]]) -> tuple[str, ...]:
+    """The names, or numbers, that lists of labels mention."""
+    mentioned = {one for column in columns for row in column for one in (row if _is_list(row) else [row])}
+    numbers = [one for one in mentioned if isinstance(one, int)]
+    if numbers:
+        return tuple(str(number) for number in range(max(numbers) + 1))
+    return tuple(sorted(map(str, mentioned)))
+
+
+def _is_list(value: Any) -> bool:
+    return not isinstance(value, str) and np.ndim(value) > 0
+
+
+def _rows(values: Sequence[Any], classes: tuple[str, ...], unlisted: Unlisted) -> Labels:
+    """(N, L) Labels of an index, a name, or a list of these, per image."""
+    column_of = _columns(classes)
+    rows = np.full((len(values), len(classes)), NEGATIVE if unlisted == "negative" else UNKNOWN, np.int8)
+    for number, value in enumerate(values):
+        for one in value if _is_list(value) else [value]:
+            if one is not None:
+                rows[number, column_of(one)] = POSITIVE
+    return rows
+
+
+def _is_multi_hot(values: Sequence[Any]) -> bool:
+    """Whether every image has a vector of 1, 0 and -1 (or NaN), all of one length."""
+    vectors = all(_is_list(value) for value in values) and len({len(value) for value in values}) == 1
+    if not vectors or any(isinstance(one, str) for one in values[0]):
+        return False
+    numbers = np.asarray(values, dtype=np.float64)
+    return bool((np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN)) | np.isnan(numbers)).all())
+
+
+def _columns(classes: tuple[str, ...]) -> Callable[[Any], int]:
+    by_name = {name: column for column, name in enumerate(classes)}
+
+    def column_of(label: Any) -> int:
+        column = by_name.get(label) if isinstance(label, str) else int(label)
+        if column is None or not 0 <= column < len(classes):
+            raise DataError(
+                f"label {label!r} is none of {counted(len(classes), 'class')}",
+                nearest(str(label), classes),
+                what="labels",
+                value=label,
+                allowed=classes,
+            )
+        return column
+
+    return column_of

@@ -1,0 +1,76 @@
+"""A report from beginning to end: score what has not been scored, find examples, write the page."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from sparselabel import __version__
+from sparselabel.errors import DataError, ModelError, RunError, SparselabelError
+from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.inference.maps import write_maps
+from sparselabel.inference.missing_labels import write_missing
+from sparselabel.inference.score_files import saved_scores
+from sparselabel.progress import progress_bar
+from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
+from sparselabel.report.page import write_report
+from sparselabel.report.run_data import Reported
+
+
+def make_report(
+    about: Reported, out: Path, workers: int = 0, render: Callable[[SparselabelError], str] = str
+) -> list[str]:
+    """Let the models say what is not on the disk yet, and write the report with what there is.
+
+    Returns notes on what had to be left out; ``render`` puts errors into words.
+    """
+    notes: dict[str, str] = {}
+    scored = Scored()
+    if about.split is not None:
+        with _or_note(notes, "scores", render):
+            _score(about, about.split, workers)
+            scored = look_at_scores(about)
+        with _or_note(notes, "images", render):
+            for run in with_maps(about, about.split):
+                write_maps(run.folder, about.split, *entries(scored.groups))
+    missing = None
+    if about.hidden:
+        with _or_note(notes, "missing", render):
+            missing = read_missing(about)
+            if missing is None:
+                with progress_bar(Console(stderr=True), len(about.data.train), "scoring train") as bar:
+                    write_missing(about.reference.folder, workers=workers, report=bar.advance)
+                missing = read_missing(about)
+            if missing is not None:
+                places = missing.shown()
+                shown = missing.rows[places].tolist(), missing.classes[places].tolist()
+                for run in with_maps(about, "train"):
+                    write_maps(run.folder, "train", *shown)
+    write_report(about, scored, missing, out, notes, __version__)
+    return list(dict.fromkeys(notes.values()))
+
+
+def _score(about: Reported, split: str, workers: int) -> None:
+    """Score the split's images with the models that have not, or whose scores are of other images."""
+    for run in about.runs:
+        try:
+            saved_scores(run.folder, split)
+        except RunError:
+            with progress_bar(
+                Console(stderr=True), len(about.data.split(split)), f"scoring {split}, {run.name}"
+            ) as bar:
+                evaluate_run(run.folder, split, workers=workers, report=bar.advance)
+
+
+@contextmanager
+def _or_note(
+    notes: dict[str, str], section: str, render: Callable[[SparselabelError], str]
+) -> Iterator[None]:
+    """Where images, a model or the right to write are missing, the report goes on and says so."""
+    try:
+        yield
+    except (DataError, ModelError, RunError) as error:
+        notes[section] = render(error)
+    except OSError as error:
+        notes[section] = str(error)

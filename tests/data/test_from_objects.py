@@ -1,0 +1,134 @@
+"""Data of Python objects: arrays, torch datasets, Hugging Face datasets."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, DataError
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.integers(0, 256, (10, 8, 9, 3), dtype=np.uint8)
+LABELS = np.where(RANDOM.random((10, 3)) < 0.4, 1, -1)
+LABELS[:, 0] = 1
+
+
+def pixels(data: Prepared, split: str, row: int) -> Any:
+    return np.asarray(data.split(split).image(row))
+
+
+def test_arrays() -> None:
+    data = Prepared.from_arrays(IMAGES, LABELS, test=(list(IMAGES[:4]), (LABELS[:4] > 0).astype(int)))
+    assert (data.classes, {name: len(split) for name, split in data.splits.items()}) == (
+        ("0", "1", "2"),
+        {"train": 8, "val": 2, "test": 4},
+    )
+    for split in ("train", "val", "test"):
+        for row, name in enumerate(data.split(split).truth.ids.tolist()):
+            number = int(name.rpartition("-")[2])
+            assert (pixels(data, split, row) == IMAGES[number]).all()
+            if split != "test":
+                assert data.split(split).truth.values[row].tolist() == LABELS[number].tolist()
+    folder = data.folder
+    assert folder.is_dir()
+    del data
+    assert not folder.exists()
+
+
+def test_a_frame_names_the_classes_and_labels_can_be_hidden() -> None:
+    complete = pd.DataFrame(np.arange(30).reshape(10, 3) % 4 < 2, columns=["cat", "dog", "car"]).astype(int)
+    data = Prepared.from_arrays(IMAGES, complete, sparsify="single-positive", validation=0)
+    assert data.classes == ("cat", "dog", "car")
+    assert (data.train.observed.per_image() == 1).all()
+    assert data.train.truth.complete
+
+
+class Items(TorchDataset[Any]):
+    def __init__(self, labels: Any) -> None:
+        self.labels_of_items = labels
+
+    def __len__(self) -> int:
+        return len(self.labels_of_items)
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.from_numpy(IMAGES[index]).permute(2, 0, 1), self.labels_of_items[index]
+
+
+def test_a_torch_dataset_of_indices_and_of_vectors() -> None:
+    data = Prepared.from_torch(Items([0, 2, 1, 2]), validation=0)
+    assert data.train.observed.values.tolist() == [[1, -1, -1], [-1, -1, 1], [-1, 1, -1], [-1, -1, 1]]
+    assert (pixels(data, "train", 3) == IMAGES[3]).all()
+    vectors = Items([torch.tensor([1, 0, -1]), torch.tensor([0, 1, 1])])
+    data = Prepared.from_torch(vectors, classes=["a", "b", "c"], validation=0)
+    assert (data.classes, data.train.observed.values.tolist()) == (("a", "b", "c"), [[1, 0, -1], [0, 1, 1]])
+    given = Prepared.from_torch(Items([0] * 10), LABELS, validation=0)
+    assert given.train.observed.values.tolist() == LABELS.tolist()
+
+
+class Column:
+    def __init__(self, names: Any = None, feature: Any = None) -> None:
+        if names is not None:
+            self.names = names
+        if feature is not None:
+            self.feature = feature
+
+
+class HuggingFace:
+    """What a dataset of that library has, as far as it is used."""
+
+    def __init__(self, labels: list[Any], feature: Any) -> None:
+        self.labels, self.features = labels, {"image": None, "objects": feature}
+        self.column_names = ["image", "objects"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, key: Any) -> Any:
+        return (
+            self.labels if key == "objects" else {"image": IMAGES[int(key)], "objects": self.labels[int(key)]}
+        )
+
+
+def test_a_hugging_face_dataset() -> None:
+    names = Column(feature=Column(names=["cat", "dog", "car"]))
+    splits = {"train": HuggingFace([[0], [1, 2], []], names), "validation": HuggingFace([[2]], names)}
+    data = Prepared.from_huggingface(
+        splits, label="objects", unlisted={"validation": "unknown", "val": "negative"}
+    )
+    assert data.classes == ("cat", "dog", "car")
+    assert data.train.observed.values.tolist() == [[1, -1, -1], [-1, 1, 1], [-1, -1, -1]]
+    assert data.split("val").observed.values.tolist() == [[0, 0, 1]]
+    vectors = HuggingFace([[1, 0, -1], [0, 1, 1]], Column(feature=Column()))
+    assert Prepared.from_huggingface(
+        vectors, label="objects", validation=0
+    ).train.observed.values.tolist() == [
+        [1, 0, -1],
+        [0, 1, 1],
+    ]
+    texts = HuggingFace(["dog", "cat"], Column())
+    data = Prepared.from_huggingface(texts, label="objects", validation=0)
+    assert (data.classes, data.train.observed.values.tolist()) == (("cat", "dog"), [[-1, 1], [1, -1]])
+
+
+def test_what_is_wrong_is_named() -> None:
+    with pytest.raises(DataError) as lengths:
+        Prepared.from_arrays(IMAGES[:9], LABELS)
+    assert (lengths.value.what, lengths.value.value, lengths.value.allowed) == ("labels", 10, 9)
+    with pytest.raises(ConfigError, match="sparsify") as unknown:
+        Prepared.from_arrays(IMAGES, LABELS, sparsifi="none")
+    assert unknown.value.what == "sparsifi"
+    with pytest.raises(DataError, match="objects") as column:
+        Prepared.from_huggingface(HuggingFace([[0]], Column()), label="object")
+    assert (column.value.what, column.value.value) == ("column", "object")
+    with pytest.raises(DataError) as split:
+        Prepared.from_huggingface({"training": HuggingFace([[0]], Column())}, label="objects")
+    assert split.value.what == "splits"
+    with pytest.raises(DataError, match="have no length"):
+        Prepared.from_arrays(iter(IMAGES), LABELS)
+    with pytest.raises(DataError) as label:
+        Prepared.from_huggingface(HuggingFace([[5]], Column(feature=Column(names=["a"]))), label="objects")
+    assert label.value.value == 5

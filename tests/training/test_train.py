@@ -1,0 +1,188 @@
+"""``sparselabel.train``: runs from Python, on data in memory, with callbacks and models of one's own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric.loggers.csv_logs import CSVLogger
+from PIL import Image
+from safetensors.torch import load_file
+from torch import nn
+
+from sparselabel.data.dataset import Prepared
+from sparselabel.errors import ConfigError, DataError, ModelError, RunError
+from sparselabel.run import Run
+from sparselabel.training.hooks import Callback
+from sparselabel.training.train import train
+
+TINY: dict[str, Any] = {
+    "method": "en",
+    "expected_positives": 1.8,
+    "backbone": "resnet18",
+    "weights": "none",
+    "views": {"size": 32},
+    "accelerator": "cpu",
+    "workers": 0,
+    "quiet": True,
+    "watch": 2,
+}
+
+
+def arrays(seed: int = 0) -> tuple[Any, Any, Any]:
+    """24 images whose red, green and blue corners are the classes; one positive each is known."""
+    random = np.random.default_rng(seed)
+    truth = (random.random((24, 3)) < 0.5).astype(int)
+    truth[np.arange(24), random.integers(0, 3, 24)] = 1
+    images = random.integers(0, 60, (24, 32, 40, 3), dtype=np.uint8)
+    for row, column in np.argwhere(truth):
+        images[row, :16, column * 12 : column * 12 + 12, column] = 250
+    observed = np.full_like(truth, -1)
+    first = truth.argmax(axis=1)
+    observed[np.arange(24), first] = 1
+    return images, truth, observed
+
+
+@pytest.fixture
+def data() -> Prepared:
+    images, truth, observed = arrays()
+    return Prepared.from_arrays(images, observed, classes=["red", "green", "blue"], test=(images, truth))
+
+
+class Watching(Callback):
+    def __init__(self, stop_after: int = 0) -> None:
+        self.calls: list[str] = []
+        self.stop_after = stop_after
+
+    def on_fit_start(self, trainer: Any) -> None:
+        self.calls.append("start")
+
+    def on_step_end(self, trainer: Any, losses: dict[str, torch.Tensor]) -> None:
+        assert losses["labels"].isfinite()
+        self.calls.append("step")
+
+    def on_epoch_end(self, trainer: Any, record: dict[str, Any]) -> None:
+        self.calls.append(f"epoch {record['epoch']}")
+        trainer.should_stop = record["epoch"] == self.stop_after
+
+    def on_fit_end(self, run: Run) -> None:
+        assert run.finished
+        self.calls.append("end")
+
+
+def test_data_in_memory_to_metrics_and_predictions(data: Prepared, tmp_path: Path) -> None:
+    watching, csv = Watching(stop_after=2), CSVLogger(tmp_path / "csv")
+    run = train(
+        data, tmp_path / "run", frozen=True, head={"epochs": 5}, callbacks=[watching], loggers=[csv], **TINY
+    )
+    assert watching.calls == ["start", "step", "step", "epoch 1", "step", "step", "epoch 2", "end"]
+    assert run.result()["epochs"] == 2
+    assert (tmp_path / "csv" / "lightning_logs" / "version_0" / "metrics.csv").is_file()
+    assert run.config().settings == {"expected_positives": 1.8}
+    scores = run.scores("test")
+    assert scores.shape == (24, 3)
+    assert run.metrics("test")["mAP"] == pytest.approx(run.result()["test"]["value"])
+    images = arrays()[0]
+    tensor = torch.from_numpy(images[1]).permute(2, 0, 1)
+    alone = run.predict(images[1])[0].scores  # in a batch of its own, as rounding depends on it
+    np.testing.assert_allclose(run.predict(images[:3])[1].scores, alone, rtol=1e-6)
+    for given in (Image.fromarray(images[1]), tensor, tensor / 255, images[1] / 255.0):
+        np.testing.assert_array_equal(run.predict(given)[0].scores, alone)
+    Image.fromarray(images[1]).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(run.predict(tmp_path / "a.png")[0].scores, alone)
+    assert [one.image for one in run.predict([images[0], str(tmp_path / "a.png")])] == [
+        "image 0",
+        str(tmp_path / "a.png"),
+    ]
+    assert run.maps(images[:2])[0].shape == (3, 1, 1)  # type: ignore[union-attr]
+    assert "<html" in run.report().read_text()
+    bad = run.predict([np.full((4, 4, 3), 2.5)])[0]
+    assert "floats in 0..1" in str(bad.error)
+
+
+def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Prepared, tmp_path: Path) -> None:
+    run = train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
+    again = Run.open(tmp_path / "run")
+    assert again.scores("test").shape == (24, 3)  # kept in the run
+    with pytest.raises(DataError, match="in memory") as gone:
+        again.scores("train")
+    assert gone.value.what == "data"
+    np.testing.assert_array_equal(Run.open(tmp_path / "run", data).scores("train"), run.scores("train"))
+
+
+def test_a_stopped_run_resumes_to_the_same_bits(data: Prepared, tmp_path: Path) -> None:
+    """With an optimizer and a scheduler of one's own, whose state is in the checkpoint."""
+
+    class Killed(Callback):
+        def on_step_end(self, trainer: Any, losses: dict[str, torch.Tensor]) -> None:
+            self.steps = getattr(self, "steps", 0) + 1
+            if self.steps == 3:
+                raise KeyboardInterrupt
+
+    own: dict[str, Any] = {
+        "optimizer": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3, momentum=0.9),
+        "scheduler": lambda optimizer, steps: torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=steps),
+        "finetune": {"epochs": 2, "batch_size": 10},
+        "head": {"epochs": 0},
+    }
+    train(data, tmp_path / "whole", **own, **TINY)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "killed", callbacks=[Killed()], **own, **TINY)
+    train(data, tmp_path / "killed", resume=True, **own, **TINY)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def own_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 4), nn.ReLU(), nn.Conv2d(8, 6, 3, 4))
+
+
+def test_a_model_of_ones_own(data: Prepared, tmp_path: Path) -> None:
+    settings = {name: value for name, value in TINY.items() if name not in ("backbone", "weights")}
+    model = own_network()
+    run = train(data, tmp_path / "run", model=model, finetune={"epochs": 1}, head={"epochs": 0}, **settings)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), own_network().parameters(), strict=True))
+    views = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    output = run.model(views, maps=True)
+    assert (output.logits.shape, output.maps.shape) == ((2, 3), (2, 3, 2, 2))
+    with pytest.raises(ModelError) as unit:
+        run.model(views / 255)
+    assert (unit.value.what, unit.value.allowed) == ("images", (0, 255))
+    with pytest.raises(ModelError) as absent:
+        _ = Run.open(tmp_path / "run").model
+    assert absent.value.what == "model"
+    opened = Run.open(tmp_path / "run", model=own_network())
+    assert torch.equal(opened.model(views, maps=True).logits, output.logits)
+    with pytest.raises(ModelError) as logits:
+        train(data, tmp_path / "flat", model=nn.Flatten(), **settings)
+    assert logits.value.value == (1, 3 * 32 * 32)
+
+
+def test_keywords_that_are_none_are_named(data: Prepared, tmp_path: Path) -> None:
+    for wrong, what in (({"methd": "an"}, "methd"), ({"expected_positive": 2}, "expected_positive")):
+        with pytest.raises(ConfigError, match="did you mean") as error:
+            train(data, tmp_path / "run", **wrong)
+        assert error.value.what == what
+    train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
+    with pytest.raises(RunError, match="holds a run already"):
+        train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
+
+
+def test_files_keep_their_prepared_form_beside_the_run(tmp_path: Path) -> None:
+    images, truth, _ = arrays()
+    (tmp_path / "photos").mkdir()
+    lines = ["image,label"]
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "photos" / f"{number}.png")
+        lines.append(f"{number}.png,{['red', 'green', 'blue'][int(truth[number].argmax())]}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    data = Prepared.from_table(tmp_path / "labels.csv", tmp_path / "photos", validation=0.25)
+    run = train(data, tmp_path / "run", **TINY | {"head.epochs": 1, "frozen": True})
+    assert run.metadata()["data"] == str(tmp_path / "run-data")
+    del data, run
+    assert Run.open(tmp_path / "run").scores("val").shape == (6, 3)
+    with pytest.raises(ConfigError) as unknown:
+        Prepared.from_table(tmp_path / "labels.csv", tmp_path / "photos", validtion=0.25)
+    assert unknown.value.what == "validtion"
