@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.spatial_labels import SpatialLabels
 
@@ -18,7 +18,7 @@ def show(name: str, figures: dict[str, float]) -> None:
     Console().print(table)
 
 
-def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) -> Prepared:
+def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) -> Dataset:
     """Prepared data of random labels whose images do not exist: for benchmarks on stored features."""
     random = np.random.default_rng(seed)
     splits = {}
@@ -39,4 +39,4 @@ def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) 
             digests=random.integers(0, 2**63, count).astype(np.uint64),
             digest=name,
         )
-    return Prepared(folder, "imagined", splits["train"].truth.classes, splits)
+    return Dataset(folder, "imagined", splits["train"].truth.classes, splits)

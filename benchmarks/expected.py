@@ -14,14 +14,14 @@ import numpy.typing as npt
 import torch
 
 from sparselabel.config import Machine, Sparsify, TrainConfig, Views
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes, sparsify
 from sparselabel.expected_positives.estimate import cross_fitted_scores, estimate_positives
 from sparselabel.training.estimate_positives import training_features
 
 
-def draws(data: Prepared) -> Iterator[tuple[str, Labels]]:
+def draws(data: Dataset) -> Iterator[tuple[str, Labels]]:
     truth, spatial_labels = np.asarray(data.train.truth.values), data.train.spatial_labels
     frequent = Sparsify("single-positive", label_seed=0, prefer="frequent")
     larger = Sparsify("single-positive", label_seed=0, prefer="larger")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from benchmarks.common import imagined
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.metrics.average_precision import average_precision
 from sparselabel.training.checkpoint import TrainingState
 from sparselabel.training.phase_loaders import PhaseLoaders
@@ -20,7 +20,7 @@ from sparselabel.training.trainer import Trainer
 ROWS, WIDTH, CLASSES, BATCH, EPOCHS = 4574, 1280, 20, 16, 8
 
 
-def bare(method: str, data: Prepared, features: dict[str, torch.Tensor]) -> float:
+def bare(method: str, data: Dataset, features: dict[str, torch.Tensor]) -> float:
     """Seconds of a plain loop with validation after every epoch; role's estimates have a dense Adam."""
     torch.manual_seed(0)
     observed = torch.from_numpy(data.train.observed.values)
@@ -56,7 +56,7 @@ def role_loss(logits: torch.Tensor, estimates: torch.Tensor, positive: torch.Ten
     return (side(logits, estimates) + side(estimates, logits)) / 2
 
 
-def ours(method: str, data: Prepared, features: dict[str, torch.Tensor], out: Path) -> float:
+def ours(method: str, data: Dataset, features: dict[str, torch.Tensor], out: Path) -> float:
     """Seconds of our loop, with validation, log, watched rows and a checkpoint after every epoch."""
     settings: dict[str, Setting] = {"expected_positives": 1.5} if method == "role" else {}
     config = TrainConfig(

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from benchmarks.common import imagined
 from sparselabel.cli.report import write
 from sparselabel.config import TrainConfig, Views
-from sparselabel.data.dataset import FORMAT, SPATIAL_LABEL_COLUMNS, Prepared
+from sparselabel.data.dataset import FORMAT, SPATIAL_LABEL_COLUMNS, Dataset
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.files import write_json
 from sparselabel.inference.score_files import keep_scores
@@ -58,7 +58,7 @@ def _largest_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def _save(data: Prepared, folder: Path) -> None:
+def _save(data: Dataset, folder: Path) -> None:
     """Write the data as ``prepare`` does; its images are a hundred noisy ones, over and over."""
     random = np.random.default_rng(1)
     for number in range(IMAGES):
@@ -85,7 +85,7 @@ def _save(data: Prepared, folder: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps(made))
 
 
-def _finished(path: Path, data: Prepared, number: int) -> Path:
+def _finished(path: Path, data: Dataset, number: int) -> Path:
     """A run as training leaves it, with made-up scores."""
     run = Run(path)
     config = replace(TrainConfig(), backbone="test_resnet", weights=NONE, views=Views(size=64))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.answers import with_files
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.data.transforms import views_of
@@ -36,7 +36,7 @@ Scores = npt.NDArray[np.floating[Any]]
 BEFORE, ALL = "before", "all labels"
 
 
-def sparse(data: Prepared, seed: int) -> Prepared:
+def sparse(data: Dataset, seed: int) -> Dataset:
     """The data with one random positive label per image observed."""
     train = data.train
     refuse_incomplete(np.asarray(train.truth.values))
@@ -47,7 +47,7 @@ def sparse(data: Prepared, seed: int) -> Prepared:
     return replace(data, splits=data.splits | {"train": seen})
 
 
-def answer(data: Prepared, scores: Scores, how: How, count: int, file: Path, seed: int) -> int:
+def answer(data: Dataset, scores: Scores, how: How, count: int, file: Path, seed: int) -> int:
     """Have ``count`` questions answered from the truth, into a file; how many answers are yes."""
     part = data.train
     truth = part.truth.values
@@ -66,13 +66,13 @@ def answer(data: Prepared, scores: Scores, how: How, count: int, file: Path, see
 
 
 def rounds(
-    data: Prepared, config: TrainConfig, orders: Sequence[How], count: int, folder: Path
+    data: Dataset, config: TrainConfig, orders: Sequence[How], count: int, folder: Path
 ) -> Iterator[tuple[str, float, int]]:
     """For one seed: name, test mAP and yeses, before and after the answers that each order asks for."""
     seen = sparse(data, config.seed)
     machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
 
-    def trained(name: str, data: Prepared, config: TrainConfig = config) -> float:
+    def trained(name: str, data: Dataset, config: TrainConfig = config) -> float:
         result = train_run(data, config, folder / name, machine, handling)
         return 100 * float(result["test"]["value"])
 

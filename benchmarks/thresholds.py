@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
@@ -44,7 +44,7 @@ def situations(truth: Labels, area: np.ndarray) -> Iterator[tuple[str, list[Labe
 
 
 def decided(
-    folder: Path, data: Prepared, scores: Scores, observed: Labels, k: float | None
+    folder: Path, data: Dataset, scores: Scores, observed: Labels, k: float | None
 ) -> ClassThresholds:
     """The decisions of a run with these validation labels, as training would make them."""
     part = data.split("val")

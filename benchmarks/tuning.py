@@ -9,7 +9,7 @@ from unittest.mock import patch
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.models.backbone import make_backbone
@@ -37,7 +37,7 @@ def bare() -> float:
     return 20 * BATCH / (time.perf_counter() - begin)
 
 
-def ours(data: Prepared, out: Path, workers: int) -> float:
+def ours(data: Dataset, out: Path, workers: int) -> float:
     """Images a second of our second epoch, images decoded, cropped and flipped on the way."""
     config = TrainConfig(
         backbone="mobilenetv2_100",

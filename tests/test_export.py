@@ -12,7 +12,7 @@ from PIL import Image
 
 from sparselabel import load_predictor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, ModelError, RunError
 from sparselabel.export import OUTPUTS, TEXT, check_target, export_run, exported, largest_difference
 from sparselabel.inference.class_thresholds import load_class_thresholds
@@ -27,7 +27,7 @@ FULL = Path("/dev/full")
 
 
 @pytest.fixture(scope="module")
-def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny(
         frozen=True, backbone="test_resnet", head=HeadPhase(epochs=2), finetune=FinetunePhase(epochs=0)
     )
@@ -37,7 +37,7 @@ def run(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def queries(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def queries(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of Query2Label."""
     head = HeadPhase(epochs=1)
     config = tiny(
@@ -50,7 +50,7 @@ def queries(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["linear", "token"])
 def transformer(
-    request: pytest.FixtureRequest, small: Prepared, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, small: Dataset, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run of a plain ViT."""
     none = FinetunePhase(epochs=0)

@@ -10,14 +10,19 @@ HOMES = {
     "NEGATIVE": "sparselabel.data.labels",
     "POSITIVE": "sparselabel.data.labels",
     "UNKNOWN": "sparselabel.data.labels",
+    "Callback": "sparselabel.training.hooks",
+    "Dataset": "sparselabel.data.dataset",
     "LabelTable": "sparselabel.data.labels",
     "Output": "sparselabel.models.classifier",
+    "RandomView": "sparselabel.data.transforms",
+    "Run": "sparselabel.run",
     "ShardedSampler": "sparselabel.losses.sparse_loss",
     "SparseLoss": "sparselabel.losses.sparse_loss",
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.average_precision",
     "load_predictor": "sparselabel.inference.predictor",
     "register": "sparselabel.losses.registry",
+    "train": "sparselabel.training.train",
 }
 
 

@@ -24,14 +24,28 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_loop_of_your_own_runs() -> None:
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names: dict[str, Any] = {}
-    (example,) = blocks("python")
+    example, trained = blocks("python")
+    exec(compile(trained, "README.md", "exec"), {})
     exec(compile(example, "README.md", "exec"), names)
     estimates = names["criterion"].method.estimates()
     assert estimates.shape == (100, 5)
     assert (estimates[names["labels"] == 1] > 0.5).all()
+
+
+def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks("python", PAGES["python.md"]):
+        exec(compile(block, "python.md", "exec"), names)
+    assert (tmp_path / "runs" / "own" / "report.html").is_file()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 120
 
 
 def test_the_reviews_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +85,8 @@ def test_sweeps_can_be_planned(flags: str) -> None:
 
 def test_every_method_is_listed() -> None:
     listed = re.findall(
-        r"`([a-z+-]+)`", "".join(line for line in README.splitlines() if line.startswith("| `"))
+        r"`([a-z+-]+)`",
+        "".join(line for line in PAGES["choosing.md"].splitlines() if line.startswith("| `")),
     )
     assert set(METHODS) <= set(listed)
 

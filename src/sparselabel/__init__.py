@@ -7,30 +7,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparselabel.data.dataset import Dataset
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+    from sparselabel.data.transforms import RandomView
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.registry import register
     from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
     from sparselabel.metrics.average_precision import average_precision
     from sparselabel.models.classifier import Output
+    from sparselabel.run import Run
+    from sparselabel.training.hooks import Callback
+    from sparselabel.training.train import train
 
 __version__ = "0.1.0"
 __all__ = [
     "NEGATIVE",
     "POSITIVE",
     "UNKNOWN",
+    "Callback",
+    "Dataset",
     "LabelTable",
     "Output",
+    "RandomView",
+    "Run",
     "ShardedSampler",
     "SparseLoss",
     "ViewGeometry",
     "average_precision",
     "load_predictor",
     "register",
+    "train",
 ]
 
 _HOMES = {
+    "sparselabel.data.dataset": ("Dataset",),
+    "sparselabel.data.transforms": ("RandomView",),
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.average_precision": ("average_precision",),
@@ -38,6 +50,9 @@ _HOMES = {
     "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
+    "sparselabel.run": ("Run",),
+    "sparselabel.training.hooks": ("Callback",),
+    "sparselabel.training.train": ("train",),
 }
 
 

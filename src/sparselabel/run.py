@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
-    from sparselabel.data.dataset import Prepared, PreparedSplit
+    from sparselabel.data.dataset import Dataset, PreparedSplit
     from sparselabel.inference.predictor import Prediction
     from sparselabel.models.classifier import Classifier
 
@@ -72,7 +72,7 @@ class Run:
     """
 
     path: Path
-    moved: "Path | Prepared | None" = None
+    moved: "Path | Dataset | None" = None
     own_model: "nn.Module | None" = None
 
     config_file = _File("config.toml")  # the resolved configuration
@@ -102,7 +102,7 @@ class Run:
     def open(
         cls,
         path: str | Path,
-        data: "str | Path | Prepared | None" = None,
+        data: "str | Path | Dataset | None" = None,
         *,
         model: "nn.Module | None" = None,
     ) -> Self:
@@ -279,7 +279,7 @@ class Run:
             return Path(self.metadata()["data"])
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
-    def data(self) -> "Prepared":
+    def data(self) -> "Dataset":
         """Its prepared data as it saw it: with the reviewers' answers that it was trained with, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared

@@ -15,7 +15,7 @@ from sparselabel.compare.grid import Varied, choices
 from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
 from sparselabel.compare.runner import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -36,11 +36,11 @@ RESULT: dict[str, Any] = {"validation": {"value": 0.5}, "test": {"value": 0.25}}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("scenes"))
 
 
-def small_scenes(folder: Path) -> Prepared:
+def small_scenes(folder: Path) -> Dataset:
     """A few scenes with one positive label each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes without positives in so few images
@@ -68,9 +68,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> None
     monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
 
 
-def test_a_comparison_is_trained_once(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_is_trained_once(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan_runs(TINY, ["bce", "an"], [0], tmp_path / "out")
     told = Told()
     rows = compare(data, planned, HERE, told)
@@ -106,7 +104,7 @@ def test_a_comparison_is_trained_once(
         compare(data, other, HERE)
 
 
-def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tmp_path: Path) -> None:
+def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Dataset, tmp_path: Path) -> None:
     test = data.split("test")
     real = np.array(test.truth.values)
     real[0] = UNKNOWN
@@ -126,7 +124,7 @@ def test_a_combination_that_sees_the_truth_and_labels_of_real(data: Prepared, tm
     assert {*rows[1].measures} <= {*published}
 
 
-def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Prepared, tmp_path: Path) -> None:
+def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Dataset, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from sparselabel.models.backbone import make_backbone
@@ -149,10 +147,10 @@ def test_weights_that_changed_under_the_same_name_are_not_skipped(data: Prepared
     assert compare(data, planned, HERE)[0].failed == ()
 
 
-def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_that_runs_only(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Path, Handling, str]] = []
 
-    def train(data: Prepared, config: TrainConfig, out: Path, machine: Machine, *rest: Any) -> dict[str, Any]:
+    def train(data: Dataset, config: TrainConfig, out: Path, machine: Machine, *rest: Any) -> dict[str, Any]:
         calls.append((out, rest[0], rest[-1]))
         if config.method == "an":
             raise RunError("training diverged")
@@ -177,7 +175,7 @@ def test_a_failure_is_that_runs_only(data: Prepared, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_program_ends_the_comparison(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def stop(*_: Any) -> None:
         raise error
@@ -209,7 +207,7 @@ def never(*_: Any) -> None:
     ],
 )
 def test_what_cannot_work_is_found_before_the_first_run(
-    data: Prepared,
+    data: Dataset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -227,7 +225,7 @@ def test_what_cannot_work_is_found_before_the_first_run(
 
 
 def test_views_that_stored_features_do_not_see_are_found_first(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, never)
     planned = plan_runs(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
@@ -237,7 +235,7 @@ def test_views_that_stored_features_do_not_see_are_found_first(
 
 
 def test_memories_that_fit_nowhere_are_found_first(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, never)
     keep = make_memory_without_room(monkeypatch)
@@ -255,7 +253,7 @@ def make_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> Any:
     return "ram"
 
 
-def test_folders_are_checked_first(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_checked_first(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, never)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file is a file, and a folder is needed") as taken:
@@ -293,9 +291,9 @@ def test_a_comparison_has_no_force() -> None:
     assert in_comparison(plain).args == plain.args
 
 
-def test_a_choice_needs_validation(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_needs_validation(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, lambda *_: RESULT)
-    bare = Prepared(**{**vars(data), "splits": {k: v for k, v in data.splits.items() if k != "val"}})
+    bare = Dataset(**{**vars(data), "splits": {k: v for k, v in data.splits.items() if k != "val"}})
     words = ["head.lr", "0.1", "0.2"]
     with pytest.raises(ConfigError, match="chosen by validation, but the data has no validation split"):
         compare(bare, plan_runs(TINY, ["an"], [0], tmp_path, choices(words)), HERE)

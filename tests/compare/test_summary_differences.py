@@ -5,7 +5,7 @@ import pytest
 
 from sparselabel.compare.planned_runs import Outcome, plan_runs
 from sparselabel.compare.summary import Row, rows_of, with_differences
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.inference.score_files import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
@@ -15,7 +15,7 @@ SEEDS = (0, 1)
 
 
 @pytest.fixture
-def made(data: Prepared, tmp_path: Path) -> list[Outcome]:  # noqa: F811
+def made(data: Dataset, tmp_path: Path) -> list[Outcome]:  # noqa: F811
     """Runs of which nothing but random scores of the test images is there."""
     random = np.random.default_rng(0)
     outcomes = []

@@ -9,7 +9,7 @@ import pytest
 
 from sparselabel.config import Preparation, Sparsify
 from sparselabel.data.annotation_budget import SPREAD, annotate, points_on
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -27,7 +27,7 @@ def budget(**more: object) -> Preparation:
     return Preparation(**{"sparsify": "budget", "budget": 0.5, "validation": 0.1, **more})  # type: ignore[arg-type]
 
 
-def made(source: RawDataset, out: Path, how: Preparation) -> Prepared:
+def made(source: RawDataset, out: Path, how: Preparation) -> Dataset:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # of classes that nobody bought
         return prepare(source, out, how)

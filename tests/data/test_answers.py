@@ -19,7 +19,7 @@ from sparselabel.data.answers import (
     read_answers,
     with_answers,
 )
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -30,7 +30,7 @@ TRUTH = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 0], [0, 0, 1]], np.int8)
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Prepared:
+def data(tmp_path: Path) -> Dataset:
     (tmp_path / "photos").mkdir()
     source = read_table(tmp_path / "photos", TRUTH, ["train", "train", "train", "test"])
     with warnings.catch_warnings():
@@ -101,7 +101,7 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
     assert read_answers(other) == []
 
 
-def test_answers_add_to_what_is_observed_and_to_nothing_else(data: Prepared) -> None:
+def test_answers_add_to_what_is_observed_and_to_nothing_else(data: Dataset) -> None:
     first = data.train.observed.values[0].tolist()
     hidden = 1 if first[0] == 1 else 0  # the positive of row 0 that training does not see
     answers = [
@@ -121,7 +121,7 @@ def test_answers_add_to_what_is_observed_and_to_nothing_else(data: Prepared) -> 
     assert with_answers(seen, [Answer("001.jpg", "ant", 0)], "more").annotations is data.train.observed
 
 
-def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:
+def test_the_digest_says_what_was_answered_and_not_when(data: Dataset) -> None:
     def digest(*answers: Answer) -> str:
         return with_answers(data, answers, "here").train.digest
 
@@ -131,7 +131,7 @@ def test_the_digest_says_what_was_answered_and_not_when(data: Prepared) -> None:
     assert len({digest(), digest(one), digest(two), digest(one, two)}) == 4
 
 
-def test_answers_about_other_data_are_refused(data: Prepared) -> None:
+def test_answers_about_other_data_are_refused(data: Dataset) -> None:
     with pytest.raises(DataError, match=r"here: 1 of 1 images are not in the data: cat\.jpg: give the"):
         with_answers(data, [Answer("cat.jpg", "ant", 1)], "here")
     with pytest.raises(DataError, match=r"here: the data has no class 'cows' \(did you mean 'cow'\?"):
@@ -160,7 +160,7 @@ def test_a_quotation_mark_that_never_ends_is_an_error_and_nothing_is_lost(tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
-def test_a_no_takes_the_mark_away(data: Prepared) -> None:
+def test_a_no_takes_the_mark_away(data: Dataset) -> None:
     rows, classes = np.nonzero(data.train.observed.values == POSITIVE)
     places = np.full((len(rows), 2), 0.5, np.float32)
     spatial_labels = SpatialLabels(

@@ -5,7 +5,7 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data.checks import Problem, label_problems
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.describe import count_all
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.sparsify import sparsify
@@ -14,9 +14,9 @@ from sparselabel.data.spatial_labels import SpatialLabels
 
 def made(
     classes: tuple[str, ...], splits: dict[str, list[list[int]]], spatial_labels: SpatialLabels | None = None
-) -> Prepared:
+) -> Dataset:
     """Data that is nowhere on the disk, fully observed."""
-    return Prepared(
+    return Dataset(
         Path("data"),
         "made",
         classes,
@@ -43,7 +43,7 @@ def split(
     )
 
 
-def found(data: Prepared) -> dict[str, Problem]:
+def found(data: Dataset) -> dict[str, Problem]:
     return {problem.name: problem for problem in label_problems(data, count_all(data))}
 
 

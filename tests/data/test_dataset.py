@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.decode import load
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
@@ -24,11 +24,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def prepared(folder: Path) -> Prepared:
+def prepared(folder: Path) -> Dataset:
     return open_prepared(folder)
 
 
-def test_what_was_prepared_is_opened(prepared: Prepared, folder: Path) -> None:
+def test_what_was_prepared_is_opened(prepared: Dataset, folder: Path) -> None:
     assert (prepared.folder, prepared.name, prepared.classes) == (folder, "labels", CLASSES)
     train = prepared.train
     assert train is prepared.split("train")
@@ -41,20 +41,20 @@ def test_what_was_prepared_is_opened(prepared: Prepared, folder: Path) -> None:
     assert len(np.unique(train.digests)) == 4
 
 
-def test_arrays_are_mapped_and_not_read(prepared: Prepared) -> None:
+def test_arrays_are_mapped_and_not_read(prepared: Dataset) -> None:
     train = prepared.train
     arrays = (train.paths, train.truth.ids, train.truth.values, train.observed.values, train.digests)
     assert all(isinstance(array, np.memmap) for array in arrays)
 
 
-def test_writing_to_an_array_leaves_the_file_as_it_is(prepared: Prepared, folder: Path) -> None:
+def test_writing_to_an_array_leaves_the_file_as_it_is(prepared: Dataset, folder: Path) -> None:
     before = (folder / "train" / "truth.npy").read_bytes()
     prepared.train.truth.values[:] = 0
     assert (folder / "train" / "truth.npy").read_bytes() == before
     assert open_prepared(folder).train.truth.values.tolist() == VALUES[:4]
 
 
-def test_an_unknown_split_is_named(prepared: Prepared) -> None:
+def test_an_unknown_split_is_named(prepared: Dataset) -> None:
     with pytest.raises(
         DataError, match=r"out has no split 'tst', only train, test: name one of them with `split`"
     ):

@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data import describe
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.describe import count, count_all, description, histogram
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError
@@ -15,14 +15,14 @@ from tests.data.images import random_labels, read_table
 VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 
 
-def replace(prepared: Prepared, split: str, name: str, values: list[list[int]]) -> Prepared:
+def replace(prepared: Dataset, split: str, name: str, values: list[list[int]]) -> Dataset:
     """The data with other labels, as if they had been written so."""
     np.save(prepared.folder / split / f"{name}.npy", np.array(values, np.int8))
     return open_prepared(prepared.folder)
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
+def prepared(tmp_path: Path) -> Dataset:
     source = read_table(tmp_path / "photos", np.array(VALUES, np.int8), ["train"] * 4 + ["test"])
     found = prepare(source, tmp_path / "out", Preparation(validation=0))
     return replace(found, "train", "observed", [[1, -1, 0], [1, -1, -1], [-1, 1, 1], [-1, -1, 1]])
@@ -36,7 +36,7 @@ def test_complete_labels_have_no_unknown_ones_and_no_fewer(tmp_path: Path) -> No
     assert f"{counts.shares['unknown']:.1%}" == "0.0%"
 
 
-def test_description(prepared: Prepared) -> None:
+def test_description(prepared: Dataset) -> None:
     told = description(prepared, count_all(prepared))
     assert (told["name"], list(told["splits"])) == ("labels", ["train", "test"])
     train = told["splits"]["train"]
@@ -76,7 +76,7 @@ def test_description(prepared: Prepared) -> None:
     assert json.loads(json.dumps(told)) == told
 
 
-def test_what_a_image_shows_is_not_known_where_labels_are_missing(prepared: Prepared) -> None:
+def test_what_a_image_shows_is_not_known_where_labels_are_missing(prepared: Dataset) -> None:
     rest = replace(prepared, "train", "truth", [[1, -1, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])
     train = description(rest, count_all(rest))["splits"]["train"]
     assert (train["complete"], train["per_image"]["positive"]) == (False, None)
@@ -98,13 +98,13 @@ def test_blocks_of_rows_give_what_all_give(tmp_path: Path, monkeypatch: pytest.M
     assert at_once.per_class["positive"].tolist() == truth.counts(1).tolist()
 
 
-def test_the_spread_of_a_random_choice(prepared: Prepared) -> None:
+def test_the_spread_of_a_random_choice(prepared: Dataset) -> None:
     counts = count(prepared.train, prepared.folder)
     assert counts.uniform.tolist() == [1.5, 1.5, 2.0]
     assert counts.spread.tolist() == [0.5, 0.5, 0.0]
 
 
-def test_labels_that_are_none_are_refused(prepared: Prepared) -> None:
+def test_labels_that_are_none_are_refused(prepared: Dataset) -> None:
     broken = replace(prepared, "test", "observed", [[1, 0, 7]])
     with pytest.raises(
         DataError, match=r"out/test/observed.npy is damaged: it holds 7, and a label is 1, 0 or -1"

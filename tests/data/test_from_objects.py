@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)
@@ -17,12 +17,12 @@ LABELS = np.where(RANDOM.random((10, 3)) < 0.4, 1, -1)
 LABELS[:, 0] = 1
 
 
-def pixels(data: Prepared, split: str, row: int) -> Any:
+def pixels(data: Dataset, split: str, row: int) -> Any:
     return np.asarray(data.split(split).image(row))
 
 
 def test_arrays() -> None:
-    data = Prepared.from_arrays(IMAGES, LABELS, test=(list(IMAGES[:4]), (LABELS[:4] > 0).astype(int)))
+    data = Dataset.from_arrays(IMAGES, LABELS, test=(list(IMAGES[:4]), (LABELS[:4] > 0).astype(int)))
     assert (data.classes, {name: len(split) for name, split in data.splits.items()}) == (
         ("0", "1", "2"),
         {"train": 8, "val": 2, "test": 4},
@@ -41,7 +41,7 @@ def test_arrays() -> None:
 
 def test_a_frame_names_the_classes_and_labels_can_be_hidden() -> None:
     complete = pd.DataFrame(np.arange(30).reshape(10, 3) % 4 < 2, columns=["cat", "dog", "car"]).astype(int)
-    data = Prepared.from_arrays(IMAGES, complete, sparsify="single-positive", validation=0)
+    data = Dataset.from_arrays(IMAGES, complete, sparsify="single-positive", validation=0)
     assert data.classes == ("cat", "dog", "car")
     assert (data.train.observed.per_image() == 1).all()
     assert data.train.truth.complete
@@ -59,13 +59,13 @@ class Items(TorchDataset[Any]):
 
 
 def test_a_torch_dataset_of_indices_and_of_vectors() -> None:
-    data = Prepared.from_torch(Items([0, 2, 1, 2]), validation=0)
+    data = Dataset.from_torch(Items([0, 2, 1, 2]), validation=0)
     assert data.train.observed.values.tolist() == [[1, -1, -1], [-1, -1, 1], [-1, 1, -1], [-1, -1, 1]]
     assert (pixels(data, "train", 3) == IMAGES[3]).all()
     vectors = Items([torch.tensor([1, 0, -1]), torch.tensor([0, 1, 1])])
-    data = Prepared.from_torch(vectors, classes=["a", "b", "c"], validation=0)
+    data = Dataset.from_torch(vectors, classes=["a", "b", "c"], validation=0)
     assert (data.classes, data.train.observed.values.tolist()) == (("a", "b", "c"), [[1, 0, -1], [0, 1, 1]])
-    given = Prepared.from_torch(Items([0] * 10), LABELS, validation=0)
+    given = Dataset.from_torch(Items([0] * 10), LABELS, validation=0)
     assert given.train.observed.values.tolist() == LABELS.tolist()
 
 
@@ -96,39 +96,39 @@ class HuggingFace:
 def test_a_hugging_face_dataset() -> None:
     names = Column(feature=Column(names=["cat", "dog", "car"]))
     splits = {"train": HuggingFace([[0], [1, 2], []], names), "validation": HuggingFace([[2]], names)}
-    data = Prepared.from_huggingface(
+    data = Dataset.from_huggingface(
         splits, label="objects", unlisted={"validation": "unknown", "val": "negative"}
     )
     assert data.classes == ("cat", "dog", "car")
     assert data.train.observed.values.tolist() == [[1, -1, -1], [-1, 1, 1], [-1, -1, -1]]
     assert data.split("val").observed.values.tolist() == [[0, 0, 1]]
     vectors = HuggingFace([[1, 0, -1], [0, 1, 1]], Column(feature=Column()))
-    assert Prepared.from_huggingface(
+    assert Dataset.from_huggingface(
         vectors, label="objects", validation=0
     ).train.observed.values.tolist() == [
         [1, 0, -1],
         [0, 1, 1],
     ]
     texts = HuggingFace(["dog", "cat"], Column())
-    data = Prepared.from_huggingface(texts, label="objects", validation=0)
+    data = Dataset.from_huggingface(texts, label="objects", validation=0)
     assert (data.classes, data.train.observed.values.tolist()) == (("cat", "dog"), [[-1, 1], [1, -1]])
 
 
 def test_what_is_wrong_is_named() -> None:
     with pytest.raises(DataError) as lengths:
-        Prepared.from_arrays(IMAGES[:9], LABELS)
+        Dataset.from_arrays(IMAGES[:9], LABELS)
     assert (lengths.value.what, lengths.value.value, lengths.value.allowed) == ("labels", 10, 9)
     with pytest.raises(ConfigError, match="sparsify") as unknown:
-        Prepared.from_arrays(IMAGES, LABELS, sparsifi="none")
+        Dataset.from_arrays(IMAGES, LABELS, sparsifi="none")
     assert unknown.value.what == "sparsifi"
     with pytest.raises(DataError, match="objects") as column:
-        Prepared.from_huggingface(HuggingFace([[0]], Column()), label="object")
+        Dataset.from_huggingface(HuggingFace([[0]], Column()), label="object")
     assert (column.value.what, column.value.value) == ("column", "object")
     with pytest.raises(DataError) as split:
-        Prepared.from_huggingface({"training": HuggingFace([[0]], Column())}, label="objects")
+        Dataset.from_huggingface({"training": HuggingFace([[0]], Column())}, label="objects")
     assert split.value.what == "splits"
     with pytest.raises(DataError, match="have no length"):
-        Prepared.from_arrays(iter(IMAGES), LABELS)
+        Dataset.from_arrays(iter(IMAGES), LABELS)
     with pytest.raises(DataError) as label:
-        Prepared.from_huggingface(HuggingFace([[5]], Column(feature=Column(names=["a"]))), label="objects")
+        Dataset.from_huggingface(HuggingFace([[5]], Column(feature=Column(names=["a"]))), label="objects")
     assert label.value.value == 5

@@ -8,7 +8,7 @@ from PIL import Image
 from sparselabel.config import Preparation
 from sparselabel.data import image_hashes as duplicates
 from sparselabel.data.checks import Problem, file_problems, image_problems, sizes_of
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.decode import load
 from sparselabel.data.image_hashes import (
     BITS,
@@ -27,7 +27,7 @@ VALUES = np.array([[1, 0, 0]] * 4 + [[0, 1, 1]] * 4, np.int8)
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
+def prepared(tmp_path: Path) -> Dataset:
     """Images 1 and 7 (in test, with other labels) are copies of 0, and 6 (in test) is 2, smaller."""
     photos = tmp_path / "photos"
     for row in range(8):
@@ -47,7 +47,7 @@ def image(split: str, row: int) -> dict[str, str]:
     return {"split": split, "image": f"{row:03}.jpg"}
 
 
-def test_the_same_files_are_found_without_opening_them(prepared: Prepared, tmp_path: Path) -> None:
+def test_the_same_files_are_found_without_opening_them(prepared: Dataset, tmp_path: Path) -> None:
     assert [group.tolist() for group in exact_duplicates(prepared)] == [[0, 1, 7]]
     problems = named(file_problems(prepared))
     assert [*problems] == ["leak", "duplicates", "contradiction"]
@@ -69,7 +69,7 @@ def test_copies_with_unknown_labels_do_not_contradict(tmp_path: Path) -> None:
     assert [*problems] == ["duplicates"]
 
 
-def test_a_folder_that_is_gone(prepared: Prepared) -> None:
+def test_a_folder_that_is_gone(prepared: Dataset) -> None:
     prepared.train.root.rename(prepared.folder.parent / "elsewhere")
     assert file_problems(prepared)[0].name == "no-images"
     fingerprints = compute_fingerprints(prepared)
@@ -78,14 +78,14 @@ def test_a_folder_that_is_gone(prepared: Prepared) -> None:
     assert sizes_of(fingerprints) == {}
 
 
-def test_files_that_are_gone(prepared: Prepared) -> None:
+def test_files_that_are_gone(prepared: Dataset) -> None:
     prepared.train.path(0).unlink()
     first = file_problems(prepared)[0]
     assert (first.name, len(first.items)) == ("missing-images", 1)
     assert str(prepared.train.paths[0]) in str(first)
 
 
-def test_images_that_look_the_same_are_found(prepared: Prepared) -> None:
+def test_images_that_look_the_same_are_found(prepared: Dataset) -> None:
     told: list[int] = []
     fingerprints = compute_fingerprints(prepared, told.append)
     assert told == [1] * 8
@@ -97,7 +97,7 @@ def test_images_that_look_the_same_are_found(prepared: Prepared) -> None:
     assert sizes_of(fingerprints) == {"min": [60, 40], "median": [120, 80], "max": [120, 80]}
 
 
-def test_odd_images_are_named(prepared: Prepared) -> None:
+def test_odd_images_are_named(prepared: Dataset) -> None:
     root = prepared.train.root
     paint(root / "003.jpg", 3, 200, 31)
     (root / "004.jpg").write_bytes(b"no image")
@@ -152,7 +152,7 @@ def test_near_ones_are_those_that_comparing_all_finds(some: int, monkeypatch: py
     assert {(0, 1, 2), (3, 4)} <= {*expected}  # plain images have one hash, but not one color
     monkeypatch.setattr(duplicates, "PAIRS", some)
     monkeypatch.setattr(duplicates, "CLOSE", some)
-    data = Prepared(Path(), "made", (), {"train": _Digests(150)})  # type: ignore[dict-item]
+    data = Dataset(Path(), "made", (), {"train": _Digests(150)})  # type: ignore[dict-item]
     assert [tuple(group.tolist()) for group in near_duplicates(data, fingerprints)] == expected
 
 
@@ -167,7 +167,7 @@ def test_many_plain_images_are_one_group() -> None:
     fingerprints = Fingerprints(
         np.zeros((500, 216), np.uint8), np.zeros(500, np.uint64), np.ones((500, 2), np.int32), {}
     )
-    data = Prepared(Path(), "made", (), {"train": _Digests(500)})  # type: ignore[dict-item]
+    data = Dataset(Path(), "made", (), {"train": _Digests(500)})  # type: ignore[dict-item]
     assert [len(group) for group in near_duplicates(data, fingerprints)] == [500]
 
 

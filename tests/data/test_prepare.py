@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import ALL, Preparation
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import class_folders as folder
@@ -554,7 +554,7 @@ def test_leftovers_of_a_killed_process_are_not_in_the_way(source: RawDataset, tm
     assert not (tmp_path / "out" / ".partial").exists()
 
 
-def digests(prepared: Prepared) -> list[str]:
+def digests(prepared: Dataset) -> list[str]:
     return [split.digest for split in prepared.splits.values()]
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import coco, table
@@ -20,14 +20,14 @@ from tests.data.images import paint, random_labels, read_table
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no positive label:sparselabel.errors.DataWarning")
 
 
-def from_table(folder: Path) -> Prepared:
+def from_table(folder: Path) -> Dataset:
     values = random_labels(10)
     values[8, 1] = values[9, 0] = UNKNOWN
     source = read_table(folder, values, ["train"] * 8 + ["test"] * 2)
     return prepare(source, folder / "prepared", Preparation(sparsify="single-positive"))
 
 
-def from_boxes(folder: Path, **how: Any) -> Prepared:
+def from_boxes(folder: Path, **how: Any) -> Dataset:
     names = {7: "a.jpg", 30: "sub/b.jpg", 111: "c.jpg"}
     for seed, name in enumerate(names.values()):
         paint(folder / name, seed, width=40, height=20)
@@ -88,7 +88,7 @@ def test_full_boxes_are_coco_as_everyone_knows_it(tmp_path: Path) -> None:
     there_and_back(prepared, tmp_path / "out.json", "full")
 
 
-def there_and_back(prepared: Prepared, file: Path, which: Which) -> None:
+def there_and_back(prepared: Dataset, file: Path, which: Which) -> None:
     again = coco.read(file).splits["train"]
     train = prepared.train
     expected = train.observed if which == "observed" else train.truth

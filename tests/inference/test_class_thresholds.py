@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import TrainConfig, from_dict, save
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.expected_positives.class_counts import wilson
@@ -37,7 +37,7 @@ SCORES = sigmoid(LOGITS / 2 - 1).astype(np.float32)  # as a model that is too ca
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Prepared:
+def data(tmp_path: Path) -> Dataset:
     """The report's data, with a validation split of labels alone."""
     made = make_data(tmp_path)
     ids = np.array([f"{row}" for row in range(IMAGES)])
@@ -47,17 +47,17 @@ def data(tmp_path: Path) -> Prepared:
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> Run:
+def run(tmp_path: Path, data: Dataset) -> Run:
     return finished(tmp_path / "run", data, "an", None)
 
 
-def chosen_from(run: Run, data: Prepared, observed: np.ndarray) -> ClassThresholds:
+def chosen_from(run: Run, data: Dataset, observed: np.ndarray) -> ClassThresholds:
     part = data.split("val")
     part = replace(part, observed=LabelTable(part.truth.ids, CLASSES, observed.astype(np.int8)))
     return choose(run, data, part, SCORES)
 
 
-def test_full_labels(run: Run, data: Prepared) -> None:
+def test_full_labels(run: Run, data: Dataset) -> None:
     decisions = write_class_thresholds(run, data, SCORES)
     assert decisions.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
     first = decisions.classes[0]
@@ -85,7 +85,7 @@ def _f1(predicted: np.ndarray, truth: np.ndarray) -> float:
     return float(2 * (predicted & (truth == 1)).sum() / (predicted.sum() + truth.sum()))
 
 
-def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, data: Prepared) -> None:
+def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, data: Dataset) -> None:
     full = chosen_from(run, data, TRUTH)
     single = np.full(TRUTH.shape, UNKNOWN)
     for row in np.flatnonzero(TRUTH.any(axis=1)):
@@ -105,7 +105,7 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, da
     assert f1[2] > f1[0] - 0.06
 
 
-def test_thresholds_for_what_is_asked(run: Run, data: Prepared) -> None:
+def test_thresholds_for_what_is_asked(run: Run, data: Dataset) -> None:
     decisions = chosen_from(run, data, TRUTH)
     strict, scores = decisions.thresholds(precision=0.9), decisions.calibration(logits_of(SCORES))
     assert (strict[:3] > decisions.thresholds()[:3]).all()
@@ -118,7 +118,7 @@ def test_thresholds_for_what_is_asked(run: Run, data: Prepared) -> None:
         decisions.thresholds(precision=0.9, threshold=0.5)
 
 
-def test_what_is_kept_is_read_again(run: Run, data: Prepared) -> None:
+def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
     written = write_class_thresholds(run, data, SCORES)
     read = load_class_thresholds(run)
     assert read.classes == written.classes
@@ -133,7 +133,7 @@ def test_what_is_kept_is_read_again(run: Run, data: Prepared) -> None:
         load_class_thresholds(run)
 
 
-def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
+def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older --split val` chooses them"):
         load_class_thresholds(about)
@@ -149,7 +149,7 @@ def test_a_run_of_an_older_version(tmp_path: Path, data: Prepared) -> None:
         alone.thresholds(precision=0.9)
 
 
-def test_no_positive_in_validation(run: Run, data: Prepared) -> None:
+def test_no_positive_in_validation(run: Run, data: Dataset) -> None:
     part = data.split("val")
     none = replace(part, observed=LabelTable(part.truth.ids, CLASSES, np.zeros_like(TRUTH)))
     decisions = write_class_thresholds(run, replace(data, splits={**data.splits, "val": none}), SCORES)
@@ -157,7 +157,7 @@ def test_no_positive_in_validation(run: Run, data: Prepared) -> None:
     assert decisions.calibration.slope.tolist() == [1.0] * 5
 
 
-def test_calibration_is_unknown_where_labels_are(data: Prepared) -> None:
+def test_calibration_is_unknown_where_labels_are(data: Dataset) -> None:
     part = data.split("val")
     labels = LabelTable(part.truth.ids, CLASSES, np.where(TRUTH == 1, 1, UNKNOWN).astype(np.int8))
     assert threshold_metrics(SCORES, labels, no_class_thresholds(CLASSES, "nothing"))["calibration"] is None

@@ -10,7 +10,7 @@ import torch
 
 from sparselabel.cli.evaluate import evaluate
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.decode import load
 from sparselabel.data.transforms import draw, render, views_of
 from sparselabel.data.view_geometry import ViewGeometry
@@ -24,11 +24,11 @@ from tests.training.conftest import small_scenes, tiny
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("data"), 20, 14, Preparation("single-positive"))
 
 
-def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Path:
+def trained(data: Dataset, folder: Path, backbone: str, classifier: str) -> Path:
     from sparselabel.training.train_run import train_run
 
     config = tiny(
@@ -43,7 +43,7 @@ def trained(data: Prepared, folder: Path, backbone: str, classifier: str) -> Pat
 
 
 @torch.no_grad()
-def by_hand(run: Path, data: Prepared) -> Located:
+def by_hand(run: Path, data: Dataset) -> Located:
     """One image after the other, the maps multiplied here."""
     part, model = data.split("test"), Run(run).model
     located, view = Located(part), views_of(Run(run).config().views)[1]
@@ -59,7 +59,7 @@ def by_hand(run: Path, data: Prepared) -> Located:
 
 
 def test_coupled_maps_are_judged_and_kept_beside_the_others(
-    data: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(data, tmp_path, "test_vit", "tscam")
     evaluate(run, coupled=True, workers=0)
@@ -74,7 +74,7 @@ def test_coupled_maps_are_judged_and_kept_beside_the_others(
     assert not np.allclose(plain, by_hand(run, data).shares)  # attention makes a difference
 
 
-def test_other_classifiers_and_networks_are_refused(data: Prepared, tmp_path: Path) -> None:
+def test_other_classifiers_and_networks_are_refused(data: Dataset, tmp_path: Path) -> None:
     linear = trained(data, tmp_path / "linear", "test_vit", "linear")
     with pytest.raises(ConfigError, match="class token's attention") as raised:
         evaluate_coupled(Run(linear), "test")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.prepare import prepare
@@ -36,7 +36,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def imagenet_like(folder: Path, best: list[int], classes: list[str]) -> Prepared:
+def imagenet_like(folder: Path, best: list[int], classes: list[str]) -> Dataset:
     """Five images; ReaL gives the first two labels and the last none, the original label is ``best``'s."""
     names = [f"ILSVRC2012_val_{number:08}.png" for number in range(1, 6)]
     for seed, name in enumerate(names):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import RunError
 from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 from sparselabel.run import Run
@@ -20,11 +20,11 @@ CONFIG = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epoc
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("data"), 20, 14, Preparation("single-positive"))
 
 
-def test_the_same_as_apart(data: Prepared, tmp_path: Path) -> None:
+def test_the_same_as_apart(data: Dataset, tmp_path: Path) -> None:
     runs = [tmp_path / method for method in ("an", "role")]
     for run in runs:
         train_run(data, replace(CONFIG, method=run.name), run, HERE, Handling(quiet=True))
@@ -43,7 +43,7 @@ def test_the_same_as_apart(data: Prepared, tmp_path: Path) -> None:
     assert (kept[0]["shares"] != kept[1]["shares"]).any()
 
 
-def test_other_backbones_are_refused(data: Prepared, tmp_path: Path) -> None:
+def test_other_backbones_are_refused(data: Dataset, tmp_path: Path) -> None:
     for seed in (0, 1):  # random weights are those of the seed
         train_run(data, replace(CONFIG, seed=seed), tmp_path / str(seed), HERE, Handling(quiet=True))
     with pytest.raises(RunError, match="have different backbones"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
@@ -18,7 +18,7 @@ from tests.training.conftest import small_scenes, tiny
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Prepared]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Dataset]:
     folder = tmp_path_factory.mktemp("trained")
     data = small_scenes(folder / "data", 40, 8, Preparation("single-positive"))
     config = tiny(frozen=True, head=HeadPhase(epochs=2, lr=0.1), finetune=FinetunePhase(epochs=0))
@@ -26,7 +26,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Prepared]:
     return Run(folder / "run"), data
 
 
-def test_training_keeps_the_scores(trained: tuple[Run, Prepared]) -> None:
+def test_training_keeps_the_scores(trained: tuple[Run, Dataset]) -> None:
     run, data = trained
     kept = {name: np.load(run.scores_file(name))["scores"] for name in ("val", "test")}
     assert kept["val"].shape == data.split("val").truth.values.shape
@@ -34,7 +34,7 @@ def test_training_keeps_the_scores(trained: tuple[Run, Prepared]) -> None:
     assert np.load(run.scores_file("test"))["scores"] == pytest.approx(kept["test"], abs=1e-5)
 
 
-def test_maps_agree_with_scores(trained: tuple[Run, Prepared]) -> None:
+def test_maps_agree_with_scores(trained: tuple[Run, Dataset]) -> None:
     run, _ = trained
     rows, classes = [3, 0, 3], [1, 2, 0]
     write_maps(run, "test", rows, classes)
@@ -54,7 +54,7 @@ def test_maps_agree_with_scores(trained: tuple[Run, Prepared]) -> None:
     assert len(np.load(run.maps_file("test"))["rows"]) == 3
 
 
-def test_the_likeliest_unknown_labels(trained: tuple[Run, Prepared]) -> None:
+def test_the_likeliest_unknown_labels(trained: tuple[Run, Dataset]) -> None:
     run, data = trained
     evaluate_run(run, "train")
     scores = np.load(run.scores_file("train"))["scores"]
@@ -85,7 +85,7 @@ def test_the_highest_of_batches_are_the_highest_of_all() -> None:
     assert [part.tolist() for part in few.ranked()] == [[0], [0], [pytest.approx(float(scores[0, 0]))]]
 
 
-def test_nothing_to_show(trained: tuple[Run, Prepared], tmp_path: Path) -> None:
+def test_nothing_to_show(trained: tuple[Run, Dataset], tmp_path: Path) -> None:
     run, _ = trained
     write_maps(run, "val", [], [])
     assert not run.maps_file("val").exists()

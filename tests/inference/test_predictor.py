@@ -9,7 +9,7 @@ import torch
 
 from sparselabel import load_predictor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.predictor import stream
 from sparselabel.metrics.calibration import logits_of
@@ -70,7 +70,7 @@ def test_images_are_asked_for_as_they_are_needed() -> None:
     assert taken <= 12
 
 
-def test_a_run_on_stored_features_predicts_images(small: Prepared, tmp_path: Path) -> None:
+def test_a_run_on_stored_features_predicts_images(small: Dataset, tmp_path: Path) -> None:
     config = tiny(frozen=True, head=HeadPhase(epochs=2), finetune=FinetunePhase(epochs=0))
     result = train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     assert result["test"]["decided"]["chosen_from"] == {"split": "val", "images": 15, "labels": "complete"}
@@ -96,7 +96,7 @@ def test_classes_are_those_of_the_decisions() -> None:
 WITHOUT = ("data.readers", "data.prepare", "report", "review", "training", "losses", "compare", "plan", "cli")
 
 
-def test_a_predictor_needs_neither_readers_nor_training(small: Prepared, tmp_path: Path) -> None:
+def test_a_predictor_needs_neither_readers_nor_training(small: Dataset, tmp_path: Path) -> None:
     config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=0))
     train_run(small, config, tmp_path / "run", Machine("cpu", workers=0), Handling(quiet=True))
     code = """

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import RunError
 from sparselabel.inference.score_files import saved_scores
 from sparselabel.run import Run
@@ -14,16 +14,16 @@ TEST = np.eye(5, dtype=np.int8)[:3]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"), TEST)
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> Run:
+def run(tmp_path: Path, data: Dataset) -> Run:
     return make_run(tmp_path / "run", data)
 
 
-def test_scores_come_with_the_labels_they_are_judged_by(run: Run, data: Prepared) -> None:
+def test_scores_come_with_the_labels_they_are_judged_by(run: Run, data: Dataset) -> None:
     score(run, data, "test", TEST / 2)
     saved = saved_scores(run, "test")
     assert np.array_equal(saved.scores, TEST / 2)
@@ -39,7 +39,7 @@ def test_without_scores_the_command_is_named(run: Run) -> None:
         saved_scores(run, "test")
 
 
-def test_scores_that_do_not_fit(run: Run, data: Prepared) -> None:
+def test_scores_that_do_not_fit(run: Run, data: Dataset) -> None:
     file = run.path / "scores-test.npz"
     for wrong in ({"ids": np.array(["a", "b", "c"]), "scores": TEST / 2}, {"scores": (TEST / 2)[:2]}):
         arrays: Any = {"ids": np.asarray(data.split("test").truth.ids), **wrong}

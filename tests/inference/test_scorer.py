@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import Batch, Rows
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import RunError
@@ -32,7 +32,7 @@ BOOSTED = replace(FROZEN, boost=5.0)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("data"), 24, 40, Preparation("single-positive"))
 
 
@@ -40,7 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "64-true"])
 @pytest.mark.parametrize("config", [FINETUNED, FROZEN, BOOSTED], ids=["finetuned", "frozen", "boosted"])
 def test_training_and_evaluation_say_the_same(
-    data: Prepared, tmp_path: Path, config: TrainConfig, precision: Precision
+    data: Dataset, tmp_path: Path, config: TrainConfig, precision: Precision
 ) -> None:
     run = Run(tmp_path / "run")
     result = train_run(data, replace(config, precision=precision), run.path, HERE, QUIET)
@@ -65,7 +65,7 @@ def test_training_and_evaluation_say_the_same(
     )
 
 
-def test_precisions_differ_so_the_above_says_something(data: Prepared, tmp_path: Path) -> None:
+def test_precisions_differ_so_the_above_says_something(data: Dataset, tmp_path: Path) -> None:
     train_run(data, replace(FINETUNED, precision="bf16-mixed"), tmp_path / "run", HERE, QUIET)
     scorer = load_scorer(Run(tmp_path / "run"), "cpu")
     views = torch.arange(3 * 64 * 64, dtype=torch.int32).remainder(251).to(torch.uint8).view(1, 3, 64, 64)
@@ -75,7 +75,7 @@ def test_precisions_differ_so_the_above_says_something(data: Prepared, tmp_path:
     assert not torch.equal(own.float(), floats)
 
 
-def test_logits_do_not_depend_on_maps(data: Prepared, tmp_path: Path) -> None:
+def test_logits_do_not_depend_on_maps(data: Dataset, tmp_path: Path) -> None:
     train_run(data, replace(FINETUNED, precision="bf16-mixed"), tmp_path / "run", HERE, QUIET)
     scorer = load_scorer(Run(tmp_path / "run"), "cpu")
     views = torch.arange(2 * 3 * 64 * 64).remainder(241).to(torch.uint8).view(2, 3, 64, 64)
@@ -86,7 +86,7 @@ def test_logits_do_not_depend_on_maps(data: Prepared, tmp_path: Path) -> None:
     assert torch.allclose(with_maps.maps.float().mean(dim=(2, 3)), without.logits.float(), atol=0.05)
 
 
-def test_runs_of_other_precisions_are_not_evaluated_together(data: Prepared, tmp_path: Path) -> None:
+def test_runs_of_other_precisions_are_not_evaluated_together(data: Dataset, tmp_path: Path) -> None:
     runs = [Run(tmp_path / name) for name in ("floats", "mixed")]
     train_run(data, FROZEN, runs[0].path, HERE, QUIET)
     train_run(data, replace(FROZEN, precision="bf16-mixed"), runs[1].path, HERE, QUIET)
@@ -95,7 +95,7 @@ def test_runs_of_other_precisions_are_not_evaluated_together(data: Prepared, tmp
     assert raised.value.remedies == ("evaluate them apart",)
 
 
-def test_a_run_that_is_not_finished_has_no_scorer(data: Prepared, tmp_path: Path) -> None:
+def test_a_run_that_is_not_finished_has_no_scorer(data: Dataset, tmp_path: Path) -> None:
     train_run(data, FROZEN, tmp_path / "run", HERE, QUIET)
     run = Run(tmp_path / "run")
     run.result_file.unlink()

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.evaluate import evaluate_run
@@ -27,7 +27,7 @@ BOXES = torch.tensor([[0.0, 0, 1, 1], [0.2, 0.1, 0.6, 0.7]])
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("data"), 20, 14, Preparation("single-positive"))
 
 
@@ -37,7 +37,7 @@ def random_output(count: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]
 
 
 @pytest.mark.parametrize("places", ["any", "boxes"])
-def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None:
+def test_masks_and_boxes_seen_through_views(data: Dataset, places: str) -> None:
     part = data.split("test")
     maps, scores = random_output(len(part), len(part.truth.classes))
     located = Located(part, places)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_masks_and_boxes_seen_through_views(data: Prepared, places: str) -> None
     assert (found["masks"], found["boxes"]) == ((14, 0) if places == "any" else (0, 14))
 
 
-def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Prepared) -> None:
+def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Dataset) -> None:
     part = data.split("test")
     assert part.masks is not None
     truth = part.truth.values.copy()
@@ -97,7 +97,7 @@ def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Prepared) 
     assert located.ranked.tolist() == [row for row in range(14) if row != 5]  # which shows things without
 
 
-def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Prepared) -> None:
+def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Dataset) -> None:
     part = data.split("test")
     assert part.masks is not None
     offsets = part.masks.offsets.copy()
@@ -115,7 +115,7 @@ def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Prepare
         Located(replace(part, masks=None), "masks")
 
 
-def test_images_without_masks_leave_the_ranking_by_masks(data: Prepared) -> None:
+def test_images_without_masks_leave_the_ranking_by_masks(data: Dataset) -> None:
     part = data.split("test")
     assert part.masks is not None
     kept = np.isin(np.arange(len(part)), [1, 4, 5, 8, 11, 13])
@@ -139,7 +139,7 @@ def test_images_without_masks_leave_the_ranking_by_masks(data: Prepared) -> None
 
 @pytest.mark.parametrize("geometry", ["squashed", "imagenet"])
 def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
-    data: Prepared, tmp_path: Path, geometry: str
+    data: Dataset, tmp_path: Path, geometry: str
 ) -> None:
     run = tmp_path / "run"
     views = Views(size=32, geometry=geometry)  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
     assert boxes["mean"] >= located["mean"]  # a box is never smaller than its mask
 
 
-def test_a_drawing_of_marks_in_a_view(data: Prepared, tmp_path: Path) -> None:
+def test_a_drawing_of_marks_in_a_view(data: Dataset, tmp_path: Path) -> None:
     """Masks and boxes on the cells of a crop, as an image to look at."""
     part = data.split("test")
     located = Located(part)

@@ -8,7 +8,7 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import KINDS, Prices
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
@@ -18,12 +18,12 @@ from tests.training.conftest import small_scenes
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """16 training, 4 validation and 6 test scenes of 12 classes."""
     return small_scenes(tmp_path_factory.mktemp("data"), 20, 6, Preparation())
 
 
-def test_the_sample_gets_the_same_seconds_a_image(data: Prepared) -> None:
+def test_the_sample_gets_the_same_seconds_a_image(data: Dataset) -> None:
     budget = budget_of(data, 10, 16_000, Prices(), FRACTIONS)
     assert budget.seconds == 36.0  # 2.25 s for each of 16 images, as for each of 16,000
     assert budget.everything == pytest.approx(16_000 * 12 / 3600)
@@ -46,7 +46,7 @@ def test_the_sample_gets_the_same_seconds_a_image(data: Prepared) -> None:
     ],
 )
 def test_refused_budgets(
-    data: Prepared,
+    data: Dataset,
     hours: float,
     images: int | None,
     fractions: tuple[float, ...],
@@ -59,7 +59,7 @@ def test_refused_budgets(
     assert (error.value.what, error.value.allowed) == (what, allowed)
 
 
-def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
+def test_everything_of_the_dearest_kind_can_be_bought(data: Dataset) -> None:
     assert budget_of(data, 16 * 12 / 3600, None, Prices(), FRACTIONS, ["I"]).share(1) == 1
     spatial_labels, truth = data.train.spatial_labels, data.train.truth.values
     asked, pairs, things = truth.size, int(truth.sum()), len(spatial_labels)
@@ -80,7 +80,7 @@ def test_everything_of_the_dearest_kind_can_be_bought(data: Prepared) -> None:
     assert (error.value.allowed, error.value.parameters) == (0.145, ["budget", "images"])
 
 
-def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
+def test_judged_by_the_test_split_else_validation(data: Dataset) -> None:
     assert refuse_data(data, ["I", "AB"]) == "test"
     without = replace(data, splits={name: data.splits[name] for name in ("train", "val")})
     assert refuse_data(without, ["I"]) == "val"
@@ -88,12 +88,12 @@ def test_judged_by_the_test_split_else_validation(data: Prepared) -> None:
         refuse_data(replace(data, splits={"train": data.train}), ["I"])
 
 
-def test_validation_is_counted(data: Prepared) -> None:
+def test_validation_is_counted(data: Dataset) -> None:
     assert validation_of(data) == (4, 48)
     assert validation_of(replace(data, splits={"train": data.train})) == (0, 0)
 
 
-def test_labels_must_be_complete(data: Prepared) -> None:
+def test_labels_must_be_complete(data: Dataset) -> None:
     values = np.array(data.train.truth.values)
     values[3, 2] = -1
     truth = LabelTable(data.train.truth.ids, data.classes, values)
@@ -102,8 +102,8 @@ def test_labels_must_be_complete(data: Prepared) -> None:
         refuse_data(incomplete, ["I"])
 
 
-def test_kinds_need_their_marks(data: Prepared) -> None:
-    def marked(spatial_labels: SpatialLabels) -> Prepared:
+def test_kinds_need_their_marks(data: Dataset) -> None:
+    def marked(spatial_labels: SpatialLabels) -> Dataset:
         return replace(
             data, splits=data.splits | {"train": replace(data.train, spatial_labels=spatial_labels)}
         )
@@ -119,6 +119,6 @@ def test_kinds_need_their_marks(data: Prepared) -> None:
         refuse_data(data, ["I", "I"])
 
 
-def test_paths_are_named(data: Prepared, tmp_path: Path) -> None:
+def test_paths_are_named(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=str(tmp_path)):
         refuse_data(replace(data, folder=tmp_path, splits={"train": data.train}), ["I"])

@@ -7,7 +7,7 @@ import pytest
 
 from sparselabel.config import Preparation, TrainConfig
 from sparselabel.data.annotation_budget import Prices
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.plan.budget import Budget, budget_of
@@ -18,17 +18,17 @@ METHODS = ("csl-i", "patchml")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_scenes(tmp_path_factory.mktemp("data"), 40, 6, Preparation())
 
 
 @pytest.fixture(scope="module")
-def budget(data: Prepared) -> Budget:
+def budget(data: Dataset) -> Budget:
     """100 s of the 384 that all answers cost."""
     return budget_of(data, 100 / 3600, None, Prices(point=2, box=5), (0.5, 1))
 
 
-def test_what_is_bought(data: Prepared, budget: Budget) -> None:
+def test_what_is_bought(data: Dataset, budget: Budget) -> None:
     answers, about = simulate(data, budget, "I", 1, 0)
     assert about["answers"] == int((answers.train.observed.values != UNKNOWN).sum()) == 100
     assert len(answers.train.seen) == 0
@@ -41,7 +41,7 @@ def test_what_is_bought(data: Prepared, budget: Budget) -> None:
     assert boxes["seconds"] == boxes["answers"] + 5 * boxes["boxes"] <= 50
 
 
-def test_the_same_draw_asks_the_same_questions(data: Prepared, budget: Budget) -> None:
+def test_the_same_draw_asks_the_same_questions(data: Dataset, budget: Budget) -> None:
     answers = simulate(data, budget, "I", 1, 3)[0].train.observed.values
     boxes = simulate(data, budget, "SB", 1, 3)[0].train.observed.values
     asked = boxes != UNKNOWN
@@ -52,7 +52,7 @@ def test_the_same_draw_asks_the_same_questions(data: Prepared, budget: Budget) -
     assert other.digest != simulate(data, budget, "I", 1, 3)[0].train.digest
 
 
-def test_labels_and_features_beside_the_data_stay(data: Prepared, budget: Budget) -> None:
+def test_labels_and_features_beside_the_data_stay(data: Dataset, budget: Budget) -> None:
     bought = simulate(data, budget, "SP", 1, 0)[0]
     assert bought.folder == data.folder
     assert bought.splits["test"] is data.splits["test"]
@@ -60,7 +60,7 @@ def test_labels_and_features_beside_the_data_stay(data: Prepared, budget: Budget
     assert (data.train.observed.values != UNKNOWN).all()
 
 
-def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_path: Path) -> None:
+def test_methods_and_settings_of_the_runs(data: Dataset, budget: Budget, tmp_path: Path) -> None:
     base = TrainConfig(settings={"patch_weight": 2.0}, seed=7)
     found = candidates_of(data, budget, ["I", "SB"], 2, base, METHODS, tmp_path)
     assert [(one.kind, one.fraction, one.draw, one.run.path.name) for one in found[:5]] == [
@@ -83,7 +83,7 @@ def test_methods_and_settings_of_the_runs(data: Prepared, budget: Budget, tmp_pa
         candidates_of(data, budget, ["I"], 0, base, METHODS, tmp_path)
 
 
-def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Prepared, budget: Budget) -> None:
+def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Dataset, budget: Budget) -> None:
     for method in ("an", "pu"):  # pu also wants K, which is no help here
         with pytest.raises(ConfigError, match=f"`mark_method={method}` does not look at points or boxes"):
             candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", method), Path("runs"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparselabel.config import Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -32,7 +32,7 @@ WEAK = RANDOM.random(TEST.shape).astype(np.float32)
 STRONG = np.clip(0.7 * WEAK + 0.3 * TEST, 0, 1).astype(np.float32)
 
 
-def make_data(folder: Path, test: np.ndarray | None = TEST, sparsify: str = "single-positive") -> Prepared:
+def make_data(folder: Path, test: np.ndarray | None = TEST, sparsify: str = "single-positive") -> Dataset:
     """Four training images with one label each, and test images with these labels and a box each."""
     splits = {"train": _split(folder, "train", TRAIN)}
     if test is not None:
@@ -63,7 +63,7 @@ def hidden_labels(values: np.ndarray) -> np.ndarray:
 
 
 def finished(
-    path: Path, data: Prepared, method: str, scores: np.ndarray | None, classifier: str = "linear"
+    path: Path, data: Dataset, method: str, scores: np.ndarray | None, classifier: str = "linear"
 ) -> Run:
     """A finished run with these scores of the test split, and three epochs."""
     run = Run(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import write_json
 from sparselabel.metrics.label_metrics import label_metrics
@@ -18,7 +18,7 @@ from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hid
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
@@ -48,7 +48,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
+def test_the_page_of_one_run(tmp_path: Path, data: Dataset) -> None:
     page = page_of(finished(tmp_path / "an", data, "an", WEAK))
     tables = Tables(page).found
     measured = label_metrics(WEAK, data.split("test").observed)
@@ -88,7 +88,7 @@ def test_the_page_of_one_run(tmp_path: Path, data: Prepared) -> None:
     assert highest[-1] == ["0.96 to 1", f"{100 * inside:.2f}"]
 
 
-def test_the_page_of_two_runs(tmp_path: Path, data: Prepared) -> None:
+def test_the_page_of_two_runs(tmp_path: Path, data: Dataset) -> None:
     runs = finished(tmp_path / "an-0", data, "an", WEAK), finished(tmp_path / "bce-0", data, "bce", STRONG)
     tables = Tables(page := page_of(*runs)).found
     weak, strong = (label_metrics(scores, data.split("test").observed) for scores in (WEAK, STRONG))
@@ -112,7 +112,7 @@ def test_the_page_of_two_runs(tmp_path: Path, data: Prepared) -> None:
     assert "Most surprising" not in page
 
 
-def test_everything_is_escaped_and_nothing_is_fetched(tmp_path: Path, data: Prepared) -> None:
+def test_everything_is_escaped_and_nothing_is_fetched(tmp_path: Path, data: Dataset) -> None:
     page = page_of(finished(tmp_path / "<i>run</i>", data, "an", WEAK))
     assert "<b>x</b>" not in page
     assert "<i>run" not in page
@@ -123,7 +123,7 @@ def test_everything_is_escaped_and_nothing_is_fetched(tmp_path: Path, data: Prep
     assert "default-src 'none'; img-src data:" in page
 
 
-def test_how_it_was_made(tmp_path: Path, data: Prepared) -> None:
+def test_how_it_was_made(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     page = page_of(run)
     assert f"sparselabel train &#39;my data&#39; --out {run.path}</pre>" in page
@@ -133,7 +133,7 @@ def test_how_it_was_made(tmp_path: Path, data: Prepared) -> None:
     assert "Written by sparselabel 1.2.3" in page
 
 
-def test_images_and_maps(tmp_path: Path, data: Prepared) -> None:
+def test_images_and_maps(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     without = page_of(run, notes={"images": "the model is gone"})
     assert "Without heat maps: the model is gone" in without
@@ -153,7 +153,7 @@ def test_images_and_maps(tmp_path: Path, data: Prepared) -> None:
     assert "<b>1 of the 2</b> likeliest are there" in page
 
 
-def test_maps_of_query2label_are_attention(tmp_path: Path, data: Prepared) -> None:
+def test_maps_of_query2label_are_attention(tmp_path: Path, data: Dataset) -> None:
     runs = [
         finished(tmp_path / "q2l", data, "an", WEAK, classifier="query2label"),
         finished(tmp_path / "an", data, "an", STRONG),
@@ -220,7 +220,7 @@ def test_complete_training_labels(tmp_path: Path) -> None:
     assert "oracle" not in page
 
 
-def test_a_combination_that_saw_hidden_labels_is_an_oracle(tmp_path: Path, data: Prepared) -> None:
+def test_a_combination_that_saw_hidden_labels_is_an_oracle(tmp_path: Path, data: Dataset) -> None:
     runs = finished(tmp_path / "an", data, "an", WEAK), finished(tmp_path / "all", data, "bce+asl", STRONG)
     page = page_of(*runs)
     lines = Tables(page).found["Table of runs"]
@@ -229,7 +229,7 @@ def test_a_combination_that_saw_hidden_labels_is_an_oracle(tmp_path: Path, data:
     assert page.index('<tr class="best">') < page.index("bce+asl <span")
 
 
-def test_headings_say_what_was_measured(tmp_path: Path, data: Prepared) -> None:
+def test_headings_say_what_was_measured(tmp_path: Path, data: Dataset) -> None:
     runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
     for run in runs:
         found = {"name": "observed-label mAP", "value": 0.25}
@@ -239,7 +239,7 @@ def test_headings_say_what_was_measured(tmp_path: Path, data: Prepared) -> None:
     assert lines[1][3] == "25.0"
 
 
-def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) -> None:
+def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Dataset) -> None:
     runs = [finished(tmp_path / name, data, name, WEAK) for name in ("an", "wan")]
     said = "are those of <b>an</b>; other training images or labels had: wan."
     assert said not in page_of(*runs)
@@ -249,7 +249,7 @@ def test_runs_that_were_trained_on_other_labels(tmp_path: Path, data: Prepared) 
     assert said in page_of(*runs)
 
 
-def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, data: Prepared) -> None:
+def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     write_missing(run)
     found = read_missing(read_runs([run.path]))
@@ -261,7 +261,7 @@ def test_missing_labels_of_other_training_data_are_not_shown(tmp_path: Path, dat
     assert read_missing(read_runs([run.path])) is None
 
 
-def test_scores_that_are_missing(tmp_path: Path, data: Prepared) -> None:
+def test_scores_that_are_missing(tmp_path: Path, data: Dataset) -> None:
     page = page_of(finished(tmp_path / "an", data, "an", WEAK), notes={"scores": "no model"}, scored=False)
     assert "There are no scores: no model" in page
     assert "Table of classes" in page  # training has measured them

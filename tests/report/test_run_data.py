@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.run_data import read_runs, shortened
 from sparselabel.run import ORACLES, saw_hidden_labels
@@ -12,18 +12,18 @@ from tests.report.runs import STRONG, TEST, WEAK, finished, make_data
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
-def test_runs_of_the_same_data(tmp_path: Path, data: Prepared) -> None:
+def test_runs_of_the_same_data(tmp_path: Path, data: Dataset) -> None:
     paths = [finished(tmp_path / name, data, name, WEAK).path for name in ("an", "bce")]
     about = read_runs(paths)
     assert (about.split, about.reference.name, about.hidden) == ("test", "an", True)
     assert [len(run.epochs) for run in about.runs] == [3, 3]
 
 
-def test_what_is_refused(tmp_path: Path, data: Prepared) -> None:
+def test_what_is_refused(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     with pytest.raises(ConfigError, match="nothing to report on: name one or more finished runs"):
         read_runs([])
@@ -38,7 +38,7 @@ def test_what_is_refused(tmp_path: Path, data: Prepared) -> None:
         read_runs([run.path])
 
 
-def test_runs_of_other_data(tmp_path: Path, data: Prepared) -> None:
+def test_runs_of_other_data(tmp_path: Path, data: Dataset) -> None:
     other = make_data(tmp_path / "other", TEST[:5])
     runs = finished(tmp_path / "an", data, "an", WEAK), finished(tmp_path / "bce", other, "bce", STRONG[:5])
     with pytest.raises(RunError, match=r"an and .*bce have other data in split 'test': .* a report of each"):
@@ -54,7 +54,7 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
     assert read_runs([run.path], moved=tmp_path / "moved").data.folder == tmp_path / "moved"
 
 
-def test_damaged_metrics(tmp_path: Path, data: Prepared) -> None:
+def test_damaged_metrics(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     run.metrics_file.write_text('{"epoch": 0')
     with pytest.raises(RunError, match=r"metrics.jsonl is damaged"):

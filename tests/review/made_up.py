@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -34,7 +34,7 @@ SCORES = np.linspace(0.99, 0.02, COUNT * 3, dtype=np.float32).reshape(COUNT, 3)
 """The highest of every class is in the first row, and falls from row to row."""
 
 
-def make_data(folder: Path) -> Prepared:
+def make_data(folder: Path) -> Dataset:
     """Twelve training images, of each of which one label is observed; names that are no addresses."""
     names = [f"a b{row}?&#'<.png" for row in range(COUNT)]
     for row, name in enumerate(names):
@@ -53,7 +53,7 @@ def maps(row: int) -> Any:
     return np.stack([np.array([[4.0, -4.0], [4.0, -4.0]])] * 3)
 
 
-def make_server(data: Prepared, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
+def make_server(data: Dataset, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
     answers = AnswerFile(file, "ann <b>")
     review = (WholeImages if whole else Review)(data.train, SCORES, answers)
     about = {
@@ -67,7 +67,7 @@ def make_server(data: Prepared, file: Path, whole: bool = False, port: int = 0) 
 
 
 @contextmanager
-def served(data: Prepared, file: Path, whole: bool = False) -> Iterator[ReviewServer]:
+def served(data: Dataset, file: Path, whole: bool = False) -> Iterator[ReviewServer]:
     with make_server(data, file, whole) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()

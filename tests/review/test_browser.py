@@ -13,7 +13,7 @@ import pytest
 
 import sparselabel
 from sparselabel.data.answers import last_words, read_answers
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from tests.report.test_browser import CHROMIUM, FLAGS, numbers
 from tests.review.made_up import CLASSES, HOSTILE, make_data, served
 
@@ -32,7 +32,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
@@ -93,7 +93,7 @@ def words(file: Path) -> list[int]:
     return list(last_words(read_answers(file)).values())
 
 
-def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_a_whole_session(browser: Any, data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     with served(data, file) as server, Window(browser, server.address) as window:
         # Known positives: four of each class. The first row has cat observed; its second class comes first.
@@ -151,7 +151,7 @@ def test_a_whole_session(browser: Any, data: Prepared, tmp_path: Path) -> None:
     assert sorted(words(file)) == [0, 0, 0, 1]
 
 
-def test_going_on_until_nothing_is_left(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_going_on_until_nothing_is_left(browser: Any, data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     with served(data, file) as server, Window(browser, server.address) as window:
         for number in range(24):  # twelve images, two unknown labels each
@@ -168,7 +168,7 @@ def test_going_on_until_nothing_is_left(browser: Any, data: Prepared, tmp_path: 
     assert sorted(words(file)) == [0] + [1] * 23
 
 
-def test_a_crash_loses_nothing(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_a_crash_loses_nothing(browser: Any, data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     run = [sys.executable, "-m", "tests.review.made_up", str(data.folder), str(file)]
     root = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def test_a_image_that_cannot_be_shown(browser: Any, tmp_path: Path) -> None:
         assert window.page.locator("#problem").is_hidden()
 
 
-def test_the_keyboard_alone_reaches_everything(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_the_keyboard_alone_reaches_everything(browser: Any, data: Dataset, tmp_path: Path) -> None:
     with served(data, tmp_path / "answers.csv") as server, Window(browser, server.address) as window:
         reached = []
         for _ in range(8):
@@ -247,7 +247,7 @@ def test_the_keyboard_alone_reaches_everything(browser: Any, data: Prepared, tmp
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen(browser: Any, data: Prepared, tmp_path: Path, width: int, scheme: str) -> None:
+def test_it_fits_the_screen(browser: Any, data: Dataset, tmp_path: Path, width: int, scheme: str) -> None:
     look = {"viewport": {"width": width, "height": 760}, "color_scheme": scheme}
     with served(data, tmp_path / "a.csv") as server, Window(browser, server.address, **look) as window:
         assert window.page.evaluate("document.documentElement.scrollWidth") == width
@@ -284,7 +284,7 @@ CONTRASTS = """() => {
 }"""
 
 
-def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Dataset, tmp_path: Path) -> None:
     with (
         served(data, tmp_path / "a.csv") as server,
         Window(browser, server.address, reduced_motion="reduce") as window,
@@ -294,7 +294,7 @@ def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Prepared, t
         assert window.page.evaluate(duration.replace("Property", "Duration")) == "0s"
 
 
-def test_whole_images(browser: Any, data: Prepared, tmp_path: Path) -> None:
+def test_whole_images(browser: Any, data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "complete.csv"
     look = {"viewport": {"width": 360, "height": 760}}
     with served(data, file, whole=True) as server, Window(browser, server.address, **look) as window:

@@ -13,18 +13,18 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.answers import read_answers
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.review.server import HOST, LONGEST, ReviewServer
 from tests.review.made_up import CLASSES, make_data, make_server, served
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
 @pytest.fixture
-def server(data: Prepared, tmp_path: Path) -> Iterator[ReviewServer]:
+def server(data: Dataset, tmp_path: Path) -> Iterator[ReviewServer]:
     with served(data, tmp_path / "answers.csv") as running:
         yield running
 
@@ -205,7 +205,7 @@ def test_a_broken_image_is_asked_about_no_more(tmp_path: Path) -> None:
         assert 0 not in {question["row"] for question in after}
 
 
-def test_a_port_that_is_taken(data: Prepared, tmp_path: Path) -> None:
+def test_a_port_that_is_taken(data: Dataset, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind((HOST, 0))
         other.listen()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_log import AnswerFile
@@ -19,7 +19,7 @@ from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
@@ -27,7 +27,7 @@ def entries(review: Review, count: int, column: int | None = None, **more: objec
     return [(q["row"], q["class"]) for q in review.next(count, column, **more)]  # type: ignore[arg-type]
 
 
-def test_the_most_useful_come_first_and_answers_change_them(data: Prepared, tmp_path: Path) -> None:
+def test_the_most_useful_come_first_and_answers_change_them(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv") as file:
         review = Review(data.train, SCORES, file)
         first = entries(review, 3)
@@ -38,7 +38,7 @@ def test_the_most_useful_come_first_and_answers_change_them(data: Prepared, tmp_
         assert entries(review, 2, without=[(1, 0)]) == [(2, 0), (0, 2)]
 
 
-def test_one_class_and_what_was_skipped(data: Prepared, tmp_path: Path) -> None:
+def test_one_class_and_what_was_skipped(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv") as file:
         review = Review(data.train, SCORES, file)
         unknown = [row for row in range(COUNT) if row % 3 != 1]
@@ -51,7 +51,7 @@ def test_one_class_and_what_was_skipped(data: Prepared, tmp_path: Path) -> None:
         assert entries(review, 9, skipped=True) == [(5, 2)]
 
 
-def test_a_summary_counts_and_expects(data: Prepared, tmp_path: Path) -> None:
+def test_a_summary_counts_and_expects(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv") as file:
         review = Review(data.train, SCORES, file)
         start = review.summary()
@@ -72,7 +72,7 @@ def test_a_summary_counts_and_expects(data: Prepared, tmp_path: Path) -> None:
         )  # scores of 0.9 that are wrong say something of others
 
 
-def test_it_goes_on_where_it_was(data: Prepared, tmp_path: Path) -> None:
+def test_it_goes_on_where_it_was(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv", "ann") as file:
         review = Review(data.train, SCORES, file)
         for word in ("yes", "no", "skip"):
@@ -93,14 +93,14 @@ def test_it_goes_on_where_it_was(data: Prepared, tmp_path: Path) -> None:
         assert (review.summary()["answered"], review.take_back()) == (0, None)
 
 
-def test_answers_about_other_data_are_counted_and_kept(data: Prepared, tmp_path: Path) -> None:
+def test_answers_about_other_data_are_counted_and_kept(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv") as file:
         file.add([("elsewhere.jpg", "cat", 1), (str(data.train.paths[0]), "cow", 1)])
         review = Review(data.train, SCORES, file)
         assert (review.strangers, review.summary()["answered"]) == (2, 0)
 
 
-def test_a_image_without_scores_is_not_asked_about_and_is_valid_json(data: Prepared, tmp_path: Path) -> None:
+def test_a_image_without_scores_is_not_asked_about_and_is_valid_json(data: Dataset, tmp_path: Path) -> None:
     scores = SCORES.copy()
     scores[0] = np.nan  # it could not be read
     with AnswerFile(tmp_path / "a.csv") as file:
@@ -116,12 +116,12 @@ def test_a_image_without_scores_is_not_asked_about_and_is_valid_json(data: Prepa
         json.dumps([undone, review.next(9), review.summary()], allow_nan=False)
 
 
-def test_only_images_with_answers_are_looked_up(data: Prepared) -> None:
+def test_only_images_with_answers_are_looked_up(data: Dataset) -> None:
     names = data.train.paths.tolist()
     assert rows_of({names[3], "elsewhere.jpg"}, data.train) == {names[3]: 3}
 
 
-def test_wrong_answers_are_refused(data: Prepared, tmp_path: Path) -> None:
+def test_wrong_answers_are_refused(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "a.csv") as file:
         review = Review(data.train, SCORES, file)
         with pytest.raises(ConfigError, match="an answer is yes, no, skip, not 'perhaps'"):
@@ -132,7 +132,7 @@ def test_wrong_answers_are_refused(data: Prepared, tmp_path: Path) -> None:
 
 
 def test_more_questions_are_fetched_when_they_run_out(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "FEWEST", 1)
     with AnswerFile(tmp_path / "a.csv") as file:
@@ -144,7 +144,7 @@ def test_more_questions_are_fetched_when_they_run_out(
         assert len(asked) == 24
 
 
-def test_whole_images_are_random_and_complete(data: Prepared, tmp_path: Path) -> None:
+def test_whole_images_are_random_and_complete(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "c.csv") as file:
         review = WholeImages(data.train, SCORES, file)
         rows = [question["row"] for question in review.next(99)]

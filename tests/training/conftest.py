@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared, open_prepared
+from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -16,21 +16,21 @@ from sparselabel.errors import DataWarning
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """61 (an odd number) training, 15 validation and 20 test scenes, with one positive label each."""
     folder: Path = tmp_path_factory.mktemp("data") / "scenes"
     return small_scenes(folder, 76, 20, Preparation(sparsify="single-positive"))
 
 
 @pytest.fixture(scope="session")
-def marked(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """As small, but with 15 % of all labels, positive or not, and the boxes of observed positives."""
     folder: Path = tmp_path_factory.mktemp("data") / "marked"
     data = small_scenes(folder, 76, 20, Preparation(sparsify="uniform", share=0.15))
     return see_boxes(data)
 
 
-def see_boxes(data: Prepared) -> Prepared:
+def see_boxes(data: Dataset) -> Dataset:
     """Let training see the boxes of its observed positives."""
     train = data.train
     shown = train.observed.values[train.spatial_labels.rows, train.spatial_labels.classes] == POSITIVE
@@ -43,8 +43,8 @@ def see_boxes(data: Prepared) -> Prepared:
     return open_prepared(data.folder)
 
 
-def small_scenes(folder: Path, train: int, test: int, how: Preparation) -> Prepared:
-    """Prepared scenes so few that some classes never occur."""
+def small_scenes(folder: Path, train: int, test: int, how: Preparation) -> Dataset:
+    """Dataset scenes so few that some classes never occur."""
     source = scenes.make(folder, train=train, test=test, size=32, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)

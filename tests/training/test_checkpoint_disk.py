@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ResourceError
 from sparselabel.training import checkpoint as disk
 from sparselabel.training.dry_run import dry_run
@@ -24,7 +24,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 def test_what_is_remembered_in_ram_is_in_three_checkpoints(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny("en+scl", **HEAD_ALONE)
     with_free(monkeypatch, 3 * REMEMBERED)
@@ -42,7 +42,7 @@ def test_what_is_remembered_in_ram_is_in_three_checkpoints(
     check_run(small, tiny("an", **HEAD_ALONE), tmp_path / "run", HERE)
 
 
-def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_has_fewer(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, 2 * REMEMBERED)
     two = {**HEAD_ALONE, "head": HeadPhase(epochs=2, batch_size=16)}
     check_run(small, tiny("en+scl", **two), tmp_path / "run", HERE)
@@ -51,7 +51,7 @@ def test_a_short_run_has_fewer(small: Prepared, tmp_path: Path, monkeypatch: pyt
         check_run(small, tiny("en+scl", **two), tmp_path / "run", HERE)
 
 
-def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_what_a_run_writes(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = FinetunePhase(epochs=2, batch_size=16, optimizer="adamw", ema_decay=0.9)
     config = tiny("en+scl", head=HeadPhase(epochs=0), finetune=full)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
@@ -66,7 +66,7 @@ def test_it_is_what_a_run_writes(small: Prepared, tmp_path: Path, monkeypatch: p
 
 
 def test_files_of_another_number_of_processes_make_room_for_checkpoints_but_not_for_files(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny("en+scl", **HEAD_ALONE)
     (tmp_path / "run" / "memory").mkdir(parents=True)

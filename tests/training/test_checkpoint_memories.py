@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import RunError
 from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
@@ -21,7 +21,7 @@ class StopError(Exception):
 
 
 @pytest.fixture
-def stopped(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stopped(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from sparselabel.training.trainer import Trainer
 
     original = Trainer.save
@@ -38,7 +38,7 @@ def stopped(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path / "run"
 
 
-def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_files_are_named_in_words(small: Dataset, stopped: Path, capfd: pytest.CaptureFixture[str]) -> None:
     machine = replace(IN_FILES, memories="ram")
     train_run(small, CONFIG, stopped, machine, Handling(resume=True))
     said = capfd.readouterr().err.splitlines()
@@ -49,7 +49,7 @@ def test_files_are_named_in_words(small: Prepared, stopped: Path, capfd: pytest.
     assert "resuming after epoch 3" in said
 
 
-def test_a_missing_file_is_named(small: Prepared, stopped: Path) -> None:
+def test_a_missing_file_is_named(small: Dataset, stopped: Path) -> None:
     shutil.rmtree(stopped / "memory")
     said = (
         r"run/memory lacks running-scores-0-of-1\.rows, which the checkpoint 0003 needs, .*: bring it back "
@@ -66,7 +66,7 @@ def test_a_missing_file_is_named(small: Prepared, stopped: Path) -> None:
 
 
 def test_why_estimates_are_not_measured(
-    small: Prepared, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    small: Dataset, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # A wild learning rate ruins what the head has learned, so that the best epoch is not the last.
     wild = FinetunePhase(epochs=3, lr=3.0, batch_size=16)

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import RunError
 from sparselabel.training.trainer import Trainer
 from tests.training import some_processes
 from tests.training.processes import run_processes
 
 
-def go_on(data: Prepared, run: Path, processes: int, memories: str, moment: str, epoch: int) -> None:
+def go_on(data: Dataset, run: Path, processes: int, memories: str, moment: str, epoch: int) -> None:
     """Train with so many processes, until before or after the checkpoint of an epoch."""
     arguments = [str(data.folder), str(run), memories, moment, str(epoch)]
     if processes == 1:
@@ -53,7 +53,7 @@ def names(processes: int) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def by_two(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def by_two(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two processes that ended after its third epoch."""
     run = tmp_path_factory.mktemp("two") / "run"
     go_on(small, run, 2, "file", "after", 3)
@@ -67,7 +67,7 @@ def run(by_two: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_from_two_to_one_to_three_in_files(small: Prepared, run: Path) -> None:
+def test_from_two_to_one_to_three_in_files(small: Dataset, run: Path) -> None:
     old = files(run)
     go_on(small, run, 1, "file", "before", 4)  # a crash before the first checkpoint
     assert_kept(run, 2, 1)
@@ -83,7 +83,7 @@ def test_from_two_to_one_to_three_in_files(small: Prepared, run: Path) -> None:
 
 
 def test_from_files_into_ram_whose_best_epoch_is_then_gone(
-    small: Prepared, run: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on(small, run, 1, "file", "before", 4)
     go_on(small, run, 1, "ram", "before", 4)  # what was tried in vain does not decide where memories are
@@ -98,7 +98,7 @@ def test_from_files_into_ram_whose_best_epoch_is_then_gone(
     assert result["recovery"]["estimates"] is None  # two processes had them in files, which went on
 
 
-def test_a_lost_file_is_named(small: Prepared, run: Path) -> None:
+def test_a_lost_file_is_named(small: Dataset, run: Path) -> None:
     (run / "memory" / "heat-maps-1-of-2.rows").unlink()
     said = r"run/memory lacks heat-maps-1-of-2\.rows, which the checkpoint 0003 needs, .*: bring it back"
     for memories in ("ram", "file"):

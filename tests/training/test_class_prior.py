@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.losses import base as layout
 from sparselabel.losses.class_selective import SelectiveUnknown
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, name: str, text: str, why: st
         read_prior(tmp_path / name, ("cat", "dog"))
 
 
-def test_refusals_come_before_a_folder_is_made(marked: Prepared, small: Prepared, tmp_path: Path) -> None:
+def test_refusals_come_before_a_folder_is_made(marked: Dataset, small: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for data, settings, why in (
         (marked, {"prior": "Auto"}, r"there is no file 'Auto'; auto is written in small letters"),
@@ -82,7 +82,7 @@ def test_the_run_before_is_the_method_alone_and_short() -> None:
     assert (before.head.epochs, before.finetune.epochs, before.watch) == (1, 1, 0)
 
 
-def test_a_file_is_kept_in_the_run_and_must_stay(marked: Prepared, tmp_path: Path) -> None:
+def test_a_file_is_kept_in_the_run_and_must_stay(marked: Dataset, tmp_path: Path) -> None:
     shares = {name: 0.9 if number == 1 else 0.1 for number, name in enumerate(marked.classes)}
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(shares))
@@ -94,7 +94,7 @@ def test_a_file_is_kept_in_the_run_and_must_stay(marked: Prepared, tmp_path: Pat
         train_run(marked, config(prior=str(file)), out, HERE, Handling(quiet=True, resume=True))
 
 
-def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Prepared, tmp_path: Path) -> None:
+def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Dataset, tmp_path: Path) -> None:
     given = config(prior="auto", prior_threshold=0.3)
     alone = train_run(marked, run_before(given), tmp_path / "alone", HERE, QUIET)
     assert alone["epochs"] == 1
@@ -110,7 +110,7 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Prepared, tmp_pa
 
 
 def test_a_run_killed_on_the_way_goes_on_with_the_same_prior(
-    marked: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    marked: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = config(prior="auto")
     whole = train_run(marked, given, tmp_path / "whole", HERE, QUIET)
@@ -132,7 +132,7 @@ def _killed(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_the_target_rule_has_it(marked: Prepared) -> None:
+def test_the_target_rule_has_it(marked: Dataset) -> None:
     from sparselabel.training.resolve import method_of
 
     shares = tuple(0.1 for _ in marked.classes)

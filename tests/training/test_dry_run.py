@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, ResourceError, RunError
 from sparselabel.resources import RESET
 from sparselabel.training.class_prior import run_before
@@ -27,7 +27,7 @@ def everything_under(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("method", ["an", "role", "en+scl", "em+apl", "ll-cp"])
-def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path: Path, method: str) -> None:
+def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Dataset, tmp_path: Path, method: str) -> None:
     before = everything_under(small.folder)
     settings = {"warm_up": 1} if method == "em+apl" else {}
     full = FinetunePhase(epochs=2, lr=1e-3, batch_size=8, micro_batches=2)
@@ -45,7 +45,7 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Prepared, tmp_path:
     assert cost.gpu == cost.features == cost.files == 0
 
 
-def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
+def test_sizes_are_those_of_the_run(small: Dataset, tmp_path: Path) -> None:
     config = tiny("en+scl", finetune=FinetunePhase(epochs=1, batch_size=16, optimizer="adamw", ema_decay=0.9))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
@@ -57,7 +57,7 @@ def test_sizes_are_those_of_the_run(small: Prepared, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RESET.exists(), reason="only Linux counts the peak anew")
 def test_loading_the_best_epoch_is_measured(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny(
         head=HeadPhase(epochs=1, batch_size=16),
@@ -83,7 +83,7 @@ def test_loading_the_best_epoch_is_measured(
 
 
 def test_a_temporary_folder_without_room_is_not_filled(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparselabel.training.dry_run.peak_memory", lambda: 1_000)
     assert dry_run(small, tiny(), tmp_path / "run", HERE, QUIET).phases[-1].ram == 1_000
@@ -99,7 +99,7 @@ def test_a_gpu_tells_what_torch_has_reserved(monkeypatch: pytest.MonkeyPatch) ->
     assert _gpu(torch.device("cpu"), torch.cuda.max_memory_reserved) == 0
 
 
-def test_memories_in_files_are_not_made(small: Prepared, tmp_path: Path) -> None:
+def test_memories_in_files_are_not_made(small: Dataset, tmp_path: Path) -> None:
     machine = Machine(accelerator="cpu", workers=0, memories="file")
     cost = dry_run(small, tiny("en+scl"), tmp_path / "run", machine, QUIET)
     # Two slots of heat maps (12 classes, 2 × 2 cells, a byte each) and of float16 running scores.
@@ -125,7 +125,7 @@ def test_features_of_cells_stay_on_the_disk(tmp_path: Path) -> None:
     assert cost.features - 32 * 256 * 4 * 2 == 18 * 256 * 4
 
 
-def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
+def test_what_a_run_refuses_is_refused(small: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="observed negatives"):
         dry_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
     train_run(
@@ -142,7 +142,7 @@ def test_what_a_run_refuses_is_refused(small: Prepared, tmp_path: Path) -> None:
 
 
 def test_a_step_that_does_not_fit_names_the_ways_out(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sparselabel.training.trainer import Trainer
 
@@ -189,7 +189,7 @@ def test_estimating_before_training_is_counted(tmp_path: Path) -> None:
 
 
 def test_two_samples_tell_how_long_all_images_take(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds(features: Any, labels: Any, *_: Any) -> float:
         assert features.shape == (len(labels), 256)
@@ -217,7 +217,7 @@ def test_labels_that_tell_by_their_numbers_need_no_features(tmp_path: Path) -> N
     assert cost.expected_time > 0
 
 
-def test_the_run_that_finds_a_prior_is_counted(marked: Prepared, tmp_path: Path) -> None:
+def test_the_run_that_finds_a_prior_is_counted(marked: Dataset, tmp_path: Path) -> None:
     config = tiny("csl-i+cl", settings={"prior": "auto"}, head=HeadPhase(epochs=5, batch_size=16))
     cost = dry_run(marked, config, tmp_path / "run", HERE, QUIET)
     assert everything_under(tmp_path) == set()

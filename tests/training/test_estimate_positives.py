@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.config import FinetunePhase, Handling, Machine
 from sparselabel.data.answers import Answer, with_answers
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from sparselabel.expected_positives.class_counts import read_expected
 from sparselabel.expected_positives.from_complete_labels import complete_labels
@@ -17,7 +17,7 @@ from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
 
-def write(file: Path, data: Prepared, rows: range, *, zeros: bool) -> Path:
+def write(file: Path, data: Dataset, rows: range, *, zeros: bool) -> Path:
     truth = data.train.truth.values
     lines = ["image,label,value"]
     for row in rows:
@@ -29,7 +29,7 @@ def write(file: Path, data: Prepared, rows: range, *, zeros: bool) -> Path:
 
 
 @pytest.mark.parametrize("zeros", [True, False])
-def test_complete_labels_are_counted(small: Prepared, tmp_path: Path, zeros: bool) -> None:
+def test_complete_labels_are_counted(small: Dataset, tmp_path: Path, zeros: bool) -> None:
     file = write(tmp_path / "full.csv", small, range(5, 45), zeros=zeros)
     labels = complete_labels(file, small)
     assert np.array_equal(labels.values, small.train.truth.values[5:45])
@@ -38,7 +38,7 @@ def test_complete_labels_are_counted(small: Prepared, tmp_path: Path, zeros: boo
     assert found.per_image == pytest.approx(labels.values.sum() / 40, rel=0.1)  # bounds may move it
 
 
-def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimated_from_features_that_are_kept(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
     config = tiny()
     found = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
@@ -52,7 +52,7 @@ def test_estimated_from_features_that_are_kept(small: Prepared, monkeypatch: pyt
     assert np.array_equal(found.expected, again.expected)
 
 
-def test_answers_are_not_taken_for_annotations(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_not_taken_for_annotations(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
     truth, paths = small.train.truth.values, small.train.paths
     found = [(row, column) for row in range(20) for column in np.flatnonzero(truth[row] == 1)]
@@ -67,7 +67,7 @@ def test_answers_are_not_taken_for_annotations(small: Prepared, monkeypatch: pyt
     assert after.expected.tolist() == np.maximum(before.expected, after.annotated).tolist()
 
 
-def test_what_does_not_go_together(small: Prepared, tmp_path: Path) -> None:
+def test_what_does_not_go_together(small: Dataset, tmp_path: Path) -> None:
     file = write(tmp_path / "full.csv", small, range(3), zeros=True)
     with pytest.raises(ConfigError, match="name a table with `labels`"):
         expected_positives(small, tiny(), "counted")
@@ -75,7 +75,7 @@ def test_what_does_not_go_together(small: Prepared, tmp_path: Path) -> None:
         expected_positives(small, tiny(), "auto", file)
 
 
-def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
+def test_labels_of_other_data_are_refused(small: Dataset, tmp_path: Path) -> None:
     file = write(tmp_path / "full.csv", small, range(3), zeros=True)
     text = file.read_text()
     file.write_text(text.replace(f",{small.classes[0]},", ",unicorn,"))
@@ -91,7 +91,7 @@ def test_labels_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> No
     assert raised.value.remedies == ("leave them out",)
 
 
-def test_an_empty_cell_is_not_counted_as_absent(small: Prepared, tmp_path: Path) -> None:
+def test_an_empty_cell_is_not_counted_as_absent(small: Dataset, tmp_path: Path) -> None:
     truth, file = small.train.truth.values, tmp_path / "wide.csv"
     lines = [f"image,{','.join(small.classes)}"]
     for row in range(3):
@@ -107,7 +107,7 @@ def test_an_empty_cell_is_not_counted_as_absent(small: Prepared, tmp_path: Path)
 
 
 def test_a_image_that_is_not_there_is_named_without_a_flag_of_another_command(
-    small: Prepared, tmp_path: Path
+    small: Dataset, tmp_path: Path
 ) -> None:
     (tmp_path / "full.csv").write_text("image,label\nnowhere.png,tree\n")
     with pytest.raises(DataError, match=r"'nowhere.png' is not in .*: name images relative to") as error:
@@ -116,7 +116,7 @@ def test_a_image_that_is_not_there_is_named_without_a_flag_of_another_command(
 
 
 def test_training_with_estimated_positives(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
     config = tiny("en", settings={"expected_positives": "auto"}, finetune=FinetunePhase(epochs=0))
@@ -139,7 +139,7 @@ def test_training_with_estimated_positives(
     assert again["epochs"] == 2
 
 
-def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> None:
+def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Dataset) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
     config = tiny("en+cl", settings={"expected_positives": "auto"})
     part = next(part for part in method_of(config, counts).parts() if isinstance(part, ExpectedLabels))
@@ -165,7 +165,7 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Prepared) -> N
         resolve(small, tiny("en", settings={"expected_positives": "counted"}))
 
 
-def test_counts_of_other_data_are_refused(small: Prepared, tmp_path: Path) -> None:
+def test_counts_of_other_data_are_refused(small: Dataset, tmp_path: Path) -> None:
     counts = expected_positives(small, tiny(), machine=Machine(workers=0), quiet=True)
     replace(counts, images=100_000).write(tmp_path / "other.json")
     with pytest.raises(DataError, match=r"made for other labels \(100,000 images"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.training.validate import scores_of
 from tests.training.conftest import tiny
@@ -16,7 +16,7 @@ from tests.training.trainers import make_trainer
 
 @pytest.mark.parametrize(("count", "rows"), [(0, []), (1, [0]), (3, [0, 30, 60]), (99, [*range(61)])])
 def test_rows_are_spread_over_the_training_set(
-    small: Prepared, tmp_path: Path, count: int, rows: list[int]
+    small: Dataset, tmp_path: Path, count: int, rows: list[int]
 ) -> None:
     trainer = make_trainer(small, tiny(watch=count), tmp_path)
     assert trainer.watched.rows.tolist() == rows
@@ -25,7 +25,7 @@ def test_rows_are_spread_over_the_training_set(
         assert not trainer.run.watched.exists()
 
 
-def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Path) -> None:
+def test_scores_maps_and_what_the_method_remembers(small: Dataset, tmp_path: Path) -> None:
     config = tiny("en+scl", settings={"expected_positives": 1.5})
     trainer = make_trainer(small, config, tmp_path)
     trainer.watched.keep("finetune", 7, trainer.network.classifier, trainer.method)
@@ -42,7 +42,7 @@ def test_scores_maps_and_what_the_method_remembers(small: Prepared, tmp_path: Pa
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_query2label_keeps_its_attention_instead_of_maps(
-    small: Prepared, tmp_path: Path, frozen: bool
+    small: Dataset, tmp_path: Path, frozen: bool
 ) -> None:
     config = tiny(classifier="query2label", views=Views(size=64), output_stride=8, frozen=frozen)
     trainer = make_trainer(small, config, tmp_path)
@@ -59,7 +59,7 @@ def test_query2label_keeps_its_attention_instead_of_maps(
     assert kept["attention"].astype(np.float32) == pytest.approx(looked.numpy(), abs=1e-4)
 
 
-def test_stored_features_have_no_maps(small: Prepared, tmp_path: Path) -> None:
+def test_stored_features_have_no_maps(small: Dataset, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     trainer = make_trainer(small, config, tmp_path)
     trainer.watched.keep("head", 0, trainer.network.head, trainer.method)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.config import FinetunePhase, HeadPhase
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.distributed import default_precision
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
@@ -20,7 +20,7 @@ from tests.training.trainers import make_trainer
 
 
 def full_step(
-    small: Prepared, folder: Path, epoch: int = 3, **changes: Any
+    small: Dataset, folder: Path, epoch: int = 3, **changes: Any
 ) -> tuple[Trainer, dict[str, Tensor]]:
     """One step of the full phase in double precision, and its gradients."""
     phase: dict[str, Any] = {"epochs": 4, "lr": 1e-3, "batch_size": 13, "frozen_norm": True}
@@ -52,7 +52,7 @@ def full_step(
 
 
 @pytest.mark.parametrize("method", ["an", "epr", "role", "ll-ct", "en+scl", "asl", "splc+cl"])
-def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: Path, method: str) -> None:
+def test_parts_have_the_gradients_of_the_whole_batch(small: Dataset, tmp_path: Path, method: str) -> None:
     settings = {"expected_positives": 2.0} if method in ("epr", "role", "en+scl") else {}
     _, whole = full_step(small, tmp_path / "whole", method=method, settings=settings)
     trainer, parts = full_step(small, tmp_path / "parts", method=method, settings=settings, micro_batches=4)
@@ -62,7 +62,7 @@ def test_parts_have_the_gradients_of_the_whole_batch(small: Prepared, tmp_path: 
     assert not live_norms(trainer.network.classifier.train())
 
 
-def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_small(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, bool]] = []
     from sparselabel.models.classifier import Classifier
 
@@ -78,7 +78,7 @@ def test_parts_are_small(small: Prepared, tmp_path: Path, monkeypatch: pytest.Mo
     assert seen[-6:] == sizes
 
 
-def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Path) -> None:
+def test_dropout_and_batch_norm_see_each_part_once(small: Dataset, tmp_path: Path) -> None:
     """As if the graphs of all parts had been kept: the same masks, statistics counted once."""
     live: dict[str, Any] = {
         "classifier": "query2label",
@@ -105,7 +105,7 @@ def test_dropout_and_batch_norm_see_each_part_once(small: Prepared, tmp_path: Pa
             torch.testing.assert_close(buffers[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path) -> None:
+def test_what_is_computed_again_is_counted_once(small: Dataset, tmp_path: Path) -> None:
     counted = []
     for number, again in enumerate((False, True)):
         live: dict[str, Any] = {"frozen_norm": False, "backbone": "test_resnet", "grad_checkpointing": again}
@@ -125,7 +125,7 @@ def test_what_is_computed_again_is_counted_once(small: Prepared, tmp_path: Path)
     ],
 )
 def test_dropout_is_said(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: bool
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: bool
 ) -> None:
     lines: list[str] = []
     parts = changes.pop("micro_batches", 4)
@@ -154,7 +154,7 @@ def test_what_draws_masks() -> None:
         assert draws_masks(nn.Sequential(nn.Linear(2, 2), layer)) is drawing
 
 
-def test_live_batch_norm_is_said(small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_batch_norm_is_said(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     config = tiny(finetune=FinetunePhase(epochs=1, batch_size=16, micro_batches=4))
     trainer = make_trainer(small, config, tmp_path)
@@ -176,7 +176,7 @@ def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
         FinetunePhase(batch_size=16, micro_batches=parts)
 
 
-def test_the_head_may_learn_faster(small: Prepared, tmp_path: Path) -> None:
+def test_the_head_may_learn_faster(small: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(finetune=FinetunePhase(epochs=1, head_rate=10.0, lr=1e-3)), tmp_path)
     stage = trainer.stage("finetune", 0, None)
     next(stage.batches(0, prefetch=lambda rows: None))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, Machine, Query
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
@@ -25,7 +25,7 @@ QUIET = Handling(quiet=True)
 
 @pytest.mark.parametrize(("classifier", "kind"), [("tscam", PatchHead), ("token", TokenHead)])
 def test_a_transformer_trains_with_either_head(
-    small: Prepared, tmp_path: Path, classifier: str, kind: type
+    small: Dataset, tmp_path: Path, classifier: str, kind: type
 ) -> None:
     settings = {"expected_positives": 2.5}
     config = tiny("en+scl", backbone="test_vit", classifier=classifier, settings=settings)
@@ -35,7 +35,7 @@ def test_a_transformer_trains_with_either_head(
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 
 
-def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_path: Path) -> None:
+def test_class_queries_train_and_show_where_they_looked(small: Dataset, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = tiny(
         "asl",
@@ -56,7 +56,7 @@ def test_class_queries_train_and_show_where_they_looked(small: Prepared, tmp_pat
     np.testing.assert_allclose(shares.sum(axis=(1, 2)), 1, atol=1e-4)
 
 
-def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_before_a_folder_is_made(small: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for config, why in (
         (tiny(classifier="token"), "this backbone has none: take a transformer"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.run import Run
 from sparselabel.training.resolve import resolve, with_chosen_method
 from sparselabel.training.train_run import train_run
@@ -41,7 +41,7 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
 @pytest.mark.parametrize("classifier", ["linear", "tscam", "query2label"])
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("geometry", ["squashed", "imagenet"])
-def test_auto_is_never_refused(small: Prepared, classifier: str, frozen: bool, geometry: str) -> None:
+def test_auto_is_never_refused(small: Dataset, classifier: str, frozen: bool, geometry: str) -> None:
     views = Views(size=32, geometry=geometry)  # type: ignore[arg-type]
     everything = tiny("auto", classifier=classifier, frozen=frozen, views=views)
     assert resolve(small, everything).needs.maps == (
@@ -52,7 +52,7 @@ def test_auto_is_never_refused(small: Prepared, classifier: str, frozen: bool, g
 
 @pytest.mark.parametrize(("finetune", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])
 def test_a_run_says_and_keeps_what_auto_was(
-    small: Prepared,
+    small: Dataset,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     finetune: FinetunePhase,

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.loaders import Batch
 from sparselabel.losses.base import Progress, Step
 from sparselabel.models.backbone import Backbone
@@ -109,7 +109,7 @@ def finished(data: Path, out: Path, kind: Kind) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finished(small.folder, tmp_path_factory.mktemp("whole") / "run", KINDS["role"])
 
 
@@ -148,9 +148,7 @@ def wait_for(epochs: int, run: Path, process: BaseProcess) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_killed_again_and_again_it_ends_with_the_same_bits(
-    small: Prepared, tmp_path: Path, name: str
-) -> None:
+def test_killed_again_and_again_it_ends_with_the_same_bits(small: Dataset, tmp_path: Path, name: str) -> None:
     kind, out = KINDS[name], tmp_path / "run"
     uninterrupted = finished(small.folder, tmp_path / "whole", kind)
     # At once, in both phases, at their border, and a moment after an epoch, in the middle of the next.
@@ -165,7 +163,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(
 
 
 def test_mixed_precision_goes_on_to_the_same_bits(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that is kept beside the weights: an average of them, a step in parts, a second look."""
     full = FinetunePhase(
@@ -212,7 +210,7 @@ def test_mixed_precision_goes_on_to_the_same_bits(
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_half_written_checkpoint_is_ignored(small: Prepared, uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_half_written_checkpoint_is_ignored(small: Dataset, uninterrupted: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(uninterrupted, out)
     (out / "result.json").unlink()
@@ -226,7 +224,7 @@ def test_a_half_written_checkpoint_is_ignored(small: Prepared, uninterrupted: Pa
     assert_same(out, uninterrupted)
 
 
-def test_a_finished_run_is_left_alone(small: Prepared, uninterrupted: Path) -> None:
+def test_a_finished_run_is_left_alone(small: Dataset, uninterrupted: Path) -> None:
     before = (uninterrupted / "result.json").stat().st_mtime_ns
     began = time.time()
     process = start(small.folder, uninterrupted)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, HeadPhase, Phase
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.training.schedule import lr_at, momentum_at
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
@@ -50,7 +50,7 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_the_optimizer_is_set_to_it(small: Prepared, tmp_path: Path, optimizer: Any) -> None:
+def test_the_optimizer_is_set_to_it(small: Dataset, tmp_path: Path, optimizer: Any) -> None:
     head = HeadPhase(epochs=3, lr=0.3, batch_size=8, schedule="one-cycle", optimizer=optimizer)
     trainer = make_trainer(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
     stage = trainer.stage("head", 0, None)

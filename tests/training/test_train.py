@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError
 from sparselabel.run import Run
 from sparselabel.training.hooks import Callback
@@ -45,9 +45,9 @@ def arrays(seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 @pytest.fixture
-def data() -> Prepared:
+def data() -> Dataset:
     images, truth, observed = arrays()
-    return Prepared.from_arrays(images, observed, classes=["red", "green", "blue"], test=(images, truth))
+    return Dataset.from_arrays(images, observed, classes=["red", "green", "blue"], test=(images, truth))
 
 
 class Watching(Callback):
@@ -71,7 +71,7 @@ class Watching(Callback):
         self.calls.append("end")
 
 
-def test_data_in_memory_to_metrics_and_predictions(data: Prepared, tmp_path: Path) -> None:
+def test_data_in_memory_to_metrics_and_predictions(data: Dataset, tmp_path: Path) -> None:
     watching, csv = Watching(stop_after=2), CSVLogger(tmp_path / "csv")
     run = train(
         data, tmp_path / "run", frozen=True, head={"epochs": 5}, callbacks=[watching], loggers=[csv], **TINY
@@ -101,7 +101,7 @@ def test_data_in_memory_to_metrics_and_predictions(data: Prepared, tmp_path: Pat
     assert "floats in 0..1" in str(bad.error)
 
 
-def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Prepared, tmp_path: Path) -> None:
+def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
     again = Run.open(tmp_path / "run")
     assert again.scores("test").shape == (24, 3)  # kept in the run
@@ -111,7 +111,7 @@ def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Prepared, t
     np.testing.assert_array_equal(Run.open(tmp_path / "run", data).scores("train"), run.scores("train"))
 
 
-def test_a_stopped_run_resumes_to_the_same_bits(data: Prepared, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_bits(data: Dataset, tmp_path: Path) -> None:
     """With an optimizer and a scheduler of one's own, whose state is in the checkpoint."""
 
     class Killed(Callback):
@@ -139,7 +139,7 @@ def own_network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3, 4), nn.ReLU(), nn.Conv2d(8, 6, 3, 4))
 
 
-def test_a_model_of_ones_own(data: Prepared, tmp_path: Path) -> None:
+def test_a_model_of_ones_own(data: Dataset, tmp_path: Path) -> None:
     settings = {name: value for name, value in TINY.items() if name not in ("backbone", "weights")}
     model = own_network()
     run = train(data, tmp_path / "run", model=model, finetune={"epochs": 1}, head={"epochs": 0}, **settings)
@@ -160,7 +160,7 @@ def test_a_model_of_ones_own(data: Prepared, tmp_path: Path) -> None:
     assert logits.value.value == (1, 3 * 32 * 32)
 
 
-def test_keywords_that_are_none_are_named(data: Prepared, tmp_path: Path) -> None:
+def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None:
     for wrong, what in (({"methd": "an"}, "methd"), ({"expected_positive": 2}, "expected_positive")):
         with pytest.raises(ConfigError, match="did you mean") as error:
             train(data, tmp_path / "run", **wrong)
@@ -178,11 +178,11 @@ def test_files_keep_their_prepared_form_beside_the_run(tmp_path: Path) -> None:
         Image.fromarray(image).save(tmp_path / "photos" / f"{number}.png")
         lines.append(f"{number}.png,{['red', 'green', 'blue'][int(truth[number].argmax())]}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
-    data = Prepared.from_table(tmp_path / "labels.csv", tmp_path / "photos", validation=0.25)
+    data = Dataset.from_table(tmp_path / "labels.csv", tmp_path / "photos", validation=0.25)
     run = train(data, tmp_path / "run", **TINY | {"head.epochs": 1, "frozen": True})
     assert run.metadata()["data"] == str(tmp_path / "run-data")
     del data, run
     assert Run.open(tmp_path / "run").scores("val").shape == (6, 3)
     with pytest.raises(ConfigError) as unknown:
-        Prepared.from_table(tmp_path / "labels.csv", tmp_path / "photos", validtion=0.25)
+        Dataset.from_table(tmp_path / "labels.csv", tmp_path / "photos", validtion=0.25)
     assert unknown.value.what == "validtion"

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, ResourceError
@@ -34,7 +34,7 @@ def losses(run: Path) -> list[dict[str, float]]:
     return [json.loads(line)["losses"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, tmp_path: Path) -> None:
+def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(marked, tiny("patchml"), tmp_path)
     stage = trainer.stage("finetune", 0, None)
     seen, checked = marked.train.seen, 0
@@ -54,7 +54,7 @@ def test_a_step_has_the_marks_of_its_rows_and_no_hidden_ones(marked: Prepared, t
     assert len(padded.spatial_labels) == 0
 
 
-def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path) -> None:
+def test_a_crop_and_a_flip_take_the_cells_along(marked: Dataset, tmp_path: Path) -> None:
     """A cell that is positive in a view shows the middle of a mark, or is covered by it, in the image."""
     trainer = make_trainer(marked, tiny("patchml"), tmp_path)
     stage = trainer.stage("finetune", 0, None)
@@ -81,7 +81,7 @@ def test_a_crop_and_a_flip_take_the_cells_along(marked: Prepared, tmp_path: Path
 
 @pytest.mark.parametrize("classifier", ["linear", "tscam"])
 def test_stored_cells_give_the_losses_of_images_seen_whole(
-    marked: Prepared, tmp_path: Path, classifier: str
+    marked: Dataset, tmp_path: Path, classifier: str
 ) -> None:
     whole = {**HEAD_ALONE, "views": Views(size=64, smallest_crop=1.0, flip=0.0), "classifier": classifier}
     train_run(marked, tiny("patchml", **whole), tmp_path / "images", HERE, QUIET)
@@ -98,7 +98,7 @@ def test_stored_cells_give_the_losses_of_images_seen_whole(
     assert result["validation"] is not None
 
 
-def _features(data: Prepared, size: int) -> list[Path]:
+def _features(data: Dataset, size: int) -> list[Path]:
     """The files that the newest run made."""
     return sorted((data.folder / "features").glob("*.npy"), key=lambda file: file.stat().st_mtime_ns)
 
@@ -107,7 +107,7 @@ def _features(data: Prepared, size: int) -> list[Path]:
     ("method", "frozen"), [("patchml", False), ("patchml+cluster+scl", True), ("csl-i+cluster", False)]
 )
 def test_a_resumed_run_ends_with_the_same_bits(
-    marked: Prepared, tmp_path: Path, method: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
+    marked: Dataset, tmp_path: Path, method: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phases: dict[str, Any] = HEAD_ALONE if frozen else {}
     config = tiny(method, frozen=frozen, settings=_settings(method), **phases)
@@ -138,7 +138,7 @@ def stop_after(patch: pytest.MonkeyPatch, epochs: int) -> None:
     patch.setattr(Trainer, "train_epoch", killed)
 
 
-def test_pseudo_labels_are_for_images_without_labels(marked: Prepared, tmp_path: Path) -> None:
+def test_pseudo_labels_are_for_images_without_labels(marked: Dataset, tmp_path: Path) -> None:
     config = tiny("patchml+cluster", frozen=True, settings={"near": 0.2, "far": 0.4}, **HEAD_ALONE)
     train_run(marked, config, tmp_path / "run", HERE, QUIET)
     newest = newest_checkpoint(tmp_path / "run" / "checkpoints")
@@ -153,7 +153,7 @@ def test_pseudo_labels_are_for_images_without_labels(marked: Prepared, tmp_path:
 
 
 @pytest.mark.parametrize("method", ["csl-p", "patchml+fixmatch"])
-def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: str) -> None:
+def test_methods_run_on_a_transformer(marked: Dataset, tmp_path: Path, method: str) -> None:
     for classifier in ("tscam", "token"):
         config = tiny(
             method,
@@ -167,7 +167,7 @@ def test_methods_run_on_a_transformer(marked: Prepared, tmp_path: Path, method: 
         assert all(np.isfinite(value) for value in losses(tmp_path / classifier)[0].values())
 
 
-def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> None:
+def test_two_views_the_second_recolored(marked: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(marked, tiny("fixmatch"), tmp_path)
     stage = trainer.stage("finetune", 0, None)
     _, batch = next(stage.batches(0, prefetch=lambda rows: None))
@@ -184,7 +184,7 @@ def test_two_views_the_second_recolored(marked: Prepared, tmp_path: Path) -> Non
 
 
 def test_what_cannot_work_is_refused_before_a_folder_is_made(
-    marked: Prepared, small: Prepared, tmp_path: Path
+    marked: Dataset, small: Dataset, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     bare = replace(marked, splits={**marked.splits, "train": _without_marks(marked)})
@@ -220,12 +220,12 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
         train_run(hidden, tiny("patchml"), out, HERE, QUIET)
 
 
-def _without_marks(data: Prepared) -> Any:
+def _without_marks(data: Dataset) -> Any:
     return replace(data.train, spatial_labels=SpatialLabels.none(), seen=SpatialLabels.none())
 
 
 def test_cells_that_the_disk_cannot_hold_are_refused_with_their_size(
-    marked: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    marked: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phase_loaders, "free_disk", lambda path: 10_000_000)
     config = tiny("patchml", frozen=True, views=Views(size=512), **HEAD_ALONE)

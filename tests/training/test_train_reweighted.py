@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.inference.evaluate import evaluate_run
@@ -35,7 +35,7 @@ def memory(run: Path, name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_soft_labels_grow_by_the_epoch(small: Prepared, tmp_path: Path, frozen: bool) -> None:
+def test_soft_labels_grow_by_the_epoch(small: Dataset, tmp_path: Path, frozen: bool) -> None:
     config = tiny("em+apl", frozen=frozen, settings={"warm_up": 1}, **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
     kept = memory(tmp_path / "run", "label_loss.soft_labels.soft/values")
@@ -47,7 +47,7 @@ def test_soft_labels_grow_by_the_epoch(small: Prepared, tmp_path: Path, frozen: 
     assert ((kept[labeled] >= 0) & (kept[labeled] <= 1)).all()
 
 
-def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Prepared, tmp_path: Path) -> None:
+def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Dataset, tmp_path: Path) -> None:
     before = np.array(small.train.observed.values)
     config = tiny("ll-cp", frozen=True, settings={"share": 0.01}, **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
@@ -59,7 +59,7 @@ def test_corrections_grow_by_the_step_and_leave_the_data_alone(small: Prepared, 
     assert np.array_equal(small.train.observed.values, before)
 
 
-def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_path: Path) -> None:
+def test_a_combination_trains_with_counts_of_every_class(small: Dataset, tmp_path: Path) -> None:
     config = tiny("en+asl", frozen=True, settings={"expected_positives": "auto"}, **HEAD_ALONE)
     train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert (tmp_path / "run" / "expected.json").exists()
@@ -67,7 +67,7 @@ def test_a_combination_trains_with_counts_of_every_class(small: Prepared, tmp_pa
     assert [list(json.loads(line)["losses"]) for line in epochs] == [["labels"]] * 4
 
 
-def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp_path: Path) -> None:
+def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Dataset, tmp_path: Path) -> None:
     config = tiny("ll-r", boost=5.0, settings={"preset": "voc"}, **HEAD_ALONE)
     for asked, preset, share in ((config, "boostlu", 0.005), (replace(config, boost=None), "voc", 0.002)):
         resolved = resolve(small, asked).config
@@ -77,14 +77,14 @@ def test_under_a_boosted_head_a_preset_is_that_of_its_paper(small: Prepared, tmp
     assert resolve(small, other).config.settings["preset"] == "voc"
 
 
-def test_a_boosted_head_is_boosted_in_evaluation_too(small: Prepared, tmp_path: Path) -> None:
+def test_a_boosted_head_is_boosted_in_evaluation_too(small: Dataset, tmp_path: Path) -> None:
     result = train_run(small, tiny("en+scl", boost=5.0), tmp_path / "run", HERE, QUIET)
     assert load_classifier(Run(tmp_path / "run")).head.boost == 5.0
     measured = evaluate_run(Run(tmp_path / "run"), "test")["mean_average_precision"]["sklearn"]["mean"]
     assert measured == pytest.approx(result["test"]["value"], abs=1e-6)
 
 
-def test_what_cannot_work_is_refused_before_a_folder_is_made(small: Prepared, tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused_before_a_folder_is_made(small: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for config, why in (
         (tiny("em+apl"), "em.apl labels after `settings.warm_up=5` epochs, but the run has 4"),

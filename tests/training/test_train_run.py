@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -34,7 +34,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
+def test_a_run_leaves_what_it_promises(small: Dataset, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = train_run(small, tiny("role"), run, HERE, QUIET, ["sparselabel", "train"])
     records = lines(run)
@@ -65,7 +65,7 @@ def test_a_run_leaves_what_it_promises(small: Prepared, tmp_path: Path) -> None:
     assert [row["average_precision"] for row in measured["classes"]] == pytest.approx(ap.tolist())
 
 
-def test_frozen_training_equals_training_the_head_on_whole_images(small: Prepared, tmp_path: Path) -> None:
+def test_frozen_training_equals_training_the_head_on_whole_images(small: Dataset, tmp_path: Path) -> None:
     from sparselabel.config import Views
 
     alone: dict[str, Any] = {
@@ -82,7 +82,7 @@ def test_frozen_training_equals_training_the_head_on_whole_images(small: Prepare
     assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0001.npz")
 
 
-def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Path) -> None:
+def test_the_head_phase_leaves_the_backbone_alone(small: Dataset, tmp_path: Path) -> None:
     def backbone(run: Path) -> dict[str, torch.Tensor]:
         weights = load_file(run / "model.safetensors")
         return {k: v for k, v in weights.items() if k.startswith("backbone.")}
@@ -96,7 +96,7 @@ def test_the_head_phase_leaves_the_backbone_alone(small: Prepared, tmp_path: Pat
 
 
 def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sparselabel.losses.role import LabelEstimates
 
@@ -123,7 +123,7 @@ def test_linear_init_starts_from_the_best_epoch_with_its_estimates(
     assert values[4] == pytest.approx(max(values[:4]), abs=0.06)
 
 
-def test_weight_average_and_patience(small: Prepared, tmp_path: Path) -> None:
+def test_weight_average_and_patience(small: Dataset, tmp_path: Path) -> None:
     config = tiny(
         head=HeadPhase(epochs=9, lr=1e-9, ema_decay=0.9, patience=2, grad_clip=1.0, optimizer="sgd"),
         finetune=FinetunePhase(epochs=0),
@@ -166,7 +166,7 @@ def test_sparse_validation_says_which_number_it_is(tmp_path: Path) -> None:
     assert result["test"]["name"] == "mAP"
 
 
-def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> None:
+def test_a_run_is_never_overwritten_unasked(small: Dataset, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     first = train_run(small, config, tmp_path / "run", HERE, QUIET)
     with pytest.raises(RunError, match="holds a run already"):
@@ -187,7 +187,7 @@ def test_a_run_is_never_overwritten_unasked(small: Prepared, tmp_path: Path) -> 
     assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "wan"
 
 
-def test_impossible_wishes_are_refused_before_training(small: Prepared, tmp_path: Path) -> None:
+def test_impossible_wishes_are_refused_before_training(small: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="iu leaves unknown labels out"):
         train_run(small, tiny("iu"), tmp_path / "run", HERE, QUIET)
     with pytest.raises(ConfigError, match="'an' has no setting 'smoothing'"):
@@ -195,14 +195,14 @@ def test_impossible_wishes_are_refused_before_training(small: Prepared, tmp_path
     assert not (tmp_path / "run2").exists()
 
 
-def test_double_precision(small: Prepared, tmp_path: Path) -> None:
+def test_double_precision(small: Dataset, tmp_path: Path) -> None:
     result = train_run(small, tiny("role", precision="64-true"), tmp_path / "run", HERE, QUIET)
     assert load_file(tmp_path / "run" / "model.safetensors")["head.linear.weight"].dtype == torch.float64
     assert 0 < result["test"]["value"] < 1
 
 
 def test_a_full_disk_is_explained_and_loses_nothing(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sparselabel.training import checkpoint
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_explained_and_loses_nothing(
     assert train_run(small, config, tmp_path / "run", HERE, Handling(resume=True, quiet=True)) == whole
 
 
-def test_tensorboard_gets_the_numbers(small: Prepared, tmp_path: Path) -> None:
+def test_tensorboard_gets_the_numbers(small: Dataset, tmp_path: Path) -> None:
     config = tiny(frozen=True, finetune=FinetunePhase(epochs=0))
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True, tensorboard=True))
     assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 1
@@ -247,7 +247,7 @@ class Surveyor(AssumedNegative):
 
 
 def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surveyor = Surveyor()
     monkeypatch.setitem(
@@ -259,7 +259,7 @@ def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     assert surveyor.seen == [list(range(len(small.train)))] * 4
 
 
-def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prepared, tmp_path: Path) -> None:
+def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Dataset, tmp_path: Path) -> None:
     config = tiny(
         head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
         finetune=FinetunePhase(epochs=4, lr=3e-1, batch_size=16, patience=4),  # spoils what the head learned
@@ -275,7 +275,7 @@ def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Prep
 
 @pytest.mark.parametrize("method", ["an", "role"])
 def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
-    small: Prepared, tmp_path: Path, method: str
+    small: Dataset, tmp_path: Path, method: str
 ) -> None:
     config = tiny(method, finetune=FinetunePhase(epochs=2, lr=1e30, batch_size=16, optimizer="sgd"))
     said = (
@@ -287,7 +287,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"
 
 
-def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Prepared, tmp_path: Path) -> None:
+def test_a_model_that_is_spoilt_by_the_last_step_is_noticed_too(small: Dataset, tmp_path: Path) -> None:
     one_step = FinetunePhase(epochs=2, lr=1e38, batch_size=64, optimizer="sgd")  # its loss is still finite
     with pytest.raises(RunError, match=r"1e\+38\), as scores of split 'val' are not finite"):
         train_run(small, tiny(head=HeadPhase(epochs=0), finetune=one_step), tmp_path / "run", HERE, QUIET)
@@ -309,7 +309,7 @@ def test_evaluation_refuses_data_that_was_prepared_anew(tmp_path: Path) -> None:
     assert evaluate_run(Run(tmp_path / "run"), "test")["images"] == 8
 
 
-def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp_path: Path) -> None:
+def test_force_removes_nothing_when_the_new_run_cannot_work(small: Dataset, tmp_path: Path) -> None:
     train_run(
         small, tiny("an", finetune=FinetunePhase(epochs=0)), tmp_path / "run", HERE, Handling(quiet=True)
     )
@@ -326,7 +326,7 @@ def test_force_removes_nothing_when_the_new_run_cannot_work(small: Prepared, tmp
     assert (tmp_path / "run" / "result.json").read_bytes() == before
 
 
-def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) -> None:
+def test_files_of_a_finished_run_are_removed(small: Dataset, tmp_path: Path) -> None:
     train_run(
         small,
         tiny("en+scl"),
@@ -337,7 +337,7 @@ def test_files_of_a_finished_run_are_removed(small: Prepared, tmp_path: Path) ->
     assert not (tmp_path / "run" / "memory").exists()
 
 
-def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(small: Dataset, tmp_path: Path) -> None:
     config = tiny("an", finetune=FinetunePhase(epochs=0))
     train_run(small, config, tmp_path / "run", HERE, Handling(quiet=True))
     (tmp_path / "run" / "result.json").unlink()
@@ -366,7 +366,7 @@ def test_a_damaged_checkpoint_is_named(small: Prepared, tmp_path: Path) -> None:
             Checkpoint(newest)
 
 
-def test_damaged_features_are_named(small: Prepared, tmp_path: Path) -> None:
+def test_damaged_features_are_named(small: Dataset, tmp_path: Path) -> None:
     config = tiny("an", frozen=True, finetune=FinetunePhase(epochs=0))
     data = replace(small, folder=tmp_path / "data")
     train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True))

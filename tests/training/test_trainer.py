@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, HeadPhase, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
 from sparselabel.data.view_geometry import ViewGeometry
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROGRESS = Progress(0, 4, 2, 1e-3)
 
 
-def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path) -> None:
+def test_steps_of_phases_with_their_own_batches(small: Dataset, tmp_path: Path) -> None:
     config = tiny(head=HeadPhase(epochs=2, batch_size=16), finetune=FinetunePhase(epochs=3, batch_size=30))
     trainer = make_trainer(small, config, tmp_path)
     assert trainer.steps() == 2 * 4 + 3 * 3  # 61 images
@@ -32,7 +32,7 @@ def test_steps_of_phases_with_their_own_batches(small: Prepared, tmp_path: Path)
     assert trainer.steps(TrainingState(epochs=4)) == 2 * 4 + 2 * 3
 
 
-def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path: Path) -> None:
+def test_progress_counts_the_epochs_that_there_will_be(small: Dataset, tmp_path: Path) -> None:
     rates = {"lr": 1e-3, "batch_size": 16}
     config = tiny(head=HeadPhase(epochs=5, **rates), finetune=FinetunePhase(epochs=3, **rates))  # type: ignore[arg-type]
     trainer = make_trainer(small, config, tmp_path)
@@ -45,7 +45,7 @@ def test_progress_counts_the_epochs_that_there_will_be(small: Prepared, tmp_path
 
 
 @pytest.mark.parametrize("method", ["an", "bce"])
-def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path, method: str) -> None:
+def test_a_step_shows_the_truth_to_oracles_only(small: Dataset, tmp_path: Path, method: str) -> None:
     trainer = make_trainer(small, tiny(method), tmp_path)
     batch = Batch(torch.tensor([5, -1]), (torch.zeros(2, 3),), (ViewGeometry.whole(2),))
     step = trainer.make_step(batch, (Output(torch.zeros(2, 12)),), PROGRESS)
@@ -61,7 +61,7 @@ def test_a_step_shows_the_truth_to_oracles_only(small: Prepared, tmp_path: Path,
         assert step.truth[0].tolist() == small.train.truth.values[5].tolist()
 
 
-def test_unobserved_positives_are_true_and_not_observed(small: Prepared, tmp_path: Path) -> None:
+def test_unobserved_positives_are_true_and_not_observed(small: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(), tmp_path)
     truth, observed = small.train.truth.values, small.train.observed.values
     unobserved = trainer.unobserved_positives(torch.tensor([*range(61), -1])).numpy()
@@ -71,7 +71,7 @@ def test_unobserved_positives_are_true_and_not_observed(small: Prepared, tmp_pat
     assert trainer.truth_known
 
 
-def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path: Path) -> None:
+def test_every_epoch_has_its_own_seed_that_comes_again(small: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(), tmp_path)
     seeds = [trainer.epoch_seed(epoch) for epoch in range(50)]
     assert len(set(seeds)) == 50
@@ -79,7 +79,7 @@ def test_every_epoch_has_its_own_seed_that_comes_again(small: Prepared, tmp_path
     assert seeds[7] != make_trainer(small, tiny(seed=1), tmp_path / "other").epoch_seed(7)
 
 
-def test_a_survey_sees_every_image_whole_in_order(small: Prepared, tmp_path: Path) -> None:
+def test_a_survey_sees_every_image_whole_in_order(small: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(), tmp_path)
     stage = trainer.stage("head", 0, None)
     steps = [*trainer.scan(stage, PROGRESS)]
@@ -105,7 +105,7 @@ class OfTwo:
         return torch.zeros_like(buffer)
 
 
-def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Path) -> None:
+def test_processes_survey_with_the_same_batch_norm(small: Dataset, tmp_path: Path) -> None:
     trainer = make_trainer(small, tiny(), tmp_path)
     stage = trainer.stage("finetune", 0, None)
     assert any(bool(buffer.any()) for buffer in stage.eval_module.buffers())
@@ -116,7 +116,7 @@ def test_processes_survey_with_the_same_batch_norm(small: Prepared, tmp_path: Pa
 
 @pytest.mark.parametrize(("method", "colors"), [("an", False), ("an+scl", True)])
 def test_operations_that_move_pixels_are_for_methods_without_geometry(
-    small: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colors: bool
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, colors: bool
 ) -> None:
     views = Views(size=32, rand_augment=2, cutout=0.5)
     trainer = make_trainer(small, tiny(method, views=views), tmp_path)

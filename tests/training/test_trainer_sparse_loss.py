@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.losses.sparse_loss import SparseLoss
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
@@ -19,7 +19,7 @@ K = {"expected_positives": 2.0}
     ("name", "settings"), [("pu+scl", K), ("en+asl", K), ("role", K), ("ll-cp", {}), ("gr", {})]
 )
 def test_it_says_what_the_trainer_says(
-    small: Prepared, tmp_path: Path, name: str, settings: dict[str, Any]
+    small: Dataset, tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
     trainer = make_trainer(small, tiny(name, settings=settings), tmp_path)
     stage = trainer.stage("finetune", 0, None)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import PADDING, Rows, epoch_batches
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
@@ -24,16 +24,16 @@ WITH_BOXES = ("csl-i", "csl-p", "patchml+cluster", "fixmatch")
 
 
 @pytest.fixture(scope="module")
-def runs(small: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return train_twice(small, tmp_path_factory.mktemp("runs"), METHODS)
 
 
 @pytest.fixture(scope="module")
-def runs_with_boxes(marked: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs_with_boxes(marked: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return train_twice(marked, tmp_path_factory.mktemp("runs"), WITH_BOXES)
 
 
-def train_twice(data: Prepared, folder: Path, methods: tuple[str, ...]) -> dict[str, Path]:
+def train_twice(data: Dataset, folder: Path, methods: tuple[str, ...]) -> dict[str, Path]:
     """Train each method by two processes, and by one on the same batches."""
     said = run_processes(2, two_processes.__file__, str(data.folder), str(folder / "two"), *methods)
     (folder / "stderr").write_text(said)
@@ -62,12 +62,12 @@ def memory(run: Path, process: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Prepared, method: str) -> None:
+def test_same_losses_weights_and_memories(runs: dict[str, Path], small: Dataset, method: str) -> None:
     refuse_difference(runs, small, method)
 
 
 @pytest.mark.parametrize("method", WITH_BOXES)
-def test_the_same_with_boxes(runs_with_boxes: dict[str, Path], marked: Prepared, method: str) -> None:
+def test_the_same_with_boxes(runs_with_boxes: dict[str, Path], marked: Dataset, method: str) -> None:
     refuse_difference(runs_with_boxes, marked, method)
     if method == "csl-p":  # its prior was estimated first, by a run of the same processes
         one, two = (
@@ -79,7 +79,7 @@ def test_the_same_with_boxes(runs_with_boxes: dict[str, Path], marked: Prepared,
         assert [step["pseudo"] > 0 for step in losses(runs_with_boxes["one"] / method)] == [False, True]
 
 
-def refuse_difference(runs: dict[str, Path], data: Prepared, method: str) -> None:
+def refuse_difference(runs: dict[str, Path], data: Dataset, method: str) -> None:
     assert len(data.train) % 2 == 1
     one, two = runs["one"] / method, runs["two"] / method
     for ours, theirs in zip(losses(one), losses(two), strict=True):
@@ -107,7 +107,7 @@ def test_torch_has_nothing_to_complain_of(runs: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("method", ["role", "pseudo", "en+scl", "ll-cp", "em+apl"])
 def test_a_run_of_two_goes_on_as_one(
-    runs: dict[str, Path], small: Prepared, tmp_path: Path, method: str
+    runs: dict[str, Path], small: Dataset, tmp_path: Path, method: str
 ) -> None:
     shutil.copytree(runs["two"] / method, tmp_path / method)
     (tmp_path / method / "result.json").unlink()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.distributed import start_fabric
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
@@ -12,7 +12,7 @@ from sparselabel.training.resolve import method_of
 from sparselabel.training.trainer import Trainer
 
 
-def make_trainer(data: Prepared, config: TrainConfig, folder: Path) -> Trainer:
+def make_trainer(data: Dataset, config: TrainConfig, folder: Path) -> Trainer:
     """What ``train_run`` makes before it trains."""
     machine = Machine(accelerator="cpu", workers=0)
     fabric = start_fabric(machine, config.precision)

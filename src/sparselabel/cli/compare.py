@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparselabel.compare.grid import Varied
     from sparselabel.compare.result_tables import Sheet
     from sparselabel.compare.summary import Row
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
 
 Listed = Parameter(consume_multiple=True)
 WIDE = 240
@@ -139,7 +139,7 @@ def asked_for(
     return named, chosen, varied, _without_others_settings(config, named, told)
 
 
-def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
+def notes_on(data: "Dataset", config: TrainConfig, told: Told | None) -> list[str]:
     """Notes for readers of the table."""
     from sparselabel.compare.recipe_differences import differences_from_recipe
 

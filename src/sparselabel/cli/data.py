@@ -11,7 +11,7 @@ from sparselabel.errors import counted as number_of
 
 if TYPE_CHECKING:
     from sparselabel.data.checks import Problem
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
     from sparselabel.data.describe import Counts
     from sparselabel.data.image_hashes import Fingerprints
 
@@ -72,7 +72,7 @@ def data(
 
 
 def describe(
-    prepared: "Prepared",
+    prepared: "Dataset",
     *,
     split: str = "train",
     every_class: bool = False,
@@ -106,7 +106,7 @@ def describe(
         console.print(f"- {problem}")
 
 
-def _as_json(prepared: "Prepared", fingerprints: "Fingerprints | None") -> dict[str, Any]:
+def _as_json(prepared: "Dataset", fingerprints: "Fingerprints | None") -> dict[str, Any]:
     from sparselabel.data.checks import sizes_of
     from sparselabel.data.describe import count_all, description
 
@@ -118,7 +118,7 @@ def _as_json(prepared: "Prepared", fingerprints: "Fingerprints | None") -> dict[
 
 
 def _problems(
-    prepared: "Prepared", counted: "dict[str, Counts]", fingerprints: "Fingerprints | None"
+    prepared: "Dataset", counted: "dict[str, Counts]", fingerprints: "Fingerprints | None"
 ) -> "list[Problem]":
     from sparselabel.data.checks import file_problems, image_problems, label_problems
 
@@ -126,7 +126,7 @@ def _problems(
     return [*problems, *image_problems(prepared, fingerprints)] if fingerprints else problems
 
 
-def _fingerprints(prepared: "Prepared") -> "Fingerprints":
+def _fingerprints(prepared: "Dataset") -> "Fingerprints":
     from sparselabel.data.image_hashes import compute_fingerprints
 
     count = sum(len(split) for split in prepared.splits.values())

@@ -3,7 +3,7 @@
 import numpy as np
 from rich.table import Table
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.describe import WHAT, Counted, Counts, count_spatial_labels
 
 MOST = 40  # classes listed without --all
@@ -11,7 +11,7 @@ EACH = 15  # of more: so many of the most frequent, and of the least
 BINS = 10  # numbers of positives, or ranges of them, that have a column
 
 
-def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
+def split_table(prepared: Dataset, counted: dict[str, Counts]) -> Table:
     """A row for each split: its images, and the labels of each."""
     table = _table(
         f"{prepared.name}: {len(prepared.classes):,} classes",
@@ -35,7 +35,7 @@ def split_table(prepared: Prepared, counted: dict[str, Counts]) -> Table:
     return table
 
 
-def spatial_label_lines(prepared: Prepared, counted: dict[str, Counts]) -> list[str]:
+def spatial_label_lines(prepared: Dataset, counted: dict[str, Counts]) -> list[str]:
     """Sentences on images without labels, on points, boxes and masks, and on what a budget bought."""
     lines = []
     for name, split in prepared.splits.items():
@@ -83,7 +83,7 @@ def histogram_table(counted: dict[str, Counts]) -> Table:
     return table
 
 
-def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, every: bool) -> Table:
+def class_table(prepared: Dataset, counted: dict[str, Counts], split: str, every: bool) -> Table:
     """A row for each class of a split, or for the most and the least frequent ones where there are many."""
     counts = counted[split]
     others = [name for name in counted if name != split]
@@ -123,7 +123,7 @@ def class_table(prepared: Prepared, counted: dict[str, Counts], split: str, ever
     return table
 
 
-def score_table(prepared: Prepared) -> Table:
+def score_table(prepared: Dataset) -> Table:
     """What scores of another model did to the labels of training, and how they fare on observed ones."""
     made = prepared.made["scored"]
     table = _table(

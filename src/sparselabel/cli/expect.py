@@ -13,7 +13,7 @@ from sparselabel.errors import counted
 from sparselabel.files import require_file_to_write
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
     from sparselabel.expected_positives.class_counts import ClassCounts, How
 
 CONFIG, VIEWS = TrainConfig(), Views()
@@ -81,7 +81,7 @@ def expect(
     plain_console().print(f"written: {out}")
 
 
-def show(counts: "ClassCounts", data: "Prepared") -> None:
+def show(counts: "ClassCounts", data: "Dataset") -> None:
     """The classes' expected positives; beside the truth, where it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None

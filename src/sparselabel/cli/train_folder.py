@@ -12,7 +12,7 @@ from sparselabel.config import Handling, Machine, Preparation, TrainConfig
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
     from sparselabel.data.readers.raw_dataset import RawDataset
     from sparselabel.training.network import LazyBackbone
 
@@ -64,7 +64,7 @@ def refuse_early(out: Path, handling: Handling) -> None:
         )
 
 
-def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handling) -> "Prepared":
+def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handling) -> "Dataset":
     """Read and check images and labels; what cannot be read is left out, and named."""
     from sparselabel.data.dataset import open_prepared
     from sparselabel.data.prepare import prepare
@@ -129,7 +129,7 @@ def _read(data: Path, labels: Path | None) -> "RawDataset":
     return reader("folder")(data)
 
 
-def found_in(prepared: "Prepared", read: int) -> str:
+def found_in(prepared: "Dataset", read: int) -> str:
     """The prepared data in one line; ``read`` is how many images had labels, broken ones included."""
     from sparselabel.data.labels import NEGATIVE, POSITIVE
 

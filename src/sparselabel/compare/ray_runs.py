@@ -17,7 +17,7 @@ from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Cluster:
             raise ConfigError(f"{param('cluster_cores')} must be at least 1, not {self.cores}")
 
     def train(
-        self, data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, command: Sequence[str]
+        self, data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, command: Sequence[str]
     ) -> Iterator[Outcome]:
         """Train runs on the cluster; outcomes come as they end."""
         if machine.devices > 1:
@@ -92,7 +92,7 @@ def features_first(
         yield outcome
 
 
-def shared_features(data: "Prepared", run: PlannedRun) -> Path | None:
+def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.transforms import views_of
     from sparselabel.training.features import features_file

@@ -8,7 +8,7 @@ from sparselabel.config import Preparation, Recipe, TrainConfig
 from sparselabel.errors import listing
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
 
 PAPERS_DATA = {
     "voc": (20, 5823),
@@ -37,7 +37,7 @@ NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
 
-def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Prepared", ours: TrainConfig) -> str:
+def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Dataset", ours: TrainConfig) -> str:
     """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
     differences = [*_data(recipe, data), *_settings(_flat(asdict(theirs)), _flat(asdict(ours)))]
     if not differences:
@@ -45,7 +45,7 @@ def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Prepared
     return f"published numbers are of other conditions ({recipe.paper}). Here: {listing(differences)}"
 
 
-def _data(recipe: Recipe, data: "Prepared") -> list[str]:
+def _data(recipe: Recipe, data: "Dataset") -> list[str]:
     """How prepared data differs from what the recipe's commands prepare."""
     commands = [shlex.split(command)[2:] for command in recipe.prepare]
     names = [words[1].lower() if words[1].lower() in PAPERS_DATA else words[0] for words in commands]

@@ -16,10 +16,10 @@ from sparselabel.files import require_folder_to_write
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
 
 
-def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
+def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, out: Path) -> None:
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train_run import check_run
 
@@ -55,7 +55,7 @@ def _without_numbers(config: TrainConfig) -> TrainConfig:
 
 
 def compare(
-    data: "Prepared",
+    data: "Dataset",
     planned: Sequence[PlannedRun],
     machine: Machine,
     callback: RunsCallback | None = None,
@@ -85,7 +85,7 @@ def compare(
 
 
 def _train_here(
-    data: "Prepared",
+    data: "Dataset",
     planned: Sequence[PlannedRun],
     machine: Machine,
     callback: RunsCallback,
@@ -132,7 +132,7 @@ def error_file(run: PlannedRun) -> Path:
     return run.path.with_name(f"{run.path.name}.error.txt")
 
 
-def _with_labels(rows: Sequence[Row], data: "Prepared") -> list[Row]:
+def _with_labels(rows: Sequence[Row], data: "Dataset") -> list[Row]:
     """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
     from sparselabel.data.labels import UNKNOWN
 

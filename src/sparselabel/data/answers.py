@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
 from sparselabel.errors import DataError, DataWarning, command, counted, listing, nearest
 
@@ -197,7 +197,7 @@ def lay_over(
     return Overlay(values, sorted(known), changed, other)
 
 
-def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepared:
+def with_answers(data: Dataset, answers: Sequence[Answer], where: str) -> Dataset:
     """The data with answers in the training split's observed labels; its digest is another one then.
 
     ``where`` is what the answers are called in messages: their files.
@@ -226,7 +226,7 @@ def with_answers(data: Prepared, answers: Sequence[Answer], where: str) -> Prepa
     return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
 
 
-def with_files(data: Prepared, files: Sequence[Path]) -> Prepared:
+def with_files(data: Dataset, files: Sequence[Path]) -> Dataset:
     """The data with the answers of some files, one after the other; as it is without any."""
     if not files:
         return data

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.describe import Counts
 from sparselabel.data.image_hashes import Fingerprints, ImageNumbers, exact_duplicates, near_duplicates
 from sparselabel.data.labels import NEGATIVE, POSITIVE
@@ -38,7 +38,7 @@ class Problem:
         return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
 
 
-def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Problem]:
+def label_problems(prepared: Dataset, counted: dict[str, Counts]) -> list[Problem]:
     """Problems of the labels."""
     return [
         *_wrong_labels(prepared, counted),
@@ -50,7 +50,7 @@ def label_problems(prepared: Prepared, counted: dict[str, Counts]) -> list[Probl
     ]
 
 
-def _wrong_labels(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+def _wrong_labels(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
     for name, counts in counted.items():
         if not counts.wrong:
             continue
@@ -77,7 +77,7 @@ def _wrong_labels(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
         )
 
 
-def _stray_spatial_labels(prepared: Prepared) -> Iterator[Problem]:
+def _stray_spatial_labels(prepared: Dataset) -> Iterator[Problem]:
     for name, split in prepared.splits.items():
         rows, classes = np.asarray(split.spatial_labels.rows), np.asarray(split.spatial_labels.classes)
         inside = (rows >= 0) & (rows < len(split)) & (classes >= 0) & (classes < len(prepared.classes))
@@ -95,7 +95,7 @@ def _stray_spatial_labels(prepared: Prepared) -> Iterator[Problem]:
         )
 
 
-def _rare_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+def _rare_classes(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
     names = np.asarray(prepared.classes)
     seen = counted["train"].per_class["observed_positive"]
     anywhere = np.sum([counts.per_class["positive"] for counts in counted.values()], axis=0)
@@ -138,7 +138,7 @@ def _rare_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Pr
             )
 
 
-def _alike_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+def _alike_classes(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
     spelled: dict[str, list[str]] = {}
     for name in prepared.classes:
         spelled.setdefault(_letters(name), []).append(name)
@@ -161,7 +161,7 @@ def _alike_classes(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[P
     )
 
 
-def _unlabeled_images(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+def _unlabeled_images(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
     per_image = counted["train"].per_image
     bare = np.flatnonzero((per_image["observed_positive"] == 0) & (per_image["observed_negative"] == 0))
     if len(bare):
@@ -175,7 +175,7 @@ def _unlabeled_images(prepared: Prepared, counted: dict[str, Counts]) -> Iterato
         )
 
 
-def _preference(prepared: Prepared, counted: dict[str, Counts]) -> Iterator[Problem]:
+def _preference(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
     """Observed positives that are no random choice of each image's positives."""
     counts = counted["train"]
     positive = counts.per_class["positive"]
@@ -232,7 +232,7 @@ Image = tuple[str, int]
 """An image by split and row."""
 
 
-def file_problems(prepared: Prepared) -> list[Problem]:
+def file_problems(prepared: Dataset) -> list[Problem]:
     """Problems of the image files that their names and digests show, without opening one."""
     problems = [*_copies(prepared, exact_duplicates(prepared), "")]
     root = prepared.train.root
@@ -256,7 +256,7 @@ def file_problems(prepared: Prepared) -> list[Problem]:
     return [*_of_images(prepared, missing, "missing-images", "whose file is not there", remedy), *problems]
 
 
-def image_problems(prepared: Prepared, fingerprints: Fingerprints) -> list[Problem]:
+def image_problems(prepared: Dataset, fingerprints: Fingerprints) -> list[Problem]:
     """Problems of the images that only decoding them shows."""
     at = _locations(prepared)
     short, long = fingerprints.sizes.min(1), fingerprints.sizes.max(1)
@@ -299,7 +299,7 @@ def sizes_of(fingerprints: Fingerprints) -> dict[str, list[int]]:
     }
 
 
-def _copies(prepared: Prepared, groups: list[ImageNumbers], near: str) -> Iterator[Problem]:
+def _copies(prepared: Dataset, groups: list[ImageNumbers], near: str) -> Iterator[Problem]:
     at = _locations(prepared)
     copies = [[at(position) for position in group.tolist()] for group in groups]
     alike = "nearly the same image" if near else "the same image"
@@ -336,14 +336,14 @@ def _copies(prepared: Prepared, groups: list[ImageNumbers], near: str) -> Iterat
     )
 
 
-def _contradict(prepared: Prepared, group: list[Image]) -> bool:
+def _contradict(prepared: Dataset, group: list[Image]) -> bool:
     """Whether a class is positive on one copy and negative on another."""
     labels = np.stack([prepared.splits[split].truth.values[row] for split, row in group])
     return bool(((labels == POSITIVE).any(0) & (labels == NEGATIVE).any(0)).any())
 
 
 def _of_copies(
-    prepared: Prepared, groups: list[list[Image]], name: str, what: str, remedy: str
+    prepared: Dataset, groups: list[list[Image]], name: str, what: str, remedy: str
 ) -> Iterator[Problem]:
     if groups:
         items = tuple([_named(prepared, image) for image in group] for group in groups)
@@ -352,7 +352,7 @@ def _of_copies(
 
 
 def _of_images(
-    prepared: Prepared, images: list[Image], name: str, what: str, remedy: str
+    prepared: Dataset, images: list[Image], name: str, what: str, remedy: str
 ) -> Iterator[Problem]:
     if images:
         items = tuple(_named(prepared, image) for image in images)
@@ -361,12 +361,12 @@ def _of_images(
         yield Problem(name, f"{len(items):,} of {everything:,} images {what}: {shown}", remedy, items)
 
 
-def _named(prepared: Prepared, image: Image) -> dict[str, str]:
+def _named(prepared: Dataset, image: Image) -> dict[str, str]:
     split, row = image
     return {"split": split, "image": str(prepared.splits[split].paths[row])}
 
 
-def _locations(prepared: Prepared) -> Callable[[int], Image]:
+def _locations(prepared: Dataset) -> Callable[[int], Image]:
     """From an image's number over all splits to its split and row."""
     names = list(prepared.splits)
     ends = np.cumsum([len(split) for split in prepared.splits.values()])

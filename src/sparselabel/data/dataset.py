@@ -93,7 +93,7 @@ class PreparedSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Dataset:
     """Prepared data, opened: its splits by name, always with "train".
 
     ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
@@ -126,12 +126,12 @@ class Prepared:
         return self.splits["train"]
 
     @staticmethod
-    def open(folder: str | Path) -> "Prepared":
+    def open(folder: str | Path) -> "Dataset":
         """Prepared data in a folder, as ``sparselabel prepare`` writes it."""
         return open_prepared(Path(folder))
 
     @staticmethod
-    def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Prepared":
+    def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Dataset":
         """A CSV, TSV or Parquet table of labels, and the folder of its images.
 
         As all ``from_`` methods of files it takes ``out`` (the folder to keep the prepared form in; default:
@@ -141,22 +141,22 @@ class Prepared:
         return _prepare_files("table", labels, images=images, **options)
 
     @staticmethod
-    def from_folder(images: str | Path, **options: Any) -> "Prepared":
+    def from_folder(images: str | Path, **options: Any) -> "Dataset":
         """A folder with a folder of images for each class; see ``from_table`` for the options."""
         return _prepare_files("folder", images, **options)
 
     @staticmethod
-    def from_coco(source: str | Path, **options: Any) -> "Prepared":
+    def from_coco(source: str | Path, **options: Any) -> "Dataset":
         """COCO's folder, or a JSON file in its format."""
         return _prepare_files("coco", source, **options)
 
     @staticmethod
-    def from_voc(source: str | Path, **options: Any) -> "Prepared":
+    def from_voc(source: str | Path, **options: Any) -> "Dataset":
         """Pascal VOC's folder."""
         return _prepare_files("voc", source, **options)
 
     @staticmethod
-    def from_files(reader: str, source: str | Path, **options: Any) -> "Prepared":
+    def from_files(reader: str, source: str | Path, **options: Any) -> "Dataset":
         """Files of any format that ``sparselabel prepare`` reads, such as "cvat" or "label-studio"."""
         return _prepare_files(reader, source, **options)
 
@@ -170,7 +170,7 @@ class Prepared:
         test: tuple[Any, Any] | None = None,
         spatial_labels: SpatialLabels | None = None,
         **options: Any,
-    ) -> "Prepared":
+    ) -> "Dataset":
         """Images in memory and their labels (N, L).
 
         Parameters
@@ -204,7 +204,7 @@ class Prepared:
         val: Any = None,
         test: Any = None,
         **options: Any,
-    ) -> "Prepared":
+    ) -> "Dataset":
         """A map-style torch dataset of items (image, label), with PIL images, arrays or tensors.
 
         A label is the index of a class that is there, whose other labels are unknown, or a vector of 1, 0 and
@@ -226,7 +226,7 @@ class Prepared:
         classes: "Sequence[str] | None" = None,
         unlisted: "Unlisted | Mapping[str, Unlisted]" = "unknown",
         **options: Any,
-    ) -> "Prepared":
+    ) -> "Dataset":
         """A dataset of the Hugging Face library, or a dictionary of its splits.
 
         Parameters
@@ -250,7 +250,7 @@ class Prepared:
             lambda root: read_huggingface(dataset, root, image, label, classes, unlisted), **options
         )
 
-    def keep(self, folder: Path, force: bool = False) -> "Prepared":
+    def keep(self, folder: Path, force: bool = False) -> "Dataset":
         """The same data, kept in a folder that stays; images in memory stay in memory."""
         if (folder / "dataset.json").exists():
             digests = {name: split.digest for name, split in open_prepared(folder).splits.items()}
@@ -278,7 +278,7 @@ class Prepared:
         return self.splits[name]
 
 
-def _prepare_files(reader: str, source: str | Path, **options: Any) -> Prepared:
+def _prepare_files(reader: str, source: str | Path, **options: Any) -> Dataset:
     from sparselabel.data.prepare import prepare_files
 
     return prepare_files(
@@ -291,7 +291,7 @@ def _given_splits(train: Any, val: Any, test: Any) -> dict[str, Any]:
     return {name: given for name, given in splits.items() if given is not None}
 
 
-def open_prepared(folder: Path) -> Prepared:
+def open_prepared(folder: Path) -> Dataset:
     """Open what ``sparselabel prepare`` wrote, without reading the arrays."""
     index = folder / "dataset.json"
     if not index.is_file():
@@ -316,7 +316,7 @@ def open_prepared(folder: Path) -> Prepared:
     splits = {
         name: _open_split(folder / name, root, classes, about) for name, about in made["splits"].items()
     }
-    return Prepared(folder, made["name"], classes, splits, made)
+    return Dataset(folder, made["name"], classes, splits, made)
 
 
 def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[str, Any]) -> PreparedSplit:

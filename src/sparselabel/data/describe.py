@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import PREPARE_AGAIN, Prepared, PreparedSplit
+from sparselabel.data.dataset import PREPARE_AGAIN, Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.errors import DataError
 
@@ -106,12 +106,12 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
     )
 
 
-def count_all(prepared: Prepared) -> dict[str, Counts]:
+def count_all(prepared: Dataset) -> dict[str, Counts]:
     """Count the labels of every split."""
     return {name: count(split, prepared.folder) for name, split in prepared.splits.items()}
 
 
-def description(prepared: Prepared, counted: dict[str, Counts]) -> dict[str, Any]:
+def description(prepared: Dataset, counted: dict[str, Counts]) -> dict[str, Any]:
     """Counts per split and class, as the command ``data`` prints them in JSON."""
     return {
         "name": prepared.name,

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.decode import load, size_of
 from sparselabel.errors import DataError
 
@@ -41,7 +41,7 @@ class Fingerprints:
     broken: dict[int, str]
 
 
-def compute_fingerprints(prepared: Prepared, report: Callable[[int], None] | None = None) -> Fingerprints:
+def compute_fingerprints(prepared: Dataset, report: Callable[[int], None] | None = None) -> Fingerprints:
     """Decode every image once; a broken one is noted, not raised."""
     count = sum(len(split) for split in prepared.splits.values())
     fingerprints = Fingerprints(
@@ -95,12 +95,12 @@ ImageNumbers = npt.NDArray[np.intp]
 """Images by number, counted over all splits in their order."""
 
 
-def exact_duplicates(prepared: Prepared) -> list[ImageNumbers]:
+def exact_duplicates(prepared: Dataset) -> list[ImageNumbers]:
     """Groups of images whose files have the same bytes."""
     return _groups(np.concatenate([np.asarray(split.digests) for split in prepared.splits.values()]))
 
 
-def near_duplicates(prepared: Prepared, fingerprints: Fingerprints) -> list[ImageNumbers]:
+def near_duplicates(prepared: Dataset, fingerprints: Fingerprints) -> list[ImageNumbers]:
     """Groups of images that are nearly the same but different files."""
     root = np.arange(len(fingerprints.tiny))
     whole = np.ones(len(root), dtype=bool)

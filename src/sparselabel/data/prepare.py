@@ -19,7 +19,7 @@ from rich.console import Console
 
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.decode import load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
@@ -45,7 +45,7 @@ Report = Callable[[int], None]
 
 def prepare(
     source: RawDataset, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
-) -> Prepared:
+) -> Dataset:
     """Check, sparsify, split and write; returns the data opened."""
     refuse_taken(out, force)
     refuse_in_the_way(source, out, how)
@@ -110,7 +110,7 @@ def prepare(
 
 def prepare_files(
     reader: str, source: str | Path, *, out: str | Path | None = None, force: bool = False, **options: Any
-) -> Prepared:
+) -> Dataset:
     """Read files with one of the readers and prepare them, in ``out`` or in a temporary folder.
 
     ``options`` are those of the reader and the fields of ``Preparation``.
@@ -126,7 +126,7 @@ def prepare_files(
     return _prepared(lambda _: read(Path(source), **given), preparation, out, force)
 
 
-def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Prepared:
+def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Dataset:
     """Prepare data that is in memory; ``options`` are the fields of ``Preparation``."""
     return _prepared(read, preparation_of(options), None, force=False)
 
@@ -147,7 +147,7 @@ def _as_path(value: Any) -> Any:
 
 def _prepared(
     read: Callable[[Path], RawDataset], how: Preparation, out: str | Path | None, force: bool
-) -> Prepared:
+) -> Dataset:
     temporary = TemporaryFolder() if out is None else None
     folder = temporary.path if temporary is not None else Path(out or "")
     refuse_taken(folder, force)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO
 import numpy as np
 from PIL import Image
 
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import atomic_write
@@ -24,7 +24,7 @@ OWN_COLUMNS = ("image", "split", "label")
 """Columns that mean something else to the ``table`` reader than a class."""
 
 
-def write_labels(prepared: Prepared, split: str | None, which: Which, file: Path, force: bool) -> None:
+def write_labels(prepared: Dataset, split: str | None, which: Which, file: Path, force: bool) -> None:
     """Write the labels of one split, or of all, in the form that the file's suffix names."""
     splits = [*prepared.splits.values()] if split is None else [prepared.split(split)]
     if file.exists() and not force:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.files import write_json
@@ -209,7 +209,7 @@ def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
     return annotated
 
 
-def read_expected_for(file: Path, data: Prepared) -> ClassCounts:
+def read_expected_for(file: Path, data: Dataset) -> ClassCounts:
     """The counts in a file, which must be those of this data: they are numbers of images."""
     counts = read_expected(file, data.classes)
     annotated = data.train.observed.counts()

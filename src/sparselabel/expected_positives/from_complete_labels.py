@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
 from sparselabel.data.readers.csv_parquet import open_cells
@@ -69,7 +69,7 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     )  # fmt: skip
 
 
-def complete_labels(file: Path, data: Prepared) -> LabelTable:
+def complete_labels(file: Path, data: Dataset) -> LabelTable:
     """Complete labels of some training images, from a table as `prepare table` reads it.
 
     A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
@@ -133,7 +133,7 @@ def _answered(file: Path) -> list[Answer] | None:
     return read_answers(file)
 
 
-def _complete_answers(file: Path, answers: list[Answer], data: Prepared) -> LabelTable:
+def _complete_answers(file: Path, answers: list[Answer], data: Dataset) -> LabelTable:
     """The images of which every class was answered, as a review of complete images asks."""
     nothing = np.full_like(data.train.observed.values, UNKNOWN)
     names = data.train.truth.ids, data.train.paths

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sparselabel.data.dataset import Prepared, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.files import read_json, write_json
@@ -99,7 +99,7 @@ class ClassThresholds:
         }
 
 
-def write_class_thresholds(run: Run, data: Prepared, scores: Scores | None) -> ClassThresholds:
+def write_class_thresholds(run: Run, data: Dataset, scores: Scores | None) -> ClassThresholds:
     """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
     part = data.splits.get(SPLIT)
     if part is None or scores is None or not (part.observed.values == POSITIVE).any():
@@ -142,7 +142,7 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
     return ClassThresholds(rows, no_calibration(len(rows)), why, 0)
 
 
-def choose(run: Run, data: Prepared, part: PreparedSplit, scores: Scores) -> ClassThresholds:
+def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
     logits, labels = logits_of(scores), np.asarray(part.observed.values)
     expected = expected_by_run(run)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.data.annotation_budget import KINDS, Kind, Prices, share_of_all
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, DataError, command, counted, listing, param
 from sparselabel.files import read_json, write_json
@@ -62,7 +62,7 @@ class Budget:
 
 
 def budget_of(
-    data: Prepared,
+    data: Dataset,
     hours: float,
     images: int | None,
     prices: Prices,
@@ -136,7 +136,7 @@ def _refuse_fractions(fractions: Sequence[float]) -> None:
         raise ConfigError(f"{param('fractions')} must have 1, the budget itself", "add it", what="fractions")
 
 
-def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
+def refuse_data(data: Dataset, kinds: Sequence[Kind]) -> str:
     """Raise if annotation cannot be simulated on the data; returns the split that measures candidates."""
     if not kinds or len({*kinds}) < len(kinds):
         raise ConfigError(f"{param('kinds')} must name some of {', '.join(KINDS)}, each once")
@@ -173,7 +173,7 @@ def refuse_data(data: Prepared, kinds: Sequence[Kind]) -> str:
     return measured
 
 
-def validation_of(data: Prepared) -> tuple[int, int]:
+def validation_of(data: Dataset) -> tuple[int, int]:
     """Images and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
     if "val" not in data.splits:
         return 0, 0

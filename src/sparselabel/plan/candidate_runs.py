@@ -14,7 +14,7 @@ from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, 
 from sparselabel.compare.runner import outcome_of, write_error
 from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Prepared
+from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
@@ -48,7 +48,7 @@ def fraction_in_words(fraction: float) -> str:
 
 
 def candidates_of(
-    data: Prepared,
+    data: Dataset,
     budget: Budget,
     kinds: Sequence[Kind],
     draws: int,
@@ -94,8 +94,8 @@ def _configs(base: TrainConfig, methods: tuple[str, str]) -> Iterator[TrainConfi
 
 
 def simulate(
-    data: Prepared, budget: Budget, kind: Kind, fraction: float, draw: int
-) -> tuple[Prepared, dict[str, Any]]:
+    data: Dataset, budget: Budget, kind: Kind, fraction: float, draw: int
+) -> tuple[Dataset, dict[str, Any]]:
     """The data with the labels, points and boxes that a fraction of the budget buys, and their numbers.
 
     Nothing is written: the images are the same, so their stored features are too.
@@ -116,7 +116,7 @@ def simulate(
 
 
 def check_candidates(
-    data: Prepared, budget: Budget, candidates: Sequence[Candidate], machine: Machine
+    data: Dataset, budget: Budget, candidates: Sequence[Candidate], machine: Machine
 ) -> None:
     """Refuse now what would be refused when one of the runs begins."""
     from sparselabel.training.train_run import check_run
@@ -147,7 +147,7 @@ def _refuse_nothing(one: Candidate) -> None:
 
 
 def train_candidates(
-    data: Prepared,
+    data: Dataset,
     budget: Budget,
     candidates: Sequence[Candidate],
     machine: Machine,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.config import TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError, listing, param
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import Run, saw_hidden_labels
@@ -46,7 +46,7 @@ class Reported:
     """
 
     runs: list[ShownRun]
-    data: Prepared
+    data: Dataset
     split: str | None
 
     @property
@@ -67,7 +67,7 @@ class Reported:
 
 
 def read_runs(
-    paths: Sequence[Path], split: str | None = None, moved: Path | Prepared | None = None
+    paths: Sequence[Path], split: str | None = None, moved: Path | Dataset | None = None
 ) -> Reported:
     """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
     if not paths:
@@ -97,7 +97,7 @@ def shortened(names: Sequence[str]) -> list[str]:
     return ["-".join(part[: len(part) - same]) for part in parts]
 
 
-def _read(path: Path, name: str, moved: Path | Prepared | None) -> ShownRun:
+def _read(path: Path, name: str, moved: Path | Dataset | None) -> ShownRun:
     run = Run.open(path, moved)
     return ShownRun(name, run, run.config(), run.metadata(), run.result(), _epochs(run))
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_batches, in_order, rows_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
@@ -202,7 +202,7 @@ def wait(device: torch.device) -> None:
 
 
 def dry_run(
-    data: Prepared,
+    data: Dataset,
     config: TrainConfig,
     out: Path,
     machine: Machine | None = None,
@@ -312,7 +312,7 @@ def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Ite
         yield trainer.make_step(seen, (output,), progress)
 
 
-def _rows_of_steps(config: TrainConfig, data: Prepared, fabric: "Fabric") -> Rows:
+def _rows_of_steps(config: TrainConfig, data: Dataset, fabric: "Fabric") -> Rows:
     """The rows of the steps to be taken, and of some more, as memories are told of those to come."""
     rows, epoch = {fabric.global_rank}, 0
     for phase in config.phases.values():

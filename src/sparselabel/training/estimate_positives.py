@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Machine, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.distributed import start_fabric
 from sparselabel.errors import ConfigError, param
@@ -34,7 +34,7 @@ def new_counts(loaders: PhaseLoaders) -> ClassCounts | None:
     return loaders.fabric.broadcast(_estimated(features, data, config.seed))
 
 
-def _annotations(data: Prepared) -> Labels:
+def _annotations(data: Dataset) -> Labels:
     """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
 
     Taken for annotations, they say that many images have one class and some have several: K is far too low.
@@ -43,7 +43,7 @@ def _annotations(data: Prepared) -> Labels:
     return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
 
 
-def _estimated(features: npt.NDArray[np.float32] | None, data: Prepared, seed: int) -> ClassCounts:
+def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: int) -> ClassCounts:
     counts = estimate_positives(features, _annotations(data), data.classes, seed)
     return counts.within(np.asarray(data.train.observed.values))
 
@@ -84,7 +84,7 @@ def counts_of_run(loaders: PhaseLoaders, run: Run) -> ClassCounts | None:
 
 
 def expected_positives(
-    data: Prepared,
+    data: Dataset,
     config: TrainConfig,
     how: How = "auto",
     labels: Path | None = None,
@@ -111,7 +111,7 @@ def expected_positives(
 
 
 def training_features(
-    data: Prepared, config: TrainConfig, machine: Machine, quiet: bool = False
+    data: Dataset, config: TrainConfig, machine: Machine, quiet: bool = False
 ) -> npt.NDArray[np.float32]:
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
     fabric = start_fabric(machine, config.precision)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
 from sparselabel.data.transforms import RandAugment, View, views_of
 from sparselabel.errors import counted
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class PhaseLoaders:
     """Loaders for training and evaluation; stored features are computed when they are first asked for."""
 
-    data: Prepared
+    data: Dataset
     config: TrainConfig
     backbone: LazyBackbone
     fabric: "Fabric"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.config import AUTO, Setting, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
@@ -41,7 +41,7 @@ class Resolved:
     notes: tuple[str, ...] = ()
 
 
-def resolve(data: Prepared, config: TrainConfig) -> Resolved:
+def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
     asked = config
     config = with_chosen_method(config)
@@ -53,7 +53,7 @@ def resolve(data: Prepared, config: TrainConfig) -> Resolved:
     return Resolved(config, needs, tuple(chosen(asked, config)))
 
 
-def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
+def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
     """K, where it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
@@ -83,7 +83,7 @@ def with_expected_positives(config: TrainConfig, data: Prepared) -> TrainConfig:
     return replace(config, settings=config.settings | {"expected_positives": expected})
 
 
-def _refuse_impossible(given: float, data: Prepared) -> None:
+def _refuse_impossible(given: float, data: Dataset) -> None:
     """K is above 0, and at most the number of classes; below what is annotated it contradicts the data."""
     classes, seen = len(data.classes), float(data.train.observed.per_image(POSITIVE).mean())
     if not 0 < given <= classes:
@@ -167,7 +167,7 @@ def pools_first(config: TrainConfig) -> bool:
     return config.classifier == "linear" and config.boost is None
 
 
-def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
+def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
     """Raise where the method, the data and the model do not go together."""
     name = config.method
     if needs.truth and not data.train.truth.complete:
@@ -193,7 +193,7 @@ def refuse_early(config: TrainConfig, data: Prepared, needs: Needs) -> None:
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
-def _no_spatial_labels(name: str, data: Prepared) -> ConfigError:
+def _no_spatial_labels(name: str, data: Dataset) -> ConfigError:
     """The refusal of data without points and boxes, and where they are, or could come from."""
     problem = f"{name} needs points or boxes; this data has none"
     if len(data.train.spatial_labels):
@@ -284,7 +284,7 @@ def prior_file(config: TrainConfig) -> Path | None:
     return None if given in (None, AUTO) else Path(str(given))
 
 
-def refuse_prior(config: TrainConfig, data: Prepared) -> None:
+def refuse_prior(config: TrainConfig, data: Dataset) -> None:
     """Find what is wrong with a prior before anything slow begins."""
     given = _setting(config, "prior")
     if given is None:

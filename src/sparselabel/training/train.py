@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from sparselabel.config import Handling, Machine, TrainConfig, from_dict, load
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: Prepared | str | Path,
+    data: Dataset | str | Path,
     out: str | Path = "runs/run",
     *,
     config: TrainConfig | str | Path | None = None,
@@ -61,7 +61,7 @@ def train(
         ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
         settings of the method, as ``expected_positives=2.9``.
     """
-    prepared = data if isinstance(data, Prepared) else open_prepared(Path(data))
+    prepared = data if isinstance(data, Dataset) else open_prepared(Path(data))
     own, machine, handling = _by_kind(settings)
     chosen = _configuration(config, own, prepared)
     backbone = None
@@ -86,7 +86,7 @@ def _by_kind(settings: dict[str, Any]) -> tuple[dict[str, Any], Machine, Handlin
 
 
 def _configuration(
-    config: TrainConfig | str | Path | None, settings: dict[str, Any], data: Prepared
+    config: TrainConfig | str | Path | None, settings: dict[str, Any], data: Dataset
 ) -> TrainConfig:
     """A configuration with some of its fields changed; settings of the method may stand beside them."""
     base = config if isinstance(config, TrainConfig) else load(TrainConfig, Path(config)) if config else None

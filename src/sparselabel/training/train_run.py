@@ -14,7 +14,7 @@ from torch import nn
 
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, counted
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def run_metadata(data: Prepared, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
+def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
     """What run.json says; with a configuration, of the content of the files that it names too."""
     packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
     contents = {}
@@ -68,7 +68,7 @@ def run_metadata(data: Prepared, command: Sequence[str], config: TrainConfig | N
 
 
 def train_run(
-    data: Prepared,
+    data: Dataset,
     config: TrainConfig,
     out: Path,
     machine: Machine | None = None,
@@ -176,7 +176,7 @@ def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
 
 
 def check_run(
-    data: Prepared, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
+    data: Dataset, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
 ) -> Backbone | None:
     """Refuse now what would be refused when the run begins, or goes on; nothing is written.
 
@@ -197,7 +197,7 @@ def check_run(
     return lazy.made
 
 
-def started(data: Prepared, config: TrainConfig, machine: Machine) -> "Fabric":
+def started(data: Dataset, config: TrainConfig, machine: Machine) -> "Fabric":
     """Join the other processes; refuses data and batches that they cannot share."""
     fabric = start_fabric(machine, config.precision)
     if len(data.train) < fabric.world_size:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from sparselabel.config import Machine, Phase, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
 from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 class Trainer:
     """Trains a model with a method: call ``prepare`` with the method, then ``train``."""
 
-    data: Prepared
+    data: Dataset
     config: TrainConfig
     run: Run
     log: Log

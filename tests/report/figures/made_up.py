@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sparselabel.config import Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -27,7 +27,7 @@ def make_data(
     test: np.ndarray | None = None,
     spatial_labels: SpatialLabels | None = None,
     hidden: bool = False,
-) -> Prepared:
+) -> Dataset:
     """Four wide, tall or square training images, and test images with these labels and marks."""
     sizes = ((60, 30), (30, 60), (40, 40), (60, 40))
     splits = {"train": _split(folder, "train", TRAIN, sizes, SpatialLabels.none())}
@@ -54,9 +54,7 @@ def _split(
     return RawSplit(LabelTable(ids, CLASSES, values), np.array(paths), spatial_labels)
 
 
-def make_run(
-    path: Path, data: Prepared, views: Views | None = None, config: TrainConfig | None = None
-) -> Run:
+def make_run(path: Path, data: Dataset, views: Views | None = None, config: TrainConfig | None = None) -> Run:
     """A run that has just begun."""
     run = Run(path)
     about = {
@@ -82,7 +80,7 @@ def constant_maps(levels: Any, cells: int, dtype: Any = np.float16) -> np.ndarra
     )
 
 
-def score(run: Run, data: Prepared, split: str, scores: np.ndarray) -> None:
+def score(run: Run, data: Dataset, split: str, scores: np.ndarray) -> None:
     """Write the scores of a split, as ``evaluate_run`` does, and finish the run."""
     ids = np.asarray(data.split(split).truth.ids)
     np.savez(run.path / f"scores-{split}.npz", ids=ids, scores=scores.astype(np.float32))

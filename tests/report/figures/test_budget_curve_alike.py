@@ -9,7 +9,7 @@ import pytest
 
 from sparselabel.cli.figure import budgets
 from sparselabel.config import HeadPhase, Preparation, TrainConfig
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import DataWarning, RunError
@@ -20,7 +20,7 @@ BUDGET = Preparation("budget", budget=0.4, validation=0)
 CONFIG = TrainConfig(method="csl-i", settings={"unknown": "ignore"})
 
 
-def bought(folder: Path, how: Preparation, train: int = 8) -> Prepared:
+def bought(folder: Path, how: Preparation, train: int = 8) -> Dataset:
     source = scenes.make(folder, train=train, test=4, size=32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # of classes that nobody bought
@@ -28,18 +28,18 @@ def bought(folder: Path, how: Preparation, train: int = 8) -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return bought(tmp_path_factory.mktemp("data"), BUDGET)
 
 
-def finished(path: Path, data: Prepared, config: TrainConfig = CONFIG, **location: Any) -> Path:
+def finished(path: Path, data: Dataset, config: TrainConfig = CONFIG, **location: Any) -> Path:
     run = make_run(path, data, config=config)
     write_json(run.result_file, {"method": config.method, "test": {"value": 0.5}})
     write_json(run.evaluation_file("test"), {"location": {"mean": 0.25} | location})
     return path
 
 
-def test_draws_seeds_and_other_methods_belong_together(data: Prepared, tmp_path: Path) -> None:
+def test_draws_seeds_and_other_methods_belong_together(data: Dataset, tmp_path: Path) -> None:
     runs = [
         finished(tmp_path / "a", data),
         finished(tmp_path / "b", data, replace(CONFIG, seed=1, watch=0)),
@@ -50,7 +50,7 @@ def test_draws_seeds_and_other_methods_belong_together(data: Prepared, tmp_path:
     assert (tmp_path / "out.csv").read_text().count("\n") == 5
 
 
-def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
+def test_other_settings_are_refused(data: Dataset, tmp_path: Path) -> None:
     first = finished(tmp_path / "first", data)
     others = {
         r"a figure, .* \(`backbone`: resnet50 and resnet18\): draw them apart": replace(
@@ -67,7 +67,7 @@ def test_other_settings_are_refused(data: Prepared, tmp_path: Path) -> None:
             budgets(first, other, out=tmp_path / "out.png")
 
 
-def test_other_data_and_places_are_refused(data: Prepared, tmp_path: Path) -> None:
+def test_other_data_and_places_are_refused(data: Dataset, tmp_path: Path) -> None:
     first = finished(tmp_path / "first", data, pairs=9, masks=4, boxes=0)
     more = finished(tmp_path / "more", bought(tmp_path / "larger", BUDGET, train=9))
     with pytest.raises(RunError, match=r"first and .*more do not .* \(training images and their labels: sc"):

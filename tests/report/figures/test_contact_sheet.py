@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
@@ -26,7 +26,7 @@ def rgb(color: str) -> tuple[int, ...]:
 
 def make(
     folder: Path, values: list[list[int]], spatial_labels: SpatialLabels, sparsify: bool = False
-) -> Prepared:
+) -> Dataset:
     """Plain gray images, twice as wide as high, with these labels and marks."""
     for row in range(len(values)):
         folder.mkdir(exist_ok=True)

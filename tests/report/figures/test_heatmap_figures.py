@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import TrainConfig, Views, save
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
 from sparselabel.report.figures.watched_images import Watched, seen_of
@@ -26,12 +26,12 @@ SCORES = np.array(
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Prepared) -> Run:
+def run(tmp_path: Path, data: Dataset) -> Run:
     """A run with heat maps that watched rows 1, 0 and 2 for 9 epochs; its maps grow by .1 an epoch."""
     run = make_run(tmp_path / "scl", data)
     rows = [1, 0, 2]
@@ -54,11 +54,11 @@ def is_image(path: Path) -> bool:
         return image.format == "PNG" and min(image.size) > 200
 
 
-def observed_class(data: Prepared, row: int) -> str:
+def observed_class(data: Dataset, row: int) -> str:
     return CLASSES[int(np.argmax(data.train.observed.values[row] == 1))]
 
 
-def test_heat_maps(run: Run, data: Prepared, tmp_path: Path) -> None:
+def test_heat_maps(run: Run, data: Dataset, tmp_path: Path) -> None:
     found = numbers(draw_heat_maps(run.path, [], 2, tmp_path / "new" / "a.png"))
     assert is_image(tmp_path / "new" / "a.png")
     # Images with a class of every kind come first.
@@ -120,7 +120,7 @@ def test_growth(run: Run, tmp_path: Path) -> None:
     assert {(line["row"], line["kind"]) for line in other} == {("1", "annotated"), ("1", "absent")}
 
 
-def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Prepared) -> None:
+def test_growth_without_heat_maps_shows_the_cells(tmp_path: Path, data: Dataset) -> None:
     run = make_run(tmp_path / "an", data)
     for epoch in range(2):
         watch(run, epoch, [0], SCORES[:1], maps=constant_maps(SCORES[:1] / 2, 3))
@@ -139,7 +139,7 @@ def test_growth_of_a_image_of_which_nothing_is_known(
         draw_growth(run.path, None, tmp_path / "a.png")
 
 
-def test_beside(run: Run, tmp_path: Path, data: Prepared) -> None:
+def test_beside(run: Run, tmp_path: Path, data: Dataset) -> None:
     other = make_run(tmp_path / "en", data)
     watch(other, 8, [0, 2, 3], SCORES[[0, 2, 3]] / 2, maps=constant_maps(SCORES[[0, 2, 3]] / 2, 2))
     found = numbers(draw_beside(run.path, other.path, 5, tmp_path / "a.png"))
@@ -162,7 +162,7 @@ def test_beside_shows_heat_maps_where_both_have_them(run: Run, tmp_path: Path) -
     assert len({line["run"] for line in found}) == 1
 
 
-def test_what_cannot_be_set_beside(run: Run, tmp_path: Path, data: Prepared) -> None:
+def test_what_cannot_be_set_beside(run: Run, tmp_path: Path, data: Dataset) -> None:
     other = make_run(tmp_path / "en", data)
     with pytest.raises(RunError, match=r"has watched no images yet: train with .* --watch 8"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
@@ -190,7 +190,7 @@ def test_other_images_of_the_same_names_are_refused(run: Run, tmp_path: Path) ->
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
 
 
-def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Prepared) -> None:
+def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Dataset) -> None:
     run = make_run(tmp_path / "run", data)
     save(TrainConfig(settings={"top_maps": 2}), run.config_file)
     levels = np.array([[255, 0, 0, 0, 0]])  # ant and bee have maps: that of bee has fallen to 0
@@ -210,7 +210,7 @@ def test_a_class_without_a_map_is_not_taken_for_absent(tmp_path: Path, data: Pre
     assert [line["map_max"] for line in beside[:5]] == ["1", "0", "", "", ""]
 
 
-def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Prepared) -> None:
+def test_maps_of_cells_cover_what_the_model_sees(tmp_path: Path, data: Dataset) -> None:
     run = make_run(tmp_path / "run", data, Views(geometry="imagenet"))
     watch(run, 0, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
     image = np.zeros((30, 60, 3), np.uint8)

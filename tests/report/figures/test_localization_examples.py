@@ -11,7 +11,7 @@ from PIL import Image
 
 from sparselabel.cli.figure import budgets, localization
 from sparselabel.config import Preparation, TrainConfig, save
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, RunError
@@ -25,7 +25,7 @@ from tests.report.figures.made_up import make_run, score
 GRID = (12, 12)
 
 
-def made(folder: Path, how: Preparation) -> Prepared:
+def made(folder: Path, how: Preparation) -> Dataset:
     source = scenes.make(folder, train=24, test=16, size=64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # of classes that nobody bought
@@ -33,11 +33,11 @@ def made(folder: Path, how: Preparation) -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return made(tmp_path_factory.mktemp("data"), Preparation())
 
 
-def scored(path: Path, data: Prepared, sharp: float) -> Run:
+def scored(path: Path, data: Dataset, sharp: float) -> Run:
     """A run whose maps are what they should show, blurred by noise; sharper ones are better."""
     run, part = make_run(path, data), data.split("test")
     random = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def keep_maps(run: Run, numbers: np.ndarray) -> None:
         np.savez(run.located_maps_file("test"), **kept, cells=cells, scores=np.zeros(len(numbers)))
 
 
-def test_examples_of_one_run_and_of_two(data: Prepared, tmp_path: Path) -> None:
+def test_examples_of_one_run_and_of_two(data: Dataset, tmp_path: Path) -> None:
     for name, sharp in (("image", 0.4), ("points", 1.5)):
         scored(tmp_path / name, data, sharp)
     out = tmp_path / "two.png"
@@ -91,7 +91,7 @@ def test_examples_of_one_run_and_of_two(data: Prepared, tmp_path: Path) -> None:
 
 
 def test_attention_is_shown_as_it_was_judged(
-    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = scored(tmp_path / "q2l", data, 1.5)
     save(TrainConfig(classifier="query2label"), run.config_file)
@@ -118,7 +118,7 @@ def test_attention_is_shown_as_it_was_judged(
 
 @pytest.mark.parametrize(("sharp", "kind"), [(50.0, "good"), (-50.0, "failed")])
 def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
-    data: Prepared, tmp_path: Path, sharp: float, kind: str
+    data: Dataset, tmp_path: Path, sharp: float, kind: str
 ) -> None:
     scored(tmp_path / "run", data, sharp)
     found = judged([tmp_path / "run"], "test")
@@ -134,7 +134,7 @@ def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
     assert wide / high == pytest.approx((1.75 * 4 + 0.6) / (1.85 * 2 + 0.9), rel=0.01)
 
 
-def test_what_cannot_be_shown(data: Prepared, tmp_path: Path) -> None:
+def test_what_cannot_be_shown(data: Dataset, tmp_path: Path) -> None:
     run = scored(tmp_path / "run", data, 1.0)
     with pytest.raises(ConfigError, match="there is nothing to show: name an evaluated run"):
         localization(out=tmp_path / "a.png")
@@ -178,7 +178,7 @@ def test_budgets(tmp_path: Path) -> None:
         budgets(out=out)
 
 
-def test_runs_without_a_budget_are_named(data: Prepared, tmp_path: Path) -> None:
+def test_runs_without_a_budget_are_named(data: Dataset, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", data)
     write_json(run.result_file, {"method": "an", "test": {"value": 0.5}})
     with pytest.raises(RunError, match=r"which no budget bought: prepare data with .*--sparsify budget"):

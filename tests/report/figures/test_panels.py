@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
 from sparselabel.report.figures.panels import colored
 from sparselabel.report.figures.watched_images import Watched
@@ -24,7 +24,7 @@ NO_SCORE = (
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"))
 
 
@@ -60,7 +60,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_attention_is_named_and_has_colors_of_its_own(
-    tmp_path: Path, data: Prepared, words: list[str]
+    tmp_path: Path, data: Dataset, words: list[str]
 ) -> None:
     run = make_run(tmp_path / "q2l", data)
     for epoch in (1, 2):
@@ -83,7 +83,7 @@ def test_attention_is_named_and_has_colors_of_its_own(
     assert (colors[:, 0].astype(int) - colors[:, 2] > 60).mean() > 0.1
 
 
-def test_attention_beside_scores_of_cells(tmp_path: Path, data: Prepared, words: list[str]) -> None:
+def test_attention_beside_scores_of_cells(tmp_path: Path, data: Dataset, words: list[str]) -> None:
     run, other = make_run(tmp_path / "an", data), make_run(tmp_path / "q2l", data)
     watch(run, 1, [0], SCORES, maps=constant_maps(SCORES, 2))
     watch(other, 1, [0], SCORES / 2, attention=looked())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.data.dataset import Prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, RunError
@@ -42,12 +42,12 @@ BETTER = SCORES + LABELS / 2
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_data(tmp_path_factory.mktemp("made-up"), LABELS, MARKS)
 
 
 @pytest.fixture
-def runs(tmp_path: Path, data: Prepared) -> tuple[Path, Path]:
+def runs(tmp_path: Path, data: Dataset) -> tuple[Path, Path]:
     made = []
     for name, scores in (("an", SCORES), ("role", BETTER)):
         run = make_run(tmp_path / name, data)
@@ -84,14 +84,14 @@ def test_scores_of_nothing(runs: tuple[Path, Path], tmp_path: Path) -> None:
         draw_scores(runs, "train", tmp_path / "a.png")
 
 
-def test_the_largest_box_counts(data: Prepared) -> None:
+def test_the_largest_box_counts(data: Dataset) -> None:
     areas = largest_areas(data.split("test"))
     assert areas[0, 0] == pytest.approx(0.2)
     assert areas[2, 3] == 0
     assert np.count_nonzero(areas) == 6
 
 
-def test_bins_have_the_same_number_of_positives(data: Prepared) -> None:
+def test_bins_have_the_same_number_of_positives(data: Dataset) -> None:
     small, middle, large = bins_of(data.split("test"), 3)
     assert [*zip(small.rows, small.classes, strict=True)] == [(0, 1), (1, 0)]
     assert [*zip(middle.rows, middle.classes, strict=True)] == [(0, 0), (4, 2)]
@@ -121,7 +121,7 @@ def test_sizes(runs: tuple[Path, Path], tmp_path: Path) -> None:
         assert float(second["relative_percent"]) == pytest.approx(100 * (value / baseline - 1), rel=1e-4)
 
 
-def test_labels_that_nobody_gave_count_as_absent(tmp_path: Path, data: Prepared) -> None:
+def test_labels_that_nobody_gave_count_as_absent(tmp_path: Path, data: Dataset) -> None:
     sparse = np.where(LABELS == 0, UNKNOWN, LABELS).astype(np.int8)
     split = make_data(tmp_path, sparse, MARKS).split("test")
     found = [bin_precision(SCORES, split, part) for part in bins_of(split, 3)]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sparselabel.data.dataset import Prepared, open_prepared
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.files import read_json
 from sparselabel.report.figures.style import log_curves, save, style
@@ -31,7 +31,7 @@ class Conditions:
 
 
 def conditions_of(
-    run: Run, method: str, data: Prepared, split: str, judged: dict[str, Any] | None
+    run: Run, method: str, data: Dataset, split: str, judged: dict[str, Any] | None
 ) -> Conditions:
     """Those of a run; ``judged`` says by how many masks and boxes, for mAP-loc."""
     about, config = run.metadata(), run.config()
