@@ -99,9 +99,9 @@ def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
     assert "image '0.png' is not in elsewhere" in done.err
     assert "name images relative to elsewhere, or prepare them with flags of your own" in done.err
     done = command("train", "nowhere", *SMALL)
-    assert "nowhere is not prepared data" in done.err
+    assert "there is no folder nowhere" in done.err
     done = command("train", "nowhere", "--labels", "labels.csv", *SMALL)
-    assert "--labels labels.csv is for a folder of images, and nowhere is not" in done.err
+    assert "there is no folder nowhere" in done.err
     done = command("train", "photos", "--labels", "labels.csv", *SMALL[:2], "--weights", "no.safetensors")
     assert "weights file no.safetensors does not exist" in done.err
     assert not (folder / "runs").exists()

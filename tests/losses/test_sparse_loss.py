@@ -481,3 +481,11 @@ def test_a_strange_label_is_a_plain_number() -> None:
     with pytest.raises(DataError, match=r"row 0, column 1 has 2$") as raised:
         labels_of(np.array([[0, 2]]))
     assert (raised.value.where, raised.value.value) == ((0, 1), 2)
+
+
+@pytest.mark.parametrize("name", ["iu", "fixmatch"])
+def test_a_method_that_needs_negatives_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} leaves unknown labels out") as raised:
+        SparseLoss(name, torch.where(OBSERVED == 0, -1, OBSERVED))
+    assert raised.value.what == "labels"
+    assert "sparsify" not in str(raised.value)

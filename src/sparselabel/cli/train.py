@@ -17,6 +17,7 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
+    from sparselabel.data.dataset import Prepared
     from sparselabel.training.dry_run import RunCost
 
 
@@ -55,16 +56,8 @@ def train(
         Files of `sparselabel review`: answers that add to the observed labels; the last ones count.
     """
     from sparselabel.data.answers import with_files
-    from sparselabel.data.dataset import open_prepared
 
     own, lazy = data.is_dir() and not photos.is_prepared(data), None  # a folder of images
-    if not data.exists():
-        raise DataError(
-            f"there is no folder {data}",
-            "give a folder of images, or of prepared data",
-            what="data",
-            value=data,
-        )
     out = out or Path("runs") / (data.resolve().name or "run")
     if own:
         photos.refuse_early(out, handling)
@@ -75,11 +68,8 @@ def train(
         config = lazy.config
         prepared = photos.prepare_photos(data, labels, out, handling)
         config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
-    elif labels is not None:
-        problem = f"--labels {labels} is for a folder of images, and {data} is not"
-        raise ConfigError(problem, "give the folder", "leave --labels out")
     else:
-        prepared = open_prepared(data)
+        prepared = _open(data, labels)
     prepared = with_files(prepared, answers or ())
     if handling.dry_run:
         from sparselabel.training.dry_run import dry_run
@@ -113,6 +103,22 @@ def train(
     report(out, out=out / "report.html", workers=machine.workers, force=True)
     console.print(f"next: sparselabel predict {run} MORE-IMAGES --out tags.csv  # what is in other images")
     console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
+
+
+def _open(data: Path, labels: Path | None) -> "Prepared":
+    """Prepared data, which brings its own labels."""
+    from sparselabel.data.dataset import open_prepared
+
+    try:
+        if labels is not None and data.exists():
+            problem = f"--labels {labels} is for a folder of images, and {data} is not"
+            raise ConfigError(problem, "give the folder", "leave --labels out")
+        return open_prepared(data)
+    except DataError:
+        if data.exists():
+            raise
+        remedy = "give a folder of images, or of prepared data"
+        raise DataError(f"there is no folder {data}", remedy, what="data", value=data) from None
 
 
 def show(cost: "RunCost") -> None:

@@ -110,7 +110,7 @@ class SelectiveUnknown(TargetRule):
         """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
         classes = layout.observed.shape[1]
         if self.needs.negatives and all_reduce_sum(layout.counts(NEGATIVE)).sum() == 0:
-            raise no_negatives("this method (unknown labels are ignored)")
+            raise no_negatives("a method in ignore mode")
         if self.prior is not None and len(self.prior) != classes:
             raise ConfigError(
                 f"prior must have a number for each of {classes} classes, not {len(self.prior)}"

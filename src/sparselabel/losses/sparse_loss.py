@@ -30,6 +30,7 @@ from sparselabel.losses.base import ComposedLoss, Layout, LossPart, Progress, St
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
+from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.classifier import Output
 
 SCAN_BATCH = 64  # images that a scan asks for at once
@@ -324,6 +325,8 @@ class SparseLoss(nn.Module):
         ]
         for name, what in missing:
             raise ConfigError(f"{self.method_name} {what}", f"give {param(name)}", what=name)
+        if self.needs.negatives and not (self.observed == NEGATIVE).any():
+            raise no_negatives(self.method_name)
         if self.truth is not None and (self.truth == UNKNOWN).any():
             raise DataError("truth must be complete, and has unknown labels", what="truth")
 
