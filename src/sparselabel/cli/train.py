@@ -17,7 +17,7 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import Prepared
+    from sparselabel.data.dataset import Dataset
     from sparselabel.training.dry_run import RunCost
 
 
@@ -105,8 +105,8 @@ def train(
     console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
 
 
-def _open(data: Path, labels: Path | None) -> "Prepared":
-    """Prepared data, which brings its own labels."""
+def _open(data: Path, labels: Path | None) -> "Dataset":
+    """Dataset data, which brings its own labels."""
     from sparselabel.data.dataset import open_prepared
 
     try:
