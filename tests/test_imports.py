@@ -26,7 +26,7 @@ ORDER = (
     {"inference"},
     {"export", "training"},
     {"report"},
-    {"compare", "review"},
+    {"comparison", "review"},
     {"plan", "doctor"},
     {"cli"},
     {"__main__"},

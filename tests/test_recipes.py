@@ -14,7 +14,7 @@ import pytest
 from sparselabel import cli
 from sparselabel.cli.arguments import told_by
 from sparselabel.cli.compare import asked_for, compare
-from sparselabel.compare.planned_runs import plan_runs
+from sparselabel.comparison.planned_runs import plan_runs
 from sparselabel.config import Recipe, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError

@@ -18,9 +18,9 @@ from sparselabel.config import Machine, Recipe, TrainConfig
 from sparselabel.errors import ConfigError, listing
 
 if TYPE_CHECKING:
-    from sparselabel.compare.grid import Varied
-    from sparselabel.compare.result_tables import Sheet
-    from sparselabel.compare.summary import Row
+    from sparselabel.comparison.grid import Varied
+    from sparselabel.comparison.result_tables import Sheet
+    from sparselabel.comparison.summary import Row
     from sparselabel.data.dataset import Prepared
 
 Listed = Parameter(consume_multiple=True)
@@ -85,11 +85,11 @@ def compare(
     cluster_cores
         Cores of a run on the cluster.
     """
-    from sparselabel.compare.planned_runs import note_on_preset, plan_runs
-    from sparselabel.compare.ray_runs import Cluster
-    from sparselabel.compare.result_tables import sheet_of
-    from sparselabel.compare.runner import compare as run_all
-    from sparselabel.compare.summary import BASELINE, with_differences
+    from sparselabel.comparison.planned_runs import note_on_preset, plan_runs
+    from sparselabel.comparison.ray_runs import Cluster
+    from sparselabel.comparison.result_tables import sheet_of
+    from sparselabel.comparison.runner import compare as run_all
+    from sparselabel.comparison.summary import BASELINE, with_differences
     from sparselabel.data.dataset import open_prepared
 
     told = told_by(given)
@@ -128,7 +128,7 @@ def asked_for(
     told: Told | None,
 ) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
     """What to compare: what the flags say, else the recipe."""
-    from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
+    from sparselabel.comparison.grid import CHOOSE, VARY, Varied, choices
 
     if told is None:
         return methods or [], choices(choose or []), Varied.of(vary) if vary is not None else None, config
@@ -141,7 +141,7 @@ def asked_for(
 
 def notes_on(data: "Prepared", config: TrainConfig, told: Told | None) -> list[str]:
     """Notes for readers of the table."""
-    from sparselabel.compare.recipe_differences import differences_from_recipe
+    from sparselabel.comparison.recipe_differences import differences_from_recipe
 
     notes = []
     if not {"val", "test"} & {*data.splits}:
@@ -165,8 +165,8 @@ def best_of_each(rows: "Sequence[Row]", against: str) -> list[Path]:
 
 def _of_recipe(values: "dict[str, tuple[Any, ...]]", methods: Sequence[str], flag: str) -> "list[Varied]":
     """A recipe's settings to vary or to choose from, those that one of the methods has."""
-    from sparselabel.compare.grid import Varied
-    from sparselabel.compare.planned_runs import settings_known
+    from sparselabel.comparison.grid import Varied
+    from sparselabel.comparison.planned_runs import settings_known
 
     settings = [Varied.of([name, *several], flag) for name, several in values.items()]
     known = settings_known(methods)
@@ -175,7 +175,7 @@ def _of_recipe(values: "dict[str, tuple[Any, ...]]", methods: Sequence[str], fla
 
 def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
     """Without a recipe's settings that none of the methods has: they are for others of its table."""
-    from sparselabel.compare.planned_runs import has_preset, settings_known
+    from sparselabel.comparison.planned_runs import has_preset, settings_known
 
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
@@ -189,7 +189,7 @@ def write_all(
     rows: "Sequence[Row]", sheet: "Sheet", out: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
     """Write the tables of a comparison."""
-    from sparselabel.compare.result_tables import write_by_labels, write_latex, write_markdown, write_table
+    from sparselabel.comparison.result_tables import write_by_labels, write_latex, write_markdown, write_table
 
     write_table(rows, out / "table.csv", varied, recipe)
     write_by_labels(rows, out / "table-by-labels.csv", varied)

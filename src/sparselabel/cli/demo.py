@@ -44,10 +44,10 @@ def demo(
     force
         Begin anew.
     """
-    from sparselabel.compare.planned_runs import plan_runs
-    from sparselabel.compare.result_tables import sheet_of
-    from sparselabel.compare.runner import compare
-    from sparselabel.compare.summary import with_differences
+    from sparselabel.comparison.planned_runs import plan_runs
+    from sparselabel.comparison.result_tables import sheet_of
+    from sparselabel.comparison.runner import compare
+    from sparselabel.comparison.summary import with_differences
     from sparselabel.data.dataset import open_prepared
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
     from sparselabel.report.run_data import read_runs

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sparselabel.cli.arguments import as_flag
-from sparselabel.compare.planned_runs import Outcome, RunsCallback
+from sparselabel.comparison.planned_runs import Outcome, RunsCallback
 from sparselabel.progress import Bar, duration, progress_bar
 
 if TYPE_CHECKING:
-    from sparselabel.compare.planned_runs import PlannedRun
+    from sparselabel.comparison.planned_runs import PlannedRun
 
 
 class RunsShown(RunsCallback):

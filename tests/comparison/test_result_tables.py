@@ -2,8 +2,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun
-from sparselabel.compare.result_tables import (
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun
+from sparselabel.comparison.result_tables import (
     latex,
     sheet_of,
     write_by_labels,
@@ -11,7 +11,7 @@ from sparselabel.compare.result_tables import (
     write_markdown,
     write_table,
 )
-from sparselabel.compare.summary import Row, with_share
+from sparselabel.comparison.summary import Row, with_share
 from sparselabel.config import Comparison, Recipe, TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.metrics.bootstrap import Difference

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, in_comparison
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 

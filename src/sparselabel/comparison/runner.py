@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
-from sparselabel.compare.ray_runs import Cluster
-from sparselabel.compare.summary import Row, rows_of
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
+from sparselabel.comparison.ray_runs import Cluster
+from sparselabel.comparison.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparselabel.compare.summary import BASELINE, ORACLE, Row
+from sparselabel.comparison.summary import BASELINE, ORACLE, Row
 from sparselabel.config import Recipe
 from sparselabel.progress import duration
 

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sparselabel.compare.grid import CHOOSE, VARY, Varied
+from sparselabel.comparison.grid import CHOOSE, VARY, Varied
 from sparselabel.config import Setting, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 

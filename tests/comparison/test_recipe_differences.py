@@ -4,8 +4,8 @@ from typing import Any
 
 from sparselabel.cli.arguments import Told
 from sparselabel.cli.compare import best_of_each, notes_on
-from sparselabel.compare.recipe_differences import differences_from_recipe
-from sparselabel.compare.summary import Row
+from sparselabel.comparison.recipe_differences import differences_from_recipe
+from sparselabel.comparison.summary import Row
 from sparselabel.config import Preparation
 from sparselabel.recipes import load
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
-from sparselabel.compare.runner import compare, error_file
+from sparselabel.comparison.grid import Varied, choices
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
+from sparselabel.comparison.runner import compare, error_file
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Prepared
 from sparselabel.data.labels import UNKNOWN

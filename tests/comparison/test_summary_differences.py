@@ -3,13 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.compare.planned_runs import Outcome, plan_runs
-from sparselabel.compare.summary import Row, rows_of, with_differences
+from sparselabel.comparison.planned_runs import Outcome, plan_runs
+from sparselabel.comparison.summary import Row, rows_of, with_differences
 from sparselabel.data.dataset import Prepared
 from sparselabel.inference.score_files import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
-from tests.compare.test_runner import RESULT, TINY, data  # noqa: F401
+from tests.comparison.test_runner import RESULT, TINY, data  # noqa: F401
 
 SEEDS = (0, 1)
 

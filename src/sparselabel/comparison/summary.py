@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Chosen, Outcome
+from sparselabel.comparison.planned_runs import Chosen, Outcome
 from sparselabel.errors import RunError
 from sparselabel.run import Run, saw_hidden_labels
 
