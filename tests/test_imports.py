@@ -34,7 +34,7 @@ ORDER = (
 """The parts of the package: each may import itself and those above it."""
 MAY_SEE = {part: {part}.union(*ORDER[:place]) for place, parts in enumerate(ORDER) for part in parts}
 MAY_SEE["cli"].add("")  # the package itself: its version
-MAY_SEE["__init__"] = {"data", "models", "losses", "metrics", "inference"}  # the public names
+MAY_SEE["__init__"] = {"data", "models", "losses", "metrics", "inference", "comparison"}  # the public names
 
 
 FACADES = {"run"}

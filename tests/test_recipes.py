@@ -13,7 +13,9 @@ import pytest
 
 from sparselabel import cli
 from sparselabel.cli.arguments import told_by
-from sparselabel.cli.compare import asked_for, compare
+from sparselabel.cli.compare import compare
+from sparselabel.comparison.from_recipe import asked_for
+from sparselabel.comparison.grid import Varied, choices
 from sparselabel.comparison.planned_runs import plan_runs
 from sparselabel.config import Recipe, TrainConfig
 from sparselabel.data.sparsify import split_rows
@@ -41,7 +43,9 @@ def understood(command: str) -> tuple[Any, dict[str, Any]]:
     if "to" in arguments:  # of prepare: where to, and how
         arguments |= vars(arguments["to"])
     if verb is compare:  # what it does with them, in so far as it is not training
-        given = arguments.get("methods"), arguments.get("choose"), arguments.get("vary")
+        choose, vary = arguments.get("choose"), arguments.get("vary")
+        chosen = None if choose is None else choices(choose)
+        given = arguments.get("methods"), chosen, None if vary is None else Varied.of(vary)
         told = told_by(arguments["given"]) if "given" in arguments else None
         arguments |= {"asked": asked_for(arguments["config"], *given, told), "told": told}
     return verb, arguments

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparselabel.comparison.compare import Comparison, compare
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.inference.predictor import load_predictor
@@ -20,17 +21,20 @@ __all__ = [
     "NEGATIVE",
     "POSITIVE",
     "UNKNOWN",
+    "Comparison",
     "LabelTable",
     "Output",
     "ShardedSampler",
     "SparseLoss",
     "ViewGeometry",
     "average_precision",
+    "compare",
     "load_predictor",
     "register",
 ]
 
 _HOMES = {
+    "sparselabel.comparison.compare": ("Comparison", "compare"),
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.average_precision": ("average_precision",),

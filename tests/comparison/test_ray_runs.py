@@ -141,7 +141,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 from pathlib import Path
 from ray.cluster_utils import Cluster as Nodes
 from sparselabel.comparison.ray_runs import Cluster
-from sparselabel.comparison.runner import compare
+from tests.comparison.test_runner import compare
 from sparselabel.config import Machine
 from sparselabel.data.dataset import open_prepared
 from sparselabel.errors import ConfigError
@@ -178,8 +178,7 @@ def planned_runs(out: Path) -> list[PlannedRun]:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray (the extra `cluster`)")
 def test_a_cluster_gives_what_this_machine_gives(tmp_path: Path) -> None:
-    from sparselabel.comparison.runner import compare
-    from tests.comparison.test_runner import HERE, small_scenes
+    from tests.comparison.test_runner import HERE, compare, small_scenes
 
     data = small_scenes(tmp_path / "data")
     near = planned_runs(tmp_path / "near")

@@ -1,13 +1,14 @@
 """What commands share on the terminal."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.progress import progress_bar
+from sparselabel.progress import first_process, progress_bar
+
+__all__ = ["first_process", "names_first", "plain_console", "progress"]
 
 
 def plain_console() -> Console:
@@ -22,11 +23,6 @@ def names_first(name: str, *others: str) -> Table:
     for other in others:
         table.add_column(other)
     return table
-
-
-def first_process() -> bool:
-    """Whether this process speaks for all, where torchrun or Fabric has started several."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 @contextmanager

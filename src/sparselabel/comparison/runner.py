@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
 from sparselabel.comparison.ray_runs import Cluster
-from sparselabel.comparison.summary import Row, rows_of
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
@@ -54,15 +53,16 @@ def _without_numbers(config: TrainConfig) -> TrainConfig:
     return replace(config, seed=0, head=head, finetune=finetune)
 
 
-def compare(
+def train_all(
     data: "Prepared",
     planned: Sequence[PlannedRun],
     machine: Machine,
     callback: RunsCallback | None = None,
     command: Sequence[str] = (),
     cluster: Cluster | None = None,
-) -> list[Row]:
-    """Check all, train what is not finished yet, and sum up: a row for each method and varied value."""
+    handling: Handling | None = None,
+) -> list[Outcome]:
+    """Check all runs, train what is not finished yet; an outcome for each, in their order."""
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
     # Nodes of a cluster are other machines than this one, which may have no GPU.
@@ -74,14 +74,15 @@ def compare(
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
-        ended = _train_here(data, left, machine, callback, command)
+        again = replace(handling or Handling(), resume=True)
+        ended = _train_here(data, left, machine, callback, command, again)
     else:
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
         outcomes[outcome.run.path] = outcome
         write_error(outcome)
         callback.on_end(outcome)
-    return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
+    return [outcomes[run.path] for run in planned]
 
 
 def _train_here(
@@ -90,18 +91,18 @@ def _train_here(
     machine: Machine,
     callback: RunsCallback,
     command: Sequence[str],
+    handling: Handling,
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
     from sparselabel.training.train_run import train_run
 
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
-    resume = Handling(resume=True)
     for run in planned:
         callback.on_start(run)
         yield outcome_of(
             run,
-            lambda: train_run(data, run.config, run.path, machine, resume, command, run.path.name),  # noqa: B023
+            lambda: train_run(data, run.config, run.path, machine, handling, command, run.path.name),  # noqa: B023
             alone,
         )
 
@@ -130,13 +131,3 @@ def write_error(outcome: Outcome) -> None:
 def error_file(run: PlannedRun) -> Path:
     """Where the error of a failed run is written."""
     return run.path.with_name(f"{run.path.name}.error.txt")
-
-
-def _with_labels(rows: Sequence[Row], data: "Prepared") -> list[Row]:
-    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
-    from sparselabel.data.labels import UNKNOWN
-
-    observed, everything = (
-        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
-    )
-    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from sparselabel.errors import RunError
 from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
-    from sparselabel.metrics.bootstrap import Difference
+    from sparselabel.metrics.bootstrap import Difference, Drawn
 
 
 BASELINE, ORACLE = "an", "bce"
@@ -165,31 +165,81 @@ def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
     return by_value.get(value, by_value.get(""))
 
 
+class TestDraws:
+    """The test mAP of runs on draws of the test images, the same for all; each run is measured once."""
+
+    __test__ = False  # not a test, whatever its name
+
+    def __init__(self, samples: int = 2000) -> None:
+        self.samples = samples
+        self._of_run: dict[Path, Drawn] = {}
+
+    def __call__(self, path: Path) -> "Drawn":
+        """The draws of one run; raises RunError where its scores are not there."""
+        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.metrics.bootstrap import drawn
+
+        if path not in self._of_run:
+            saved = saved_scores(Run(path), "test")
+            self._of_run[path] = drawn(saved.scores, saved.positive, self.samples)
+        return self._of_run[path]
+
+
+def difference_of(row: Row, base: Row, draws: TestDraws) -> "Difference | None":
+    """The test mAP of a row minus that of another one; None where they have no seed in common."""
+    from sparselabel.metrics.bootstrap import difference
+
+    seeds = [seed for seed in row.test if seed in base.test]
+    if not seeds:
+        return None
+    first, second = ([draws(one.paths[seed]) for seed in seeds] for one in (base, row))
+    return difference(first, second)
+
+
 def with_differences(
-    rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = 2000
+    rows: Sequence[Row], against: str, say: Callable[[str], None], draws: TestDraws | None = None
 ) -> list[Row]:
     """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
-    from sparselabel.inference.score_files import saved_scores
-    from sparselabel.metrics.bootstrap import Drawn, difference, drawn
+    measured = draws or TestDraws()
 
-    by_run = {(number, seed): path for number, row in enumerate(rows) for seed, path in row.paths.items()}
-
-    @cache
-    def draws(number: int, seed: int) -> Drawn:
-        saved = saved_scores(Run(by_run[number, seed]), "test")
-        return drawn(saved.scores, saved.positive, samples)
-
-    def added(number: int, row: Row) -> Row:
+    def added(row: Row) -> Row:
         base = beside(rows, against, row.value)
-        seeds = [seed for seed in row.test if base is not None and seed in base.test]
-        if base is row or not seeds:
+        if base is None or base is row:
             return row
-        base_number = next(index for index, other in enumerate(rows) if other is base)
         try:
-            first, second = ([draws(index, seed) for seed in seeds] for index in (base_number, number))
+            return replace(row, difference=difference_of(row, base, measured))
         except RunError as error:  # trained by an older version, or files were removed
             say(f"no bootstrap for {row.method}: {error}")
             return row
-        return replace(row, difference=difference(first, second))
 
-    return [added(number, row) for number, row in enumerate(rows)]
+    return [added(row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows, and the test mAP of the first minus that of the second."""
+
+    row: Row
+    other: Row
+    difference: "Difference"
+
+
+def pairs_of(rows: Sequence[Row], say: Callable[[str], None], draws: TestDraws | None = None) -> list[Pair]:
+    """All pairs of tested rows with the same varied value; a method without the setting is in all of them."""
+    measured, pairs = draws or TestDraws(), []
+    for row, other in combinations([row for row in rows if row.test], 2):
+        if row.value and other.value and row.value != other.value:
+            continue
+        try:
+            found = difference_of(row, other, measured)
+        except RunError as error:
+            say(f"no bootstrap for {row.method} and {other.method}: {error}")
+            continue
+        if found is not None:
+            pairs.append(Pair(row, other, found))
+    return pairs
+
+
+def with_labels(rows: Sequence[Row], observed: int, everything: int) -> list[Row]:
+    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
+    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

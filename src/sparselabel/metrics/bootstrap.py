@@ -44,6 +44,11 @@ class Difference:
         """The second mAP minus the first."""
         return self.second - self.first
 
+    @property
+    def zero_outside(self) -> bool:
+        """Whether the interval does not contain 0: the difference is more than chance."""
+        return not self.low <= 0 <= self.high
+
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
