@@ -253,9 +253,10 @@ class Run:
         return self.moved or Path(self.metadata()["data"])
 
     def data(self) -> "Prepared":
-        """Its prepared data as it saw it: with the reviewers' answers that it was trained with, if any."""
+        """Its prepared data as it saw it: with its draw of labels, and the reviewers' answers, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
+        from sparselabel.data.redraw_labels import redraw_labels
 
         folder, given = self.data_folder, self.given_answers_file
         if self.moved is None and not folder.exists():
@@ -265,6 +266,9 @@ class Run:
         data = open_prepared(folder)
         if data.classes != self.classes:
             raise RunError(f"{folder} has other classes than the data that {self.path} was trained on")
+        label_seed = self.metadata().get("label_seed")
+        if label_seed is not None:
+            data = redraw_labels(data, label_seed)
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":

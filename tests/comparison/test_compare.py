@@ -12,6 +12,7 @@ from sparselabel.comparison.compare import Comparison, compare
 from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.data.dataset import Prepared
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.run import Run
 from tests.comparison.test_runner import TINY, data  # noqa: F401
 
 HERE: dict[str, Any] = {"accelerator": "cpu", "workers": 0, "quiet": True}
@@ -83,7 +84,7 @@ def test_it_shows_itself(made: Comparison) -> None:
 
 def test_a_second_call_trains_nothing(
     made: Comparison,
-    data: Prepared,
+    data: Prepared,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sparselabel.training.train_run.train_run", None)
@@ -133,3 +134,26 @@ def test_without_pandas(made: Comparison, monkeypatch: pytest.MonkeyPatch) -> No
         made.table()
     assert refused.value.what == "pandas"
     assert made._repr_html_().startswith("<table>")
+
+
+def test_draws_of_labels(tmp_path: Path, data: Prepared) -> None:  # noqa: F811
+    made = compare(
+        data, ["an", "bce"], out=tmp_path / "c", seeds=1, label_seeds=[3, 1200], config=TINY, **HERE
+    )
+    assert [one.run.path.name for one in made.outcomes] == [
+        "an-labels3-seed0", "an-labels1200-seed0", "bce-labels3-seed0", "bce-labels1200-seed0",
+    ]  # fmt: skip
+    assert [*made.rows[0].test] == [(3, 0), (1200, 0)]
+    table = made.table()
+    assert list(table.columns)[-2:] == ["test_labels3_seed0", "test_labels1200_seed0"]
+    assert (table["test_low"] <= table["test"]).all()
+    redrawn, own = (Run(made.rows[0].paths[key]).data() for key in ((3, 0), (1200, 0)))
+    assert (redrawn.label_seed, own.label_seed) == (3, None)
+    assert own.train.digest == data.train.digest
+    assert Run(made.rows[0].paths[3, 0]).split("train").digest == redrawn.train.digest != data.train.digest
+    again = Comparison.open(made.folder)
+    assert [*again.rows[0].test] == [(3, 0), (1200, 0)]
+    assert again.table().equals(table)
+    with pytest.raises(ConfigError) as refused:
+        compare(data, ["an"], out=tmp_path / "d", label_seeds=[-1], config=TINY, **HERE)
+    assert refused.value.what == "label_seeds"

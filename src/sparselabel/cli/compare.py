@@ -28,6 +28,7 @@ def compare(
     out: Path,
     methods: Annotated[list[str] | None, Listed] = None,
     seeds: Annotated[list[int] | None, Listed] = None,
+    label_seeds: Annotated[list[int] | None, Listed] = None,
     choose: Annotated[list[str] | None, Listed] = None,
     vary: Annotated[list[str] | None, Listed] = None,
     against: str | None = None,
@@ -66,13 +67,17 @@ def compare(
         where it does not have the preset.
     seeds
         Seeds; default 0.
+    label_seeds
+        Repeat all on these draws of observed labels, which hide labels as the preparation did; the full ones
+        must be known. The preparation's own seed is the data as it is.
     choose
         A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
         be given several times.
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
-        The method that the others are compared with, by a paired bootstrap over test images; default an.
+        The method that the others are compared with, by a paired bootstrap over labels, seeds and test
+        images; default an.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
         and --out must be on a disk that all its nodes share. Needs the extra `cluster`.
@@ -88,6 +93,7 @@ def compare(
         methods,
         out=out,
         seeds=seeds or (list(told.recipe.compare.seeds) if told else 1),
+        label_seeds=label_seeds,
         choose=None if choose is None else choices(choose),
         vary=None if vary is None else Varied.of(vary),
         against=against,

@@ -40,6 +40,7 @@ from sparselabel.comparison.summary import (
     pairs_of,
     rows_of,
     with_differences,
+    with_intervals,
     with_labels,
 )
 from sparselabel.config import Handling, Recipe, TrainConfig, configure, from_dict
@@ -66,6 +67,7 @@ def compare(
     *,
     out: str | Path = "runs/compare",
     seeds: int | Sequence[int] = 1,
+    label_seeds: int | Sequence[int] | None = None,
     choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None = None,
     vary: Mapping[str, Sequence[Any]] | Varied | None = None,
     against: str | None = None,
@@ -92,6 +94,10 @@ def compare(
         Folder of the runs and the tables.
     seeds
         How many seeds, from 0, or which.
+    label_seeds
+        How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
+        labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
+        is.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
     vary
@@ -130,11 +136,10 @@ def compare(
             value=against,
             allowed=list(named),
         )
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not numbers:
-        raise ConfigError(f"{param('seeds')} must be at least 1, or a list of some", what="seeds")
+    numbers = _numbers("seeds", seeds)
+    draws = [] if label_seeds is None else _numbers("label_seeds", label_seeds)
     folder = Path(out)
-    planned = plan_runs(base, named, numbers, folder, chosen, varied)
+    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
     show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
     with show(len(planned)) as callback:
@@ -202,6 +207,7 @@ class Comparison:
                 "folder": os.path.relpath(outcome.run.path, self.folder),
                 "method": outcome.run.method,
                 "seed": outcome.run.seed,
+                "label_seed": outcome.run.label_seed,
                 "value": outcome.run.value,
                 "chosen": [list(pair) for pair in outcome.run.chosen],
             }
@@ -222,6 +228,7 @@ class Comparison:
     def rows(self) -> list[Row]:
         """A row for each method and varied value, with the settings that validation chose."""
         rows = with_labels(rows_of(self.outcomes), *self.labels)
+        rows = with_intervals(rows, self._draws)
         return with_differences(rows, self.against, self._lacking.append, self._draws)
 
     @cached_property
@@ -244,7 +251,7 @@ class Comparison:
         return _frame(difference_columns(self.pairs, self.varied))
 
     def figure(self) -> "Figure":
-        """The test mAP of each method: its mean, and its runs as points."""
+        """The test mAP of each method with its 95 % interval, and its runs as points."""
         from sparselabel.comparison.comparison_figure import draw_comparison
 
         return draw_comparison(self.rows, self.varied)
@@ -268,7 +275,7 @@ class Comparison:
         A report compares with its first run: that is ``against``. Oracles come last.
         """
         ordered = sorted(self.rows, key=lambda row: (row.method != self.against, row.oracle))
-        return [row.paths[min(row.paths)] for row in ordered if row.paths]
+        return [next(iter(row.paths.values())) for row in ordered if row.paths]
 
     def __repr__(self) -> str:
         methods = listing(dict.fromkeys(outcome.run.method for outcome in self.outcomes))
@@ -300,12 +307,20 @@ def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
     kept = Run(path)
     config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
     chosen = tuple((name, value) for name, value in run["chosen"])
-    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen)
+    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, run["label_seed"])
     if kept.finished:
         return Outcome(planned, kept.result())
     file = error_file(planned)
     text = file.read_text(encoding="utf-8").strip() if file.is_file() else f"{path} is not finished"
     return Outcome(planned, None, RunError(text))
+
+
+def _numbers(name: str, given: int | Sequence[int]) -> list[int]:
+    numbers = list(range(given)) if isinstance(given, int) else list(given)
+    if not numbers or min(numbers) < 0:
+        problem = f"{param(name)} must be a number of them, at least 1, or a list of some from 0 up"
+        raise ConfigError(problem, what=name, value=given)
+    return numbers
 
 
 def _choices(choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None) -> list[Varied] | None:

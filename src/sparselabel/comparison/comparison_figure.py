@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
-    """A line for each tested row, the first on top: a point for each run, and their mean."""
+    """A line for each tested row, the first on top: a point for each run, their mean and its interval."""
     tested = [row for row in rows if row.test]
     with style():
         figure = inline_figure(5.2, 0.9 + 0.32 * max(1, len(tested)))
@@ -20,6 +20,8 @@ def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
             runs = [100 * value for value in row.test.values()]
             axes.plot(runs, [place] * len(runs), "o", color=GRAY, alpha=0.5, markersize=3)
             axes.plot(100 * row.mean, place, "D", color=COLORS[0])
+            if row.interval is not None:
+                axes.hlines(place, 100 * row.interval.low, 100 * row.interval.high, color=COLORS[0])
         names = [f"{row.method}, {varied} {row.value}" if row.value else row.method for row in tested]
         axes.set_yticks(range(len(tested)), names)
         axes.invert_yaxis()

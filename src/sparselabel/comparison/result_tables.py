@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparselabel.comparison.planned_runs import RunKey
 from sparselabel.comparison.summary import BASELINE, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.progress import duration
@@ -32,6 +33,8 @@ def table_columns(
     columns |= {name: [dict(row.chosen).get(name, "") for row in rows] for name in names_chosen(rows)}
     columns["validation"] = [_mean(row.validation.values(), 100) for row in rows]
     columns["test"] = [_mean(row.test.values(), 100) for row in rows]
+    for name in ("low", "high"):
+        columns[f"test_{name}"] = [_times(getattr(row.interval, name, None), 100) for row in rows]
     columns["spread"] = [_times(row.spread, 100) for row in rows]
     columns["validation_spread"] = [_times(row.validation_spread, 100) for row in rows]
     columns["gap_recovered"] = [row.recovered for row in rows]
@@ -48,8 +51,9 @@ def table_columns(
         columns[name] = [_mean(row.measures.get(name, ()), 100) for row in rows]
     for measure in measures_published(rows, recipe):
         columns[f"published {measure}"] = [published(row, recipe, measure) for row in rows]
-    for seed in sorted({seed for row in rows for seed in row.test}):
-        columns[f"test_{seed}"] = [_times(row.test.get(seed), 100) for row in rows]
+    for key in sorted({key for row in rows for key in row.test}, key=_as_tuple):
+        name = f"test_{key}" if isinstance(key, int) else f"test_labels{key[0]}_seed{key[1]}"
+        columns[name] = [_times(row.test.get(key), 100) for row in rows]
     return columns
 
 
@@ -75,6 +79,10 @@ def difference_columns(pairs: Sequence[Pair], varied: str | None = None) -> dict
         columns[name] = [100 * getattr(pair.difference, name) for pair in pairs]
     columns["zero_outside"] = [pair.difference.zero_outside for pair in pairs]
     return columns
+
+
+def _as_tuple(key: RunKey) -> tuple[int, ...]:
+    return (key,) if isinstance(key, int) else key
 
 
 def _mean(values: Iterable[float], factor: float = 1) -> float | None:

@@ -22,7 +22,7 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train_run import check_run
 
-    rows = {(run.method, run.value, run.seed) for run in planned}
+    rows = {(run.method, run.value, run.key) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
         raise ConfigError(
             "settings are chosen by validation, but the data has no validation split",
@@ -31,20 +31,27 @@ def check_all(data: "Prepared", planned: Sequence[PlannedRun], machine: Machine,
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
-    checked: list[TrainConfig] = []
+    checked: list[tuple[TrainConfig, int | None]] = []
     for run in planned:
         config = run.config  # the key is what decides about the backbone, except for random weights
         key = (config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
                config.precision)  # fmt: skip
         if not run.path.exists():
-            if _without_numbers(config) in checked:
+            if (_without_numbers(config), run.label_seed) in checked:
                 continue
-            checked.append(_without_numbers(config))
+            checked.append((_without_numbers(config), run.label_seed))
         try:
-            backbones[key] = check_run(data, config, run.path, machine, backbones.get(key))
+            backbones[key] = check_run(data_of(run, data), config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
             raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
+
+
+def data_of(run: PlannedRun, data: "Prepared") -> "Prepared":
+    """The data that a run is trained on: with its draw of labels, if it has one of its own."""
+    from sparselabel.data.redraw_labels import redraw_labels
+
+    return data if run.label_seed is None else redraw_labels(data, run.label_seed)
 
 
 def _without_numbers(config: TrainConfig) -> TrainConfig:
@@ -100,11 +107,8 @@ def _train_here(
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
     for run in planned:
         callback.on_start(run)
-        yield outcome_of(
-            run,
-            lambda: train_run(data, run.config, run.path, machine, handling, command, run.path.name),  # noqa: B023
-            alone,
-        )
+        given = (run.config, run.path, machine, handling, command, run.path.name)
+        yield outcome_of(run, lambda run=run, given=given: train_run(data_of(run, data), *given), alone)  # type: ignore[misc]
 
 
 def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:

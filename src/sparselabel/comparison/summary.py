@@ -7,12 +7,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.comparison.planned_runs import Chosen, Outcome
+from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
 from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
-    from sparselabel.metrics.bootstrap import Difference, Drawn
+    from sparselabel.metrics.bootstrap import Difference, Drawn, Interval
 
 
 BASELINE, ORACLE = "an", "bce"
@@ -20,27 +20,30 @@ BASELINE, ORACLE = "an", "bce"
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results with the settings of its best mean validation; values are by seed.
+    """A method's results with the settings of its best mean validation.
 
-    ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
-    a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
-    the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
-    of the method's estimates on all training labels (Cole 2021 table 2), observed ones included. ``failed``
-    are the runs that failed, those of settings that were not chosen included. ``labels`` is how many labels
-    training saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
-    ``measures`` has others by their names in recipes.
+    Values are by seed, or by label seed and seed. ``recovered`` is the share of the gap between ``an``
+    and the oracle ``bce`` that it closes, ``difference`` a paired bootstrap over labels, seeds and test
+    images; None where there is nothing to compare with. ``by_labels`` has the mAP on images with so many
+    labels, by split and that number. ``hidden`` has the mAP of the model and of the method's estimates on
+    all training labels (Cole 2021 table 2), observed ones included. ``failed`` are the runs that failed,
+    those of settings that were not chosen included. ``labels`` is how many labels training saw; an
+    ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP), ``measures``
+    has others by their names in recipes.
     """
 
     method: str
-    validation: dict[int, float] = field(default_factory=dict)
-    test: dict[int, float] = field(default_factory=dict)
+    validation: dict[RunKey, float] = field(default_factory=dict)
+    test: dict[RunKey, float] = field(default_factory=dict)
     value: str = ""
     chosen: Chosen = ()
     by_labels: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     hidden: dict[str, list[float]] = field(default_factory=dict)
     recovered: float | None = None
     difference: "Difference | None" = None
-    paths: dict[int, Path] = field(default_factory=dict)
+    interval: "Interval | None" = None
+    """Of the test mAP: what other labels, seeds and test images would do to it."""
+    paths: dict[RunKey, Path] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     labels: int | None = None
@@ -86,8 +89,8 @@ def _best(group: Sequence[Outcome]) -> Row:
 
 def _row(outcomes: Sequence[Outcome]) -> Row:
     run = outcomes[0].run
-    finished = {outcome.run.seed: outcome.result for outcome in outcomes if outcome.result is not None}
-    paths = {outcome.run.seed: outcome.run.path for outcome in outcomes if outcome.result is not None}
+    finished = {outcome.run.key: outcome.result for outcome in outcomes if outcome.result is not None}
+    paths = {outcome.run.key: outcome.run.path for outcome in outcomes if outcome.result is not None}
     costs = [Run(path).cost() for path in paths.values()]
     return Row(
         run.method,
@@ -189,11 +192,32 @@ def difference_of(row: Row, base: Row, draws: TestDraws) -> "Difference | None":
     """The test mAP of a row minus that of another one; None where they have no seed in common."""
     from sparselabel.metrics.bootstrap import difference
 
-    seeds = [seed for seed in row.test if seed in base.test]
-    if not seeds:
+    keys = [key for key in row.test if key in base.test]
+    if not keys:
         return None
-    first, second = ([draws(one.paths[seed]) for seed in seeds] for one in (base, row))
-    return difference(first, second)
+    first, second = ([draws(one.paths[key]) for key in keys] for one in (base, row))
+    return difference(first, second, label_draws(keys))
+
+
+def label_draws(keys: Sequence[RunKey]) -> list[int | None]:
+    """The draw of labels of each run."""
+    return [None if isinstance(key, int) else key[0] for key in keys]
+
+
+def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
+    """Add the interval of each row's test mAP, where its runs have their scores."""
+    from sparselabel.metrics.bootstrap import interval
+
+    def added(row: Row) -> Row:
+        if not row.test:
+            return row
+        try:
+            found = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
+        except RunError:  # said where differences are computed
+            return row
+        return replace(row, interval=found)
+
+    return [added(row) for row in rows]
 
 
 def with_differences(

@@ -73,7 +73,8 @@ class Prepared:
     """Prepared data, opened: its splits by name, always with "train".
 
     ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
-    ``unanswered`` is what it observed before.
+    ``unanswered`` is what it observed before. ``label_seed`` is that of observed labels that were drawn anew
+    (``redraw_labels.py``).
     """
 
     folder: Path
@@ -83,6 +84,7 @@ class Prepared:
     made: dict[str, Any] = field(default_factory=dict)
     answers: "tuple[Answer, ...]" = ()
     unanswered: LabelTable | None = None
+    label_seed: int | None = None
 
     @property
     def annotations(self) -> LabelTable:

@@ -60,6 +60,7 @@ def run_metadata(data: Prepared, command: Sequence[str], config: TrainConfig | N
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
         "answers": len(last_words(data.answers)),
+        "label_seed": data.label_seed,
         "classes": list(data.classes),
         "command": list(command),
         "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
