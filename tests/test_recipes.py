@@ -119,6 +119,29 @@ def test_prepare_commands_are_understood(name: str, command: str) -> None:
     assert arguments["out"].name.partition("-")[0] == name.partition("/")[2].partition("-")[0]
 
 
+IN_PROSE = re.compile(r"`(sparselabel [^`]+)`")
+
+
+def commands_in_prose() -> list[Any]:
+    """Commands that remarks and costs name, and those that gave our own numbers."""
+    return [
+        pytest.param(command, id=f"{name} {number}")
+        for name, (_, recipe) in RECIPES.items()
+        for number, command in enumerate(
+            [
+                *(" ".join(text.split()) for text in IN_PROSE.findall(recipe.remarks + recipe.cost)),
+                *(measured.command for measured in recipe.ours),
+            ]
+        )
+        if len(command.split()) > 2  # not a verb alone
+    ]
+
+
+@pytest.mark.parametrize("command", commands_in_prose())
+def test_commands_in_prose_are_understood(command: str) -> None:
+    understood(command)
+
+
 @pytest.mark.parametrize(("name", "command"), commands("train"))
 def test_train_commands_do_what_the_recipe_says(name: str, command: str) -> None:
     config, about = RECIPES[name]

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, told_by
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
-from sparselabel.cli.terminal import first_process, plain_console
+from sparselabel.cli.terminal import first_process, fitting_tables, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
 
@@ -118,14 +117,10 @@ def compare(
 
 def show(sheet: "Sheet") -> None:
     """Print the table of a comparison."""
-    table = Table()
-    for number, name in enumerate(sheet.columns):
-        table.add_column(name, justify="left" if number < sheet.words else "right", overflow="fold")
-    for line in sheet.lines:
-        table.add_row(*line)
     console = plain_console()
     for note in sheet.notes:
         console.print(f"note: {note}")
-    if not console.is_terminal:  # a file or a pipe has no width that the table must fit into
-        console.width = max(console.width, WIDE)
-    console.print(table)
+    # A file or a pipe has no width that the table must fit into.
+    console.width = console.width if console.is_terminal else max(console.width, WIDE)
+    for table in fitting_tables(sheet.columns, sheet.lines, console.width, sheet.words):
+        console.print(table)

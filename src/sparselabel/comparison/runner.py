@@ -4,6 +4,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
+from sparselabel.resources import give_back_memory
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -101,14 +103,20 @@ def _train_here(
     handling: Handling,
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
-    from sparselabel.training.train_run import train_run
-
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
     for run in planned:
         callback.on_start(run)
         given = (run.config, run.path, machine, handling, command, run.path.name)
-        yield outcome_of(run, lambda run=run, given=given: train_run(data_of(run, data), *given), alone)  # type: ignore[misc]
+        outcome = outcome_of(run, partial(_trained, run, data, given), alone)
+        give_back_memory()
+        yield outcome
+
+
+def _trained(run: PlannedRun, data: "Prepared", given: tuple[Any, ...]) -> dict[str, Any]:
+    from sparselabel.training.train_run import train_run
+
+    return train_run(data_of(run, data), *given)
 
 
 def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
