@@ -26,7 +26,7 @@ ORDER = (
     {"inference"},
     {"export", "training"},
     {"report"},
-    {"compare", "review"},
+    {"comparison", "review"},
     {"plan", "doctor"},
     {"cli"},
     {"__main__"},
@@ -35,7 +35,7 @@ ORDER = (
 MAY_SEE = {part: {part}.union(*ORDER[:place]) for place, parts in enumerate(ORDER) for part in parts}
 for part in ("report", "cli"):
     MAY_SEE[part].add("")  # the package itself: its version
-MAY_SEE["__init__"] = {"data", "models", "losses", "metrics", "inference", "run", "training"}  # public names
+MAY_SEE["__init__"] = {"data", "models", "losses", "metrics", "inference", "run", "training", "comparison"}
 
 
 FACADES = {"run"}

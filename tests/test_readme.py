@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sparselabel.cli import app
-from sparselabel.compare.grid import Varied
-from sparselabel.compare.planned_runs import plan_runs
+from sparselabel.comparison.grid import Varied
+from sparselabel.comparison.planned_runs import plan_runs
 from sparselabel.config import TrainConfig
 from sparselabel.losses.registry import METHODS
 

@@ -13,8 +13,10 @@ import pytest
 
 from sparselabel import cli
 from sparselabel.cli.arguments import told_by
-from sparselabel.cli.compare import asked_for, compare
-from sparselabel.compare.planned_runs import plan_runs
+from sparselabel.cli.compare import compare
+from sparselabel.comparison.from_recipe import asked_for
+from sparselabel.comparison.grid import Varied, choices
+from sparselabel.comparison.planned_runs import plan_runs
 from sparselabel.config import Recipe, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
@@ -41,7 +43,9 @@ def understood(command: str) -> tuple[Any, dict[str, Any]]:
     if "to" in arguments:  # of prepare: where to, and how
         arguments |= vars(arguments["to"])
     if verb is compare:  # what it does with them, in so far as it is not training
-        given = arguments.get("methods"), arguments.get("choose"), arguments.get("vary")
+        choose, vary = arguments.get("choose"), arguments.get("vary")
+        chosen = None if choose is None else choices(choose)
+        given = arguments.get("methods"), chosen, None if vary is None else Varied.of(vary)
         told = told_by(arguments["given"]) if "given" in arguments else None
         arguments |= {"asked": asked_for(arguments["config"], *given, told), "told": told}
     return verb, arguments
@@ -113,6 +117,29 @@ def test_prepare_commands_are_understood(name: str, command: str) -> None:
     assert words_of(command)[0] == "prepare"
     _, arguments = understood(command)
     assert arguments["out"].name.partition("-")[0] == name.partition("/")[2].partition("-")[0]
+
+
+IN_PROSE = re.compile(r"`(sparselabel [^`]+)`")
+
+
+def commands_in_prose() -> list[Any]:
+    """Commands that remarks and costs name, and those that gave our own numbers."""
+    return [
+        pytest.param(command, id=f"{name} {number}")
+        for name, (_, recipe) in RECIPES.items()
+        for number, command in enumerate(
+            [
+                *(" ".join(text.split()) for text in IN_PROSE.findall(recipe.remarks + recipe.cost)),
+                *(measured.command for measured in recipe.ours),
+            ]
+        )
+        if len(command.split()) > 2  # not a verb alone
+    ]
+
+
+@pytest.mark.parametrize("command", commands_in_prose())
+def test_commands_in_prose_are_understood(command: str) -> None:
+    understood(command)
 
 
 @pytest.mark.parametrize(("name", "command"), commands("train"))

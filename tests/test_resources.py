@@ -1,12 +1,13 @@
 """How much room there is."""
 
 import os
+import weakref
 from pathlib import Path
 
 import pytest
 
 from sparselabel import resources as room
-from sparselabel.resources import available_memory, free_disk
+from sparselabel.resources import available_memory, free_disk, give_back_memory
 
 
 def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +50,16 @@ def test_a_control_group_may_leave_less(
     assert available_memory() == 2**20  # the group above leaves less
     limited(top, (limit, str(2**20)), (usage, 4 * 2**20), f"{cache} 0")
     assert available_memory() == 0
+
+
+def test_memory_is_given_back() -> None:
+    class Held:
+        """Refers to itself: only the collector frees it."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    held = weakref.ref(Held())
+    assert held() is not None
+    give_back_memory()
+    assert held() is None

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparselabel.comparison.compare import Comparison, compare
     from sparselabel.data.dataset import Dataset
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.transforms import RandomView
@@ -26,6 +27,7 @@ __all__ = [
     "POSITIVE",
     "UNKNOWN",
     "Callback",
+    "Comparison",
     "Dataset",
     "LabelTable",
     "Output",
@@ -35,12 +37,14 @@ __all__ = [
     "SparseLoss",
     "ViewGeometry",
     "average_precision",
+    "compare",
     "load_predictor",
     "register",
     "train",
 ]
 
 _HOMES = {
+    "sparselabel.comparison.compare": ("Comparison", "compare"),
     "sparselabel.data.dataset": ("Dataset",),
     "sparselabel.data.transforms": ("RandomView",),
     "sparselabel.data.view_geometry": ("ViewGeometry",),

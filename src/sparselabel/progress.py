@@ -1,5 +1,6 @@
 """Progress bars: with the time left on a terminal, a plain line elsewhere; durations in words."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
@@ -70,6 +71,11 @@ def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[B
             yield Bar(progress, total, what)
         finally:
             _shown.pop()
+
+
+def first_process() -> bool:
+    """Whether this process speaks for all, where torchrun or Fabric has started several."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def duration(seconds: float) -> str:

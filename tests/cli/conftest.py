@@ -75,6 +75,7 @@ class Opened(str):
     splits = ("train", "val")
     classes = ("ant", "bee", "cat")
     name = "made-up"
+    folder = Path("prepared")
     made: ClassVar = {"preparation": {"sparsify": "single-positive"}}
     train = SimpleNamespace(
         observed=SimpleNamespace(values=np.array([[1, -1, -1]])),

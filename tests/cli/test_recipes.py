@@ -40,6 +40,20 @@ def test_one_is_shown_with_its_commands_and_numbers(command: Command) -> None:
     assert Path(path).read_text(encoding="utf-8") == text_of("spml/voc-linear-mobilenet")
 
 
+@pytest.mark.parametrize("name", names())
+def test_numbers_are_whole_on_a_narrow_terminal(
+    command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = command("recipes", name)
+    lines = [line for line in done.out.splitlines() if line[:1] in "┏┡│└"]
+    assert max(map(len, lines), default=0) <= 80
+    shown = {cell for line in lines for cell in cells(line)}
+    published = load(name)[1].published
+    assert {str(number) for values in published.values() for number in values.values()} <= shown
+    assert {method for values in published.values() for method in values} <= shown
+
+
 def test_an_unknown_one(command: Command) -> None:
     for words in (["recipes", "scl/vocc"], ["train", "prepared", "--out", "run", "--recipe", "scl/vocc"]):
         done = command(*words)

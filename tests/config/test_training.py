@@ -223,6 +223,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (Preparation, {"validation": 1.0}, r"`validation` must be a share in \[0, 1\), not 1.0"),
         (Preparation, {"validation": -0.1}, r"`validation` must be a share in \[0, 1\), not -0.1"),
         (Preparation, {"keep_train": 0.0}, r"`keep_train` must be a share in \(0, 1\], not 0.0"),
+        (Preparation, {"keep_test": 0.0}, r"`keep_test` must be a share in \(0, 1\], not 0.0"),
         (Preparation, {"keep_validation": 1.5}, r"`keep_validation` must be a share in \(0, 1\], not 1.5"),
         (Phase, {"epochs": -1}, "`phase.epochs` must not be negative, not -1"),
         (HeadPhase, {"epochs": -1}, "`head.epochs` must not be negative, not -1"),

@@ -97,6 +97,21 @@ def test_a_share_of_the_images_is_kept_after_the_split(source: RawDataset, tmp_p
     assert prepared.split("val").observed.values.tolist() == whole.values[val].tolist()
 
 
+def test_a_share_of_the_test_images_is_kept_and_the_others_stay(source: RawDataset, tmp_path: Path) -> None:
+    how = Preparation("single-positive", keep_train=0.6, keep_test=0.5)
+    prepared = prepare(source, tmp_path / "out", how)
+    before = prepare(source, tmp_path / "before", Preparation("single-positive", keep_train=0.6))
+    assert prepared.train.truth.ids.tolist() == before.train.truth.ids.tolist()
+    assert prepared.split("val").truth.ids.tolist() == before.split("val").truth.ids.tolist()
+    rows = subset_rows([16, 4, 4], [0.6, 1, 0.5])[2]
+    assert len(rows) == 2
+    assert prepared.split("test").truth.ids.tolist() == source.splits["test"].labels.ids[rows].tolist()
+    without = replace(source, splits={"train": source.splits["train"]})
+    with pytest.raises(DataError, match="there is no test split") as refused:
+        prepare(without, tmp_path / "none", how)
+    assert refused.value.parameters == ["keep_test"]
+
+
 def test_shares_that_keep_nothing_are_refused(source: RawDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a share of 0.1 of 4 images leaves none of 'val': keep more"):
         prepare(source, tmp_path / "out", Preparation(keep_validation=0.1))
@@ -611,6 +626,7 @@ def test_the_index_says_how_the_data_was_made(source: RawDataset, tmp_path: Path
         "validation_labels": "full",
         "keep_train": 1.0,
         "keep_validation": 1.0,
+        "keep_test": 1.0,
         "skip_broken": False,
         "scores": None,
         "score_positive": None,

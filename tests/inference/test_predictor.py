@@ -93,7 +93,17 @@ def test_classes_are_those_of_the_decisions() -> None:
     assert predictor().classes == CLASSES
 
 
-WITHOUT = ("data.readers", "data.prepare", "report", "review", "training", "losses", "compare", "plan", "cli")
+WITHOUT = (
+    "data.readers",
+    "data.prepare",
+    "report",
+    "review",
+    "training",
+    "losses",
+    "comparison",
+    "plan",
+    "cli",
+)
 
 
 def test_a_predictor_needs_neither_readers_nor_training(small: Dataset, tmp_path: Path) -> None:

@@ -5,7 +5,15 @@ import pytest
 
 from sparselabel.errors import ConfigError, DataError, DataWarning
 from sparselabel.metrics.average_precision import average_precision, mean_average_precision
-from sparselabel.metrics.bootstrap import Ranked, _draws, paired_bootstrap
+from sparselabel.metrics.bootstrap import (
+    Drawn,
+    Ranked,
+    _draws,
+    difference,
+    drawn,
+    interval,
+    paired_bootstrap,
+)
 
 RANDOM = np.random.default_rng(3)
 LABELS = (RANDOM.random((60, 5)) < [0.5, 0.2, 0.05, 0.9, 0.0]).astype(np.int8)  # the last class is empty
@@ -82,3 +90,65 @@ def test_what_cannot_be_compared() -> None:
         paired_bootstrap(GOOD, BAD, np.full_like(LABELS, -1))
     with pytest.raises(DataError, match="must both have shape"):
         paired_bootstrap(GOOD, BAD[:5], LABELS)
+
+
+def models(values: list[float], samples: int = 20_000) -> list[Drawn]:
+    """Models whose mAP is the same on all draws of images."""
+    return [Drawn(value, np.full(samples, value)) for value in values]
+
+
+def half_width(deviation: float) -> float:
+    return 1.96 * deviation
+
+
+def test_one_model_varies_with_the_images_alone() -> None:
+    model = drawn(GOOD, LABELS, samples=300)
+    found = interval([model])
+    assert (found.value, found.low, found.high) == (
+        model.whole,
+        *np.percentile(model.draws, [2.5, 97.5]).tolist(),
+    )
+
+
+def test_many_seeds_vary_as_their_mean_does() -> None:
+    values = np.random.default_rng(0).normal(0.5, 0.02, size=40)
+    found = interval(models(values.tolist()))
+    assert found.value == pytest.approx(values.mean())
+    deviation = values.std() / np.sqrt(40)  # of a mean of 40 that are drawn from these
+    assert found.high - found.value == pytest.approx(half_width(deviation), rel=0.03)
+    assert found.value - found.low == pytest.approx(half_width(deviation), rel=0.03)
+
+
+def test_labels_seeds_and_images_add_up() -> None:
+    """Independent sources: the variance of the whole is the sum of theirs."""
+    random = np.random.default_rng(1)
+    draws, seeds, samples = 30, 10, 20_000
+    of_labels = random.normal(0, 0.03, draws)
+    of_seeds = random.normal(0, 0.04, (draws, seeds))
+    of_seeds -= of_seeds.mean(axis=1, keepdims=True)
+    of_images = random.normal(0, 0.005, samples)  # the same for all models
+    values = 0.5 + of_labels[:, None] + of_seeds
+    everyone = [Drawn(value, value + of_images) for value in values.ravel()]
+    found = interval(everyone, [draw for draw in range(draws) for _ in range(seeds)])
+    variance = of_labels.var() / draws + of_seeds.var() / (draws * seeds) + 0.005**2
+    assert (found.high - found.low) / 2 == pytest.approx(half_width(np.sqrt(variance)), rel=0.03)
+    # Without the draws of labels the same models would be 300 seeds, and the interval too narrow.
+    flat = interval(everyone)
+    assert flat.high - flat.low < 0.85 * (found.high - found.low)
+
+
+def test_a_difference_that_every_run_has_is_certain() -> None:
+    """Pairs are drawn together: what both have in common cancels."""
+    values = np.random.default_rng(2).normal(0.5, 0.1, size=6)
+    first, second = models(values.tolist(), 500), models((values + 0.02).tolist(), 500)
+    found = difference(first, second, [0, 0, 0, 1, 1, 1])
+    assert (found.low, found.high) == pytest.approx((0.02, 0.02))
+    assert found.difference == pytest.approx(0.02)
+    assert (found.same_sign, found.zero_outside) == (1.0, True)
+    assert not difference(first, first).zero_outside
+
+
+def test_a_draw_of_labels_counts_once_however_many_seeds_it_has() -> None:
+    found = interval(models([0.2, 0.6, 0.6, 0.6], 2000), ["a", "b", "b", "b"])
+    assert found.value == pytest.approx(0.4)
+    assert (found.low, found.high) == pytest.approx((0.2, 0.6))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun
 from sparselabel.config import FinetunePhase, TrainConfig
 from sparselabel.data.annotation_budget import Kind, Prices
 from sparselabel.errors import RunError

@@ -14,7 +14,8 @@ from sparselabel.errors import ConfigError
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
 
-    from sparselabel.config import Recipe, TrainConfig
+    from sparselabel.comparison.from_recipe import FromRecipe
+    from sparselabel.config import Recipe
 
 
 @dataclass(frozen=True)
@@ -50,24 +51,16 @@ FLAGS: set[str] = set()
 """All flags that the command at hand has."""
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a file with a recipe tells beside the flags: the recipe, its configuration and settings."""
-
-    recipe: "Recipe"
-    config: "TrainConfig"
-    settings: dict[str, Any]
-
-
-def told_by(given: FromFile) -> Told | None:
+def told_by(given: FromFile) -> "FromRecipe | None":
     """What the file or the recipe that a command was given tells; None where it is no recipe."""
+    from sparselabel.comparison.from_recipe import FromRecipe
     from sparselabel.config import TrainConfig, from_dict
 
     config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
     values, about, source = _read(None if config is None else str(config), recipe) or ({}, None, "")
     if about is None:
         return None
-    return Told(about, from_dict(TrainConfig, values, source), values.get("settings", {}))
+    return FromRecipe(about, from_dict(TrainConfig, values, source))
 
 
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

@@ -2,26 +2,19 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
-from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, Told, told_by
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, told_by
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
-from sparselabel.cli.terminal import first_process, plain_console
+from sparselabel.cli.terminal import first_process, fitting_tables, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
-from sparselabel.config import Machine, Recipe, TrainConfig
-from sparselabel.errors import ConfigError, listing
+from sparselabel.config import Machine, TrainConfig
 
 if TYPE_CHECKING:
-    from sparselabel.compare.grid import Varied
-    from sparselabel.compare.result_tables import Sheet
-    from sparselabel.compare.summary import Row
-    from sparselabel.data.dataset import Dataset
+    from sparselabel.comparison.result_tables import Sheet
 
 Listed = Parameter(consume_multiple=True)
 WIDE = 240
@@ -34,6 +27,7 @@ def compare(
     out: Path,
     methods: Annotated[list[str] | None, Listed] = None,
     seeds: Annotated[list[int] | None, Listed] = None,
+    label_seeds: Annotated[list[int] | None, Listed] = None,
     choose: Annotated[list[str] | None, Listed] = None,
     vary: Annotated[list[str] | None, Listed] = None,
     against: str | None = None,
@@ -72,141 +66,61 @@ def compare(
         where it does not have the preset.
     seeds
         Seeds; default 0.
+    label_seeds
+        Repeat all on these draws of observed labels, which hide labels as the preparation did; the full ones
+        must be known. The preparation's own seed is the data as it is.
     choose
         A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
         be given several times.
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
-        The method that the others are compared with, by a paired bootstrap over test images; default an.
+        The method that the others are compared with, by a paired bootstrap over labels, seeds and test
+        images; default an.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
         and --out must be on a disk that all its nodes share. Needs the extra `cluster`.
     cluster_cores
         Cores of a run on the cluster.
     """
-    from sparselabel.compare.planned_runs import note_on_preset, plan_runs
-    from sparselabel.compare.ray_runs import Cluster
-    from sparselabel.compare.result_tables import sheet_of
-    from sparselabel.compare.runner import compare as run_all
-    from sparselabel.compare.summary import BASELINE, with_differences
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.comparison.compare import compare as run_comparison
+    from sparselabel.comparison.grid import Varied, choices
 
     told = told_by(given)
-    recipe = None if told is None else told.recipe
-    named, chosen, varied, config = asked_for(config, methods, choose, vary, told)
-    seeds = seeds or (list(recipe.compare.seeds) if recipe else [0])
-    planned = plan_runs(config, named, seeds, out, chosen, varied)
-    if against is not None and against not in named:
-        raise ConfigError(f"--against {against} is none of the methods: {listing(named)}")
-    against = against or BASELINE
-    ray = None if cluster is None else Cluster(cluster, cluster_cores)
-    with runs_shown(len(planned)) as shown:
-        prepared = open_prepared(data)
-        rows = run_all(prepared, planned, machine, shown, sys.argv, ray)
+    comparison = run_comparison(
+        data,
+        methods,
+        out=out,
+        seeds=seeds or (list(told.recipe.compare.seeds) if told else 1),
+        label_seeds=label_seeds,
+        choose=None if choose is None else choices(choose),
+        vary=None if vary is None else Varied.of(vary),
+        against=against,
+        config=config,
+        recipe=told,
+        cluster=cluster,
+        cluster_cores=cluster_cores,
+        display=runs_shown,
+        command=sys.argv,
+        **vars(machine),
+    )
     if not first_process():
         return
+    show(comparison.sheet())
     console = plain_console()
-    rows = with_differences(rows, against, console.print)
-    name = None if varied is None else varied.name
-    notes = notes_on(prepared, config, told) + note_on_preset(named, config.settings.get("preset"))
-    sheet = sheet_of(rows, name, against, recipe, notes)
-    write_all(rows, sheet, out, name, recipe)
-    show(sheet)
     console.print(f"written to {out / 'table.csv'}, table.md and table.tex")
-    if best := best_of_each(rows, against):
+    if best := comparison.best_runs():
         runs = " ".join(shlex.quote(str(path)) for path in best)
         console.print(f"next: sparselabel report {runs} --out {shlex.quote(str(out / 'report.html'))}")
-    exit_if_failed(sum(len(row.failed) for row in rows), len(planned))
-
-
-def asked_for(
-    config: TrainConfig,
-    methods: list[str] | None,
-    choose: list[str] | None,
-    vary: list[str] | None,
-    told: Told | None,
-) -> "tuple[list[str], list[Varied], Varied | None, TrainConfig]":
-    """What to compare: what the flags say, else the recipe."""
-    from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
-
-    if told is None:
-        return methods or [], choices(choose or []), Varied.of(vary) if vary is not None else None, config
-    asked = told.recipe.compare
-    named = methods or list(asked.methods)
-    chosen = _of_recipe(asked.choose, named, CHOOSE) if choose is None else choices(choose)
-    varied = next(iter(_of_recipe(asked.vary, named, VARY)), None) if vary is None else Varied.of(vary)
-    return named, chosen, varied, _without_others_settings(config, named, told)
-
-
-def notes_on(data: "Dataset", config: TrainConfig, told: Told | None) -> list[str]:
-    """Notes for readers of the table."""
-    from sparselabel.compare.recipe_differences import differences_from_recipe
-
-    notes = []
-    if not {"val", "test"} & {*data.splits}:
-        notes.append(
-            "the data has neither a validation nor a test split, so nothing is measured: prepare it with "
-            "--validation 0.2, or with a test split"
-        )
-    if told is not None and told.recipe.published:
-        notes.append(differences_from_recipe(told.recipe, told.config, data, config))
-    return [note for note in notes if note]
-
-
-def best_of_each(rows: "Sequence[Row]", against: str) -> list[Path]:
-    """For each line of the table the run of its chosen settings with the first seed.
-
-    A report compares with its first run: that is ``against``. Oracles come last.
-    """
-    ordered = sorted(rows, key=lambda row: (row.method != against, row.oracle))
-    return [row.paths[min(row.paths)] for row in ordered if row.paths]
-
-
-def _of_recipe(values: "dict[str, tuple[Any, ...]]", methods: Sequence[str], flag: str) -> "list[Varied]":
-    """A recipe's settings to vary or to choose from, those that one of the methods has."""
-    from sparselabel.compare.grid import Varied
-    from sparselabel.compare.planned_runs import settings_known
-
-    settings = [Varied.of([name, *several], flag) for name, several in values.items()]
-    known = settings_known(methods)
-    return [one for one in settings if any(one.concerns(method, known[method]) for method in methods)]
-
-
-def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: Told) -> TrainConfig:
-    """Without a recipe's settings that none of the methods has: they are for others of its table."""
-    from sparselabel.compare.planned_runs import has_preset, settings_known
-
-    known = {name for settings in settings_known(methods).values() for name in settings}
-    if not any(has_preset(method, config.settings.get("preset")) for method in methods):
-        known.discard("preset")
-    own = {name for name, value in config.settings.items() if told.settings.get(name) != value}
-    settings = {name: value for name, value in config.settings.items() if name in known | own}
-    return replace(config, settings=settings)
-
-
-def write_all(
-    rows: "Sequence[Row]", sheet: "Sheet", out: Path, varied: str | None = None, recipe: Recipe | None = None
-) -> None:
-    """Write the tables of a comparison."""
-    from sparselabel.compare.result_tables import write_by_labels, write_latex, write_markdown, write_table
-
-    write_table(rows, out / "table.csv", varied, recipe)
-    write_by_labels(rows, out / "table-by-labels.csv", varied)
-    write_markdown(sheet, out / "table.md")
-    write_latex(sheet, out / "table.tex")
+    exit_if_failed(len(comparison.failed), len(comparison.outcomes))
 
 
 def show(sheet: "Sheet") -> None:
     """Print the table of a comparison."""
-    table = Table()
-    for number, name in enumerate(sheet.columns):
-        table.add_column(name, justify="left" if number < sheet.words else "right", overflow="fold")
-    for line in sheet.lines:
-        table.add_row(*line)
     console = plain_console()
     for note in sheet.notes:
         console.print(f"note: {note}")
-    if not console.is_terminal:  # a file or a pipe has no width that the table must fit into
-        console.width = max(console.width, WIDE)
-    console.print(table)
+    # A file or a pipe has no width that the table must fit into.
+    console.width = console.width if console.is_terminal else max(console.width, WIDE)
+    for table in fitting_tables(sheet.columns, sheet.lines, console.width, sheet.words):
+        console.print(table)

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from sparselabel.cli.compare import Listed, best_of_each, show, write_all
+from sparselabel.cli.compare import Listed, show
 from sparselabel.cli.prepare import Target, scenes
 from sparselabel.cli.run_progress import exit_if_failed, runs_shown
 from sparselabel.cli.terminal import plain_console
-from sparselabel.config import FinetunePhase, HeadPhase, Machine, Preparation, TrainConfig, Views
+from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
 
 METHODS = ("bce", "an", "en", "en+scl", "pu+scl")
 IMAGES, TESTED = 2000, 800
@@ -43,11 +43,7 @@ def demo(
     force
         Begin anew.
     """
-    from sparselabel.compare.planned_runs import plan_runs
-    from sparselabel.compare.result_tables import sheet_of
-    from sparselabel.compare.runner import compare
-    from sparselabel.compare.summary import with_differences
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.comparison.compare import compare
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
     from sparselabel.report.make_report import make_report
     from sparselabel.report.run_data import read_runs
@@ -59,20 +55,18 @@ def demo(
         shutil.rmtree(runs, ignore_errors=True)
     if not (data / "dataset.json").exists():
         scenes(train=IMAGES, test=TESTED, to=Target(data, how=Preparation(sparsify="single-positive")))
-    planned = plan_runs(CONFIG, METHODS, seeds or (0,), runs)
-    with runs_shown(len(planned)) as shown:
-        rows = compare(open_prepared(data), planned, Machine(), shown, sys.argv)
-    rows = with_differences(rows, "an", console.print)
-    sheet = sheet_of(rows, against="an")
-    write_all(rows, sheet, out)
+    comparison = compare(
+        data, METHODS, out=runs, seeds=seeds or 1, config=CONFIG, display=runs_shown, command=sys.argv
+    )
+    comparison.write(out)
     console.print()
-    show(sheet)
-    exit_if_failed(sum(len(row.failed) for row in rows), len(planned))
-    run = next(run.path for run in reversed(planned) if run.method == "en+scl")
+    show(comparison.sheet())
+    exit_if_failed(len(comparison.failed), len(comparison.outcomes))
+    run = next(one.run.path for one in reversed(comparison.outcomes) if one.run.method == "en+scl")
     image = out / "heat-maps.png"
     draw_heat_maps(run, (), 4, image)
     page = out / "report.html"
-    make_report(read_runs(best_of_each(rows, "an")), page)
+    make_report(read_runs(comparison.best_runs()), page)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label per image.\n"
         "an assumes that the rest is negative; en leaves out the likely positives; en+scl also holds the\n"

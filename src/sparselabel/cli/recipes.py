@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from sparselabel.cli.methods import PAPERS
-from sparselabel.cli.terminal import names_first, plain_console
+from sparselabel.cli.terminal import fitting_tables, names_first, plain_console
 
 if TYPE_CHECKING:
     from sparselabel.config import Recipe
@@ -55,7 +55,8 @@ def _show(name: str) -> None:
         for setting, values in settings.items():
             console.print(f"  {what}: {setting}: {_words(values)}")
     if recipe.published or recipe.ours:
-        console.print(_numbers(recipe))
+        for table in _numbers(recipe, console.width):
+            console.print(table)
     console.print(f"Cost: {recipe.cost}")
     if recipe.remarks:
         console.print(recipe.remarks.strip())
@@ -77,20 +78,19 @@ def _words(values: Sequence[object]) -> str:
     return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
-def _numbers(recipe: "Recipe") -> Table:
-    """Published numbers and ours with their spread, a row per method."""
+def _numbers(recipe: "Recipe", width: int) -> list[Table]:
+    """Published numbers and ours with their spread, a row per method; several tables if it is wide."""
     ours: dict[str, dict[str, tuple[float, ...]]] = {}
     for measured in recipe.ours:
         ours.setdefault(measured.measure, {}).update(measured.values)
-    table = names_first("method")
-    for title in (*recipe.published, *(f"ours, {measure}" for measure in ours)):
-        table.add_column(title, justify="right")
+    titles = ["method", *recipe.published, *(f"ours, {measure}" for measure in ours)]
     methods = [method for values in recipe.published.values() for method in values]
     methods += [method for values in ours.values() for method in values]
+    lines = []
     for method in dict.fromkeys(methods):
         published = [str(values.get(method, "")) for values in recipe.published.values()]
-        table.add_row(method, *published, *(_spread(values.get(method, ())) for values in ours.values()))
-    return table
+        lines.append([method, *published, *(_spread(values.get(method, ())) for values in ours.values())])
+    return fitting_tables(titles, lines, width)
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -1,13 +1,14 @@
 """What commands share on the terminal."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.progress import progress_bar
+from sparselabel.progress import first_process, progress_bar
+
+__all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "progress"]
 
 
 def plain_console() -> Console:
@@ -24,9 +25,41 @@ def names_first(name: str, *others: str) -> Table:
     return table
 
 
-def first_process() -> bool:
-    """Whether this process speaks for all, where torchrun or Fabric has started several."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+def fitting_tables(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], width: int, words: int = 1
+) -> list[Table]:
+    """A table of texts and numbers, cut into several where it is wider than ``width``.
+
+    Each has the first ``words`` columns, which name its lines. Titles may be folded, cells are not.
+    """
+    needed = [
+        max(len(text) for text in (*title.split(), *(line[number] for line in lines), ""))
+        for number, title in enumerate(columns)
+    ]
+    names = list(range(words))
+    groups: list[list[int]] = [[]]
+    room = width - 1 - sum(needed[number] + 3 for number in names)
+    for number in range(words, len(columns)):
+        if groups[-1] and sum(needed[other] + 3 for other in (*groups[-1], number)) > room:
+            groups.append([])
+        groups[-1].append(number)
+    tables = []
+    for group in groups:
+        table, widths = (
+            Table(),
+            dict(zip((*names, *group), (needed[n] for n in (*names, *group)), strict=True)),
+        )
+        spare = width - 1 - sum(widths.values()) - 3 * len(widths)
+        while spare > 0 and (narrow := [n for n in widths if widths[n] < len(columns[n])]):
+            for number in narrow[:spare]:  # what is left goes to titles that are folded
+                widths[number] += 1
+            spare -= len(narrow)
+        for number, cells in widths.items():
+            table.add_column(columns[number], justify="left" if number < words else "right", width=cells)
+        for line in lines:
+            table.add_row(*(line[number] for number in (*names, *group)))
+        tables.append(table)
+    return tables
 
 
 @contextmanager

@@ -4,6 +4,7 @@ The command makes its flags from them (nested fields as ``head.epochs``), a TOML
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
+from sparselabel.config.keywords import configure, without_none
 from sparselabel.config.preparation import (
     ALL,
     PAPER_SEED,
@@ -53,8 +54,10 @@ __all__ = [
     "Sparsify",
     "TrainConfig",
     "Views",
+    "configure",
     "from_dict",
     "load",
     "save",
     "take_recipe",
+    "without_none",
 ]

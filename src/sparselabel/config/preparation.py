@@ -142,6 +142,8 @@ class Preparation(Sparsify):
         Share of the training images to keep, chosen at random after validation was held out.
     keep_validation
         Share of the validation images to keep.
+    keep_test
+        Share of the test images to keep.
     skip_broken
         Leave out images that cannot be decoded, instead of stopping.
     scores
@@ -157,6 +159,7 @@ class Preparation(Sparsify):
     validation_labels: Literal["full", "observed"] = "full"
     keep_train: float = 1.0
     keep_validation: float = 1.0
+    keep_test: float = 1.0
     skip_broken: bool = False
     scores: str | None = None
     score_positive: float | None = None
@@ -166,7 +169,7 @@ class Preparation(Sparsify):
         super().__post_init__()
         if not 0 <= self.validation < 1:
             raise ConfigError(f"{param('validation')} must be a share in [0, 1), not {self.validation}")
-        for name in ("keep_train", "keep_validation"):
+        for name in ("keep_train", "keep_validation", "keep_test"):
             if not 0 < (share := getattr(self, name)) <= 1:
                 raise ConfigError(f"{param(name)} must be a share in (0, 1], not {share}")
         self._check_scores()

@@ -249,12 +249,13 @@ def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
 
 
 def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, ObservedSplit]:
-    """What is kept of training and validation, where a share of them is asked for."""
-    shares = {"train": how.keep_train, "val": how.keep_validation}
-    if how.keep_validation < 1 and "val" not in splits:
-        raise DataError(
-            "there is no validation split to keep a share of", f"leave {param('keep_validation')} out"
-        )
+    """What is kept of training, validation and test, where a share of them is asked for."""
+    # In this order: test draws last, so that the published subsets of training stay as they are.
+    shares = {"train": how.keep_train, "val": how.keep_validation, "test": how.keep_test}
+    for name, keyword in (("val", "keep_validation"), ("test", "keep_test")):
+        if shares[name] < 1 and name not in splits:
+            kind = "validation" if name == "val" else name
+            raise DataError(f"there is no {kind} split to keep a share of", f"leave {param(keyword)} out")
     if min(shares.values()) == 1:
         return {}
     counts = {name: len(splits[name].split.labels) for name in shares if name in splits}

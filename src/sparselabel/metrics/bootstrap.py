@@ -2,14 +2,18 @@
 
 The images of a split are drawn anew with replacement, as many as there are, again and again; each time both
 models are measured on the same draw. How the difference of their mAP varies says how far the difference that
-was found can be relied on. It says nothing of how another training seed would have done. Of a method that was
-trained with several seeds the mean over its models is compared, on every draw.
+was found can be relied on.
+
+Of a method that was trained several times the bootstrap is hierarchical: each time draws of labels are drawn
+anew with replacement, in each of them its seeds, and the test images, and the mean mAP over what was drawn is
+taken; both methods are given the same. So the interval covers other labels, other seeds and other images. It
+is too narrow where there are few: n of them show (n - 1) / n of their variance.
 
 A draw is a number of copies of every image, so nothing is ranked again: a class is sorted once, and its
 average precision (rule ``sklearn``) follows from sums of copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +23,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.metrics.average_precision import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
 
+SEED_OF_RUNS = 1  # of which runs are drawn; that of images is given
 BLOCK = 250  # draws at a time: more take more memory and no less time
 Copies = npt.NDArray[np.int32]
 
@@ -43,6 +48,20 @@ class Difference:
     def difference(self) -> float:
         """The second mAP minus the first."""
         return self.second - self.first
+
+    @property
+    def zero_outside(self) -> bool:
+        """Whether the interval does not contain 0: the difference is more than chance."""
+        return not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean mAP, 0..1, and the 2.5 and 97.5 percentiles of its draws."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +102,48 @@ def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, see
     return Drawn(whole, values)
 
 
-def difference(first: Sequence[Drawn], second: Sequence[Drawn]) -> Difference:
-    """How the mean mAP of some models differs from that of others, measured on the same draws."""
-    whole = [float(np.mean([model.whole for model in models])) for models in (first, second)]
-    one, other = (np.mean([model.draws for model in models], axis=0) for models in (first, second))
-    differences = other - one
+def interval(models: Sequence[Drawn], groups: Sequence[Hashable] | None = None) -> Interval:
+    """The mean mAP of models that were measured on the same draws of images.
+
+    ``groups`` says for each model which draw of labels it was trained on; by default all on the same.
+    """
+    whole, draws = _hierarchical(models, groups)
+    low, high = np.percentile(draws, [2.5, 97.5]).tolist()
+    return Interval(whole, low, high)
+
+
+def difference(
+    first: Sequence[Drawn], second: Sequence[Drawn], groups: Sequence[Hashable] | None = None
+) -> Difference:
+    """How the mean mAP of some models differs from that of others, measured on the same draws.
+
+    Models are pairs: the same place is the same draw of labels (``groups``) and the same seed.
+    """
+    (one, draws), (other, other_draws) = (_hierarchical(models, groups) for models in (first, second))
+    differences = other_draws - draws
     low, high = np.percentile(differences, [2.5, 97.5]).tolist()
-    sign = np.sign(whole[1] - whole[0])
+    sign = np.sign(other - one)
     same = float((np.sign(differences) == sign).mean()) if sign else None
-    return Difference(whole[0], whole[1], low, high, same, len(differences))
+    return Difference(one, other, low, high, same, len(differences))
+
+
+def _hierarchical(models: Sequence[Drawn], groups: Sequence[Hashable] | None) -> tuple[float, Values]:
+    """The mean over groups of the mean over their models, as they are, and (S,) as drawn."""
+    labels = list(groups or [None] * len(models))
+    names = list(dict.fromkeys(labels))
+    shares = np.asarray([1 / (len(names) * labels.count(label)) for label in labels])
+    whole = float(shares @ [model.whole for model in models])
+    draws = np.stack([model.draws for model in models])
+    random = np.random.default_rng(SEED_OF_RUNS)
+    samples = draws.shape[1]
+    drawn_groups = random.multinomial(len(names), [1 / len(names)] * len(names), samples)
+    weights = np.empty((samples, len(models)))
+    for number, name in enumerate(names):
+        members = [place for place, label in enumerate(labels) if label == name]
+        # A group that was drawn twice has its seeds drawn twice, independently: the counts add up.
+        counts = random.multinomial(drawn_groups[:, number] * len(members), [1 / len(members)] * len(members))
+        weights[:, members] = counts * shares[members]
+    return whole, np.asarray((weights.T * draws).sum(axis=0))
 
 
 class Ranked:

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, settings_known
-from sparselabel.compare.runner import outcome_of, write_error
+from sparselabel.comparison.planned_runs import (
+    Outcome,
+    PlannedRun,
+    RunsCallback,
+    in_comparison,
+    settings_known,
+)
+from sparselabel.comparison.runner import outcome_of, write_error
 from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset

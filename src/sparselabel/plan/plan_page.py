@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from sparselabel.compare.planned_runs import Outcome
+from sparselabel.comparison.planned_runs import Outcome
 from sparselabel.config import TrainConfig
 from sparselabel.data.annotation_budget import Kind
 from sparselabel.files import atomic_write

@@ -61,6 +61,7 @@ def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | No
         "data": str(data.folder.resolve()),
         "data_digest": {name: split.digest for name, split in data.splits.items()},
         "answers": len(last_words(data.answers)),
+        "label_seed": data.label_seed,
         "classes": list(data.classes),
         "command": list(command),
         "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sparselabel.compare.result_tables import write_table
-from sparselabel.compare.summary import Row
+from sparselabel.comparison.result_tables import write_table
+from sparselabel.comparison.summary import Row
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.report.figures.sweep_curve import draw_label_numbers
 

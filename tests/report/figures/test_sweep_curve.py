@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.compare.result_tables import write_by_labels, write_table
-from sparselabel.compare.summary import Row
+from sparselabel.comparison.result_tables import write_by_labels, write_table
+from sparselabel.comparison.summary import Row
 from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.report.figures.sweep_curve import _in_order, _places, draw_sweep
 from tests.report.figures.made_up import make_data, make_run

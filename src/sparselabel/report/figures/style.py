@@ -60,6 +60,24 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def inline_figure(width: float, height: float) -> "Figure":
+    """The same, one that a notebook shows where it is the value of a cell."""
+    import io
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class InlineFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            image = io.BytesIO()
+            self.savefig(image, format="png", dpi=110)
+            return image.getvalue()
+
+    figure = InlineFigure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def look_of(number: int) -> dict[str, Any]:
     """Color and marker of a curve."""
     return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}

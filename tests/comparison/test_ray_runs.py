@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import sparselabel
-from sparselabel.compare.grid import Varied
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, plan_runs
-from sparselabel.compare.ray_runs import Cluster, _outcome, _resources, features_first, train_task
+from sparselabel.comparison.grid import Varied
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, plan_runs
+from sparselabel.comparison.ray_runs import Cluster, _outcome, _resources, features_first, train_task
 from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError
 
@@ -123,7 +123,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_cluster_there() -> None:
-    from sparselabel.compare.ray_runs import _connect
+    from sparselabel.comparison.ray_runs import _connect
 
     with pytest.raises(ConfigError, match=r"there is no Ray cluster at '127.0.0.1:1' .*refused") as refused:
         _connect(None, "127.0.0.1:1")
@@ -140,12 +140,12 @@ import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 from pathlib import Path
 from ray.cluster_utils import Cluster as Nodes
-from sparselabel.compare.ray_runs import Cluster
-from sparselabel.compare.runner import compare
+from sparselabel.comparison.ray_runs import Cluster
+from tests.comparison.test_runner import compare
 from sparselabel.config import Machine
 from sparselabel.data.dataset import open_prepared
 from sparselabel.errors import ConfigError
-from tests.compare.test_ray_runs import planned_runs
+from tests.comparison.test_ray_runs import planned_runs
 
 here = Machine(accelerator="cpu", workers=0)
 folder = Path(sys.argv[1])
@@ -168,7 +168,7 @@ finally:
 
 def planned_runs(out: Path) -> list[PlannedRun]:
     """Four runs on stored features; one of them diverges."""
-    from tests.compare.test_runner import TINY
+    from tests.comparison.test_runner import TINY
 
     rates = Varied("head.lr", ("0.01", "1e38"))
     good = plan_runs(replace(TINY, precision="32-true"), ["an", "bce"], [0], out)
@@ -178,8 +178,7 @@ def planned_runs(out: Path) -> list[PlannedRun]:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray (the extra `cluster`)")
 def test_a_cluster_gives_what_this_machine_gives(tmp_path: Path) -> None:
-    from sparselabel.compare.runner import compare
-    from tests.compare.test_runner import HERE, small_scenes
+    from tests.comparison.test_runner import HERE, compare, small_scenes
 
     data = small_scenes(tmp_path / "data")
     near = planned_runs(tmp_path / "near")

@@ -7,12 +7,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sparselabel.compare.grid import CHOOSE, VARY, Varied
+from sparselabel.comparison.grid import CHOOSE, VARY, Varied
 from sparselabel.config import Setting, TrainConfig
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 
 Chosen = tuple[tuple[str, str], ...]
 """The settings that validation chooses, each by its name with one value."""
+
+
+RunKey = int | tuple[int, int]
+"""What tells runs of the same settings apart: the seed, or the label seed and the seed."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,19 @@ class PlannedRun:
     value: str = ""
     """Value of the varied setting; "" for a method that does not have it, or where nothing is varied."""
     chosen: Chosen = ()
+    label_seed: int | None = None
+    """Of the draw of labels that it is trained on; None for the data as it is."""
+
+    @property
+    def key(self) -> RunKey:
+        """What tells it from other runs of the same settings."""
+        return self.seed if self.label_seed is None else (self.label_seed, self.seed)
 
     def __str__(self) -> str:
         settings = "".join(f", {name} {value}" for name, value in self.chosen)
         value = f" with {self.value}" if self.value else ""
-        return f"{self.method}{value}{settings}, seed {self.seed}"
+        labels = "" if self.label_seed is None else f", label seed {self.label_seed}"
+        return f"{self.method}{value}{settings}{labels}, seed {self.seed}"
 
 
 def plan_runs(
@@ -40,8 +52,9 @@ def plan_runs(
     out: Path,
     choose: Sequence[Varied] = (),
     varied: Varied | None = None,
+    label_seeds: Sequence[int] = (),
 ) -> list[PlannedRun]:
-    """All runs of a comparison.
+    """All runs of a comparison; with ``label_seeds`` each is trained on every such draw of labels.
 
     Each method takes those of the settings that it has, also of those to choose from. A method that does not
     have the varied setting runs once; one that does not have the preset keeps its defaults.
@@ -50,6 +63,7 @@ def plan_runs(
         raise ConfigError("there is nothing to compare", f"give {param('methods')}", what="methods")
     _refuse_repeated(param("methods"), methods)
     _refuse_repeated(param("seeds"), seeds)
+    _refuse_repeated(param("label_seeds"), label_seeds)
     known = settings_known(methods)
     settings = [*([] if varied is None else [varied]), *choose]
     for setting in settings:
@@ -72,10 +86,11 @@ def plan_runs(
             names = [method, *(setting.folder(value, settings) for setting, value in combination)]
             varied_value = next((value for setting, value in combination if setting is varied), "")
             chosen = tuple((setting.name, value) for setting, value in combination if setting is not varied)
-            for seed in seeds:
-                path = out / "-".join([*names, f"seed{seed}"])
+            for labels, seed in product(label_seeds or (None,), seeds):
+                draw = [] if labels is None else [f"labels{labels}"]
+                path = out / "-".join([*names, *draw, f"seed{seed}"])
                 seeded = replace(config, seed=seed)
-                planned.append(PlannedRun(method, seed, seeded, path, varied_value, chosen))
+                planned.append(PlannedRun(method, seed, seeded, path, varied_value, chosen, labels))
     _refuse_repeated("a run's folder", [run.path for run in planned])
     return planned
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, in_comparison
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
 
@@ -47,7 +47,7 @@ class Cluster:
             running: dict[Any, PlannedRun] = {}
 
             def submit(run: PlannedRun) -> None:
-                given = (run.config, str(run.path.absolute()), machine, list(command))
+                given = (run.config, str(run.path.absolute()), machine, list(command), run.label_seed)
                 running[task.options(name=run.path.name).remote(*here, *given)] = run
 
             def wait() -> Outcome:
@@ -106,10 +106,17 @@ def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
 
 
 def train_task(
-    folder: str, data: str, config: Any, out: str, machine: Machine, command: Sequence[str]
+    folder: str,
+    data: str,
+    config: Any,
+    out: str,
+    machine: Machine,
+    command: Sequence[str],
+    label_seed: int | None = None,
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
     from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.redraw_labels import redraw_labels
     from sparselabel.training.train_run import train_run
 
     for path in (folder, data):
@@ -120,7 +127,10 @@ def train_task(
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
-    return train_run(open_prepared(Path(data)), config, Path(out), machine, quiet, command)
+    prepared = open_prepared(Path(data))
+    if label_seed is not None:
+        prepared = redraw_labels(prepared, label_seed)
+    return train_run(prepared, config, Path(out), machine, quiet, command)
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:

@@ -2,8 +2,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun
-from sparselabel.compare.result_tables import (
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun
+from sparselabel.comparison.result_tables import (
     latex,
     sheet_of,
     write_by_labels,
@@ -11,7 +11,7 @@ from sparselabel.compare.result_tables import (
     write_markdown,
     write_table,
 )
-from sparselabel.compare.summary import Row, with_share
+from sparselabel.comparison.summary import Row, with_share
 from sparselabel.config import Comparison, Recipe, TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.metrics.bootstrap import Difference
@@ -65,6 +65,7 @@ def test_the_table(tmp_path: Path) -> None:
     an, role, bce = written(ROWS, tmp_path, RECIPE)
     assert an == {
         "method": "an", "head.batch-size": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
+        "test_low": "", "test_high": "",
         "spread": "1.41", "validation_spread": "", "gap_recovered": "0.000", "difference": "",
         "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "",
         "training_labels": "", "seconds": "2.0",
@@ -94,10 +95,10 @@ def test_the_table_of_a_varied_setting(tmp_path: Path) -> None:
     ]
     write_table(rows, tmp_path / "table.csv", "settings.weight")
     lines = (tmp_path / "table.csv").read_text().splitlines()
-    assert lines[0].startswith("method,varied,value,validation,test,spread,")
-    assert [line.split(",")[:6] for line in lines[1:]] == [
-        ["an", "settings.weight", "", "50.00", "50.00", ""],
-        ["en", "settings.weight", "2", "50.00", "55.00", "7.07"],
+    assert lines[0].startswith("method,varied,value,validation,test,test_low,test_high,spread,")
+    assert [line.split(",")[:8] for line in lines[1:]] == [
+        ["an", "settings.weight", "", "50.00", "50.00", "", "", ""],
+        ["en", "settings.weight", "2", "50.00", "55.00", "", "", "7.07"],
     ]
     write_by_labels(rows, tmp_path / "labels.csv", "settings.weight")
     assert (tmp_path / "labels.csv").read_text().splitlines() == [

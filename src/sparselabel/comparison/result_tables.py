@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparselabel.compare.summary import BASELINE, ORACLE, Row
+from sparselabel.comparison.planned_runs import RunKey
+from sparselabel.comparison.summary import BASELINE, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.progress import duration
 
@@ -14,42 +15,89 @@ MEGABYTE = 1e6
 DIFFERENCE = ("difference", "low", "high")
 
 
+Cell = str | int | float | None
+DIGITS = {"gap_recovered": 3, "seconds": 1, "memory_mb": 0}
+"""Of numbers in CSV; others have two."""
+
+
+def table_columns(
+    rows: Sequence[Row], varied: str | None = None, recipe: Recipe | None = None
+) -> dict[str, list[Cell]]:
+    """The rows with all numbers: what was chosen, a column for each seed's test, what was published.
+
+    Measures are in percent; None where there is nothing to say.
+    """
+    columns: dict[str, list[Cell]] = {"method": [row.method for row in rows]}
+    if varied:
+        columns |= {"varied": [varied for _ in rows], "value": [row.value for row in rows]}
+    columns |= {name: [dict(row.chosen).get(name, "") for row in rows] for name in names_chosen(rows)}
+    columns["validation"] = [_mean(row.validation.values(), 100) for row in rows]
+    columns["test"] = [_mean(row.test.values(), 100) for row in rows]
+    for name in ("low", "high"):
+        columns[f"test_{name}"] = [_times(getattr(row.interval, name, None), 100) for row in rows]
+    columns["spread"] = [_times(row.spread, 100) for row in rows]
+    columns["validation_spread"] = [_times(row.validation_spread, 100) for row in rows]
+    columns["gap_recovered"] = [row.recovered for row in rows]
+    for name in DIFFERENCE:
+        column = name if name == "difference" else f"difference_{name}"
+        columns[column] = [_times(getattr(row.difference, name, None), 100) for row in rows]
+    for name in ("model", "estimates"):
+        columns[f"hidden_{name}"] = [_mean(row.hidden.get(name, ()), 100) for row in rows]
+    columns["training_labels"] = [row.labels for row in rows]
+    columns["seconds"] = [_mean(row.seconds) for row in rows]
+    columns["memory_mb"] = [max(row.memory) / MEGABYTE if row.memory else None for row in rows]
+    columns["failed"] = [len(row.failed) for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row.measures):
+        columns[name] = [_mean(row.measures.get(name, ()), 100) for row in rows]
+    for measure in measures_published(rows, recipe):
+        columns[f"published {measure}"] = [published(row, recipe, measure) for row in rows]
+    for key in sorted({key for row in rows for key in row.test}, key=_as_tuple):
+        name = f"test_{key}" if isinstance(key, int) else f"test_labels{key[0]}_seed{key[1]}"
+        columns[name] = [_times(row.test.get(key), 100) for row in rows]
+    return columns
+
+
 def write_table(
     rows: Sequence[Row], path: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
-    """The rows with all numbers: what was chosen, a column for each seed's test, what was published."""
-    chosen, seeds = names_chosen(rows), sorted({seed for row in rows for seed in row.test})
-    measures = measures_published(rows, recipe)
-    others = list(dict.fromkeys(name for row in rows for name in row.measures))
-    columns = [
-        *chosen, "validation", "test", "spread", "validation_spread", "gap_recovered", "difference",
-        "difference_low", "difference_high", "hidden_model", "hidden_estimates", "training_labels",
-        "seconds", "memory_mb", "failed",
-        *others, *(f"published {measure}" for measure in measures), *(f"test_{seed}" for seed in seeds),
-    ]  # fmt: skip
-    lines = []
-    for row in rows:
-        difference, values = row.difference, dict(row.chosen)
-        lines.append(
-            [
-                *(values.get(name, "") for name in chosen),
-                percent(row.validation.values()),
-                percent(row.test.values()),
-                _of(row.spread, 100),
-                _of(row.validation_spread, 100),
-                _of(row.recovered, 1, 3),
-                *(_of(None if difference is None else getattr(difference, name), 100) for name in DIFFERENCE),
-                *(percent(row.hidden.get(name, ())) for name in ("model", "estimates")),
-                "" if row.labels is None else str(row.labels),
-                f"{statistics.fmean(row.seconds):.1f}" if row.seconds else "",
-                f"{max(row.memory) / MEGABYTE:.0f}" if row.memory else "",
-                str(len(row.failed)),
-                *(percent(row.measures.get(name, ())) for name in others),
-                *(_of(published(row, recipe, measure), 1, 2) for measure in measures),
-                *(_of(row.test.get(seed), 100) for seed in seeds),
-            ]
-        )
-    _write(path, rows, columns, lines, varied)
+    """The rows with all numbers, as CSV."""
+    columns = table_columns(rows, varied, recipe)
+    texts = [[_text(cell, DIGITS.get(name, 2)) for cell in cells] for name, cells in columns.items()]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *zip(*texts, strict=True)])
+
+
+def difference_columns(pairs: Sequence[Pair], varied: str | None = None) -> dict[str, list[Cell]]:
+    """Pairs of methods: the difference of their test mAP in points, and its 95 % interval."""
+    columns: dict[str, list[Cell]] = {
+        "method": [pair.row.method for pair in pairs],
+        "other": [pair.other.method for pair in pairs],
+    }
+    if varied:
+        columns[varied] = [pair.row.value or pair.other.value for pair in pairs]
+    for name in DIFFERENCE:
+        columns[name] = [100 * getattr(pair.difference, name) for pair in pairs]
+    columns["zero_outside"] = [pair.difference.zero_outside for pair in pairs]
+    return columns
+
+
+def _as_tuple(key: RunKey) -> tuple[int, ...]:
+    return (key,) if isinstance(key, int) else key
+
+
+def _mean(values: Iterable[float], factor: float = 1) -> float | None:
+    numbers = list(values)
+    return factor * statistics.fmean(numbers) if numbers else None
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
+
+
+def _text(cell: Cell, digits: int) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell)
 
 
 def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) -> None:
@@ -99,10 +147,6 @@ def percent(values: Iterable[float], digits: int = 2) -> str:
     """The mean of values in 0..1; nothing where there are none."""
     numbers = list(values)
     return f"{100 * statistics.fmean(numbers):.{digits}f}" if numbers else ""
-
-
-def _of(value: float | None, factor: float, digits: int = 2) -> str:
-    return "" if value is None else f"{factor * value:.{digits}f}"
 
 
 HIDDEN = "all training labels, mAP"

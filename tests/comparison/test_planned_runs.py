@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.compare.grid import CHOOSE, VARY, Varied, choices
-from sparselabel.compare.planned_runs import note_on_preset, plan_runs
+from sparselabel.comparison.grid import CHOOSE, VARY, Varied, choices
+from sparselabel.comparison.planned_runs import note_on_preset, plan_runs
 from sparselabel.config import FinetunePhase, HeadPhase, TrainConfig
 from sparselabel.errors import ConfigError
 

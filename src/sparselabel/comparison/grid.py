@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from typing import Any, get_type_hints
 
-from sparselabel.config import TrainConfig, from_dict
+from sparselabel.config import TrainConfig, from_dict, without_none
 from sparselabel.errors import ConfigError, nearest, param
 
 SETTINGS = "settings"
@@ -56,7 +56,7 @@ class Varied:
 
     def config(self, base: TrainConfig, value: str) -> TrainConfig:
         """The configuration with this value."""
-        values = _without_none(asdict(base))
+        values = without_none(asdict(base))
         table = values
         for key in self.keys[:-1]:
             table = table.setdefault(key, {})
@@ -121,11 +121,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if value is not None
-    }

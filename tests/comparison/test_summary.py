@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, plan_runs
-from sparselabel.compare.summary import Row, rows_of, with_share
+from sparselabel.comparison.grid import Varied, choices
+from sparselabel.comparison.planned_runs import Outcome, plan_runs
+from sparselabel.comparison.summary import Row, rows_of, with_share
 from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.errors import RunError
 from sparselabel.files import write_json

@@ -3,13 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.compare.planned_runs import Outcome, plan_runs
-from sparselabel.compare.summary import Row, rows_of, with_differences
+from sparselabel.comparison.planned_runs import Outcome, plan_runs
+from sparselabel.comparison.summary import Row, TestDraws, rows_of, with_differences
 from sparselabel.data.dataset import Dataset
 from sparselabel.inference.score_files import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
-from tests.compare.test_runner import RESULT, TINY, data  # noqa: F401
+from tests.comparison.test_runner import RESULT, TINY, data  # noqa: F401
 
 SEEDS = (0, 1)
 
@@ -34,7 +34,7 @@ def made(data: Dataset, tmp_path: Path) -> list[Outcome]:  # noqa: F811
 
 def test_the_mean_over_seeds_is_compared(made: list[Outcome]) -> None:
     said: list[str] = []
-    role, an, bce = with_differences(rows_of(made), "an", said.append, samples=50)
+    role, an, bce = with_differences(rows_of(made), "an", said.append, TestDraws(50))
     assert (an.difference, said) == (None, [])
     assert role.difference is not None
     assert bce.difference is not None
@@ -53,7 +53,7 @@ def test_the_mean_over_seeds_is_compared(made: list[Outcome]) -> None:
 
 def test_seeds_that_both_have_are_compared(made: list[Outcome]) -> None:
     rows = rows_of([one for one in made if not (one.run.method == "an" and one.run.seed == 0)])
-    role = with_differences(rows, "an", print, samples=20)[0]
+    role = with_differences(rows, "an", print, TestDraws(20))[0]
     scores = [saved_scores(Run(row.paths[1]), "test") for row in (rows[1], rows[0])]
     assert role.difference == paired_bootstrap(scores[0].scores, scores[1].scores, scores[0].positive, 20)
 
@@ -67,7 +67,7 @@ def test_nothing_to_compare_with(made: list[Outcome]) -> None:
 def test_scores_that_are_not_there(made: list[Outcome]) -> None:
     (made[0].run.path / "scores-test.npz").unlink()
     said: list[str] = []
-    role, _, bce = with_differences(rows_of(made), "an", said.append, samples=20)
+    role, _, bce = with_differences(rows_of(made), "an", said.append, TestDraws(20))
     assert role.difference is None
     assert bce.difference is not None
     assert len(said) == 1

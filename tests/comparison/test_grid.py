@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparselabel.compare.grid import CHOOSE, Varied, choices
+from sparselabel.comparison.grid import CHOOSE, Varied, choices
 from sparselabel.config import HeadPhase, TrainConfig, Views
 from sparselabel.errors import ConfigError
 

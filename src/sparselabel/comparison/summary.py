@@ -3,16 +3,16 @@
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Chosen, Outcome
+from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
 from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
-    from sparselabel.metrics.bootstrap import Difference
+    from sparselabel.metrics.bootstrap import Difference, Drawn, Interval
 
 
 BASELINE, ORACLE = "an", "bce"
@@ -20,27 +20,30 @@ BASELINE, ORACLE = "an", "bce"
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results with the settings of its best mean validation; values are by seed.
+    """A method's results with the settings of its best mean validation.
 
-    ``recovered`` is the share of the gap between ``an`` and the oracle ``bce`` that it closes, ``difference``
-    a paired bootstrap over the test images; None where there is nothing to compare with. ``by_labels`` has
-    the mAP on images with so many labels, by split and that number. ``hidden`` has the mAP of the model and
-    of the method's estimates on all training labels (Cole 2021 table 2), observed ones included. ``failed``
-    are the runs that failed, those of settings that were not chosen included. ``labels`` is how many labels
-    training saw; an ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP),
-    ``measures`` has others by their names in recipes.
+    Values are by seed, or by label seed and seed. ``recovered`` is the share of the gap between ``an``
+    and the oracle ``bce`` that it closes, ``difference`` a paired bootstrap over labels, seeds and test
+    images; None where there is nothing to compare with. ``by_labels`` has the mAP on images with so many
+    labels, by split and that number. ``hidden`` has the mAP of the model and of the method's estimates on
+    all training labels (Cole 2021 table 2), observed ones included. ``failed`` are the runs that failed,
+    those of settings that were not chosen included. ``labels`` is how many labels training saw; an
+    ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP), ``measures``
+    has others by their names in recipes.
     """
 
     method: str
-    validation: dict[int, float] = field(default_factory=dict)
-    test: dict[int, float] = field(default_factory=dict)
+    validation: dict[RunKey, float] = field(default_factory=dict)
+    test: dict[RunKey, float] = field(default_factory=dict)
     value: str = ""
     chosen: Chosen = ()
     by_labels: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     hidden: dict[str, list[float]] = field(default_factory=dict)
     recovered: float | None = None
     difference: "Difference | None" = None
-    paths: dict[int, Path] = field(default_factory=dict)
+    interval: "Interval | None" = None
+    """Of the test mAP: what other labels, seeds and test images would do to it."""
+    paths: dict[RunKey, Path] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     labels: int | None = None
@@ -86,8 +89,8 @@ def _best(group: Sequence[Outcome]) -> Row:
 
 def _row(outcomes: Sequence[Outcome]) -> Row:
     run = outcomes[0].run
-    finished = {outcome.run.seed: outcome.result for outcome in outcomes if outcome.result is not None}
-    paths = {outcome.run.seed: outcome.run.path for outcome in outcomes if outcome.result is not None}
+    finished = {outcome.run.key: outcome.result for outcome in outcomes if outcome.result is not None}
+    paths = {outcome.run.key: outcome.run.path for outcome in outcomes if outcome.result is not None}
     costs = [Run(path).cost() for path in paths.values()]
     return Row(
         run.method,
@@ -165,31 +168,102 @@ def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
     return by_value.get(value, by_value.get(""))
 
 
+class TestDraws:
+    """The test mAP of runs on draws of the test images, the same for all; each run is measured once."""
+
+    __test__ = False  # not a test, whatever its name
+
+    def __init__(self, samples: int = 2000) -> None:
+        self.samples = samples
+        self._of_run: dict[Path, Drawn] = {}
+
+    def __call__(self, path: Path) -> "Drawn":
+        """The draws of one run; raises RunError where its scores are not there."""
+        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.metrics.bootstrap import drawn
+
+        if path not in self._of_run:
+            saved = saved_scores(Run(path), "test")
+            self._of_run[path] = drawn(saved.scores, saved.positive, self.samples)
+        return self._of_run[path]
+
+
+def difference_of(row: Row, base: Row, draws: TestDraws) -> "Difference | None":
+    """The test mAP of a row minus that of another one; None where they have no seed in common."""
+    from sparselabel.metrics.bootstrap import difference
+
+    keys = [key for key in row.test if key in base.test]
+    if not keys:
+        return None
+    first, second = ([draws(one.paths[key]) for key in keys] for one in (base, row))
+    return difference(first, second, label_draws(keys))
+
+
+def label_draws(keys: Sequence[RunKey]) -> list[int | None]:
+    """The draw of labels of each run."""
+    return [None if isinstance(key, int) else key[0] for key in keys]
+
+
+def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
+    """Add the interval of each row's test mAP, where its runs have their scores."""
+    from sparselabel.metrics.bootstrap import interval
+
+    def added(row: Row) -> Row:
+        if not row.test:
+            return row
+        try:
+            found = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
+        except RunError:  # said where differences are computed
+            return row
+        return replace(row, interval=found)
+
+    return [added(row) for row in rows]
+
+
 def with_differences(
-    rows: Sequence[Row], against: str, say: Callable[[str], None], samples: int = 2000
+    rows: Sequence[Row], against: str, say: Callable[[str], None], draws: TestDraws | None = None
 ) -> list[Row]:
     """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
-    from sparselabel.inference.score_files import saved_scores
-    from sparselabel.metrics.bootstrap import Drawn, difference, drawn
+    measured = draws or TestDraws()
 
-    by_run = {(number, seed): path for number, row in enumerate(rows) for seed, path in row.paths.items()}
-
-    @cache
-    def draws(number: int, seed: int) -> Drawn:
-        saved = saved_scores(Run(by_run[number, seed]), "test")
-        return drawn(saved.scores, saved.positive, samples)
-
-    def added(number: int, row: Row) -> Row:
+    def added(row: Row) -> Row:
         base = beside(rows, against, row.value)
-        seeds = [seed for seed in row.test if base is not None and seed in base.test]
-        if base is row or not seeds:
+        if base is None or base is row:
             return row
-        base_number = next(index for index, other in enumerate(rows) if other is base)
         try:
-            first, second = ([draws(index, seed) for seed in seeds] for index in (base_number, number))
+            return replace(row, difference=difference_of(row, base, measured))
         except RunError as error:  # trained by an older version, or files were removed
             say(f"no bootstrap for {row.method}: {error}")
             return row
-        return replace(row, difference=difference(first, second))
 
-    return [added(number, row) for number, row in enumerate(rows)]
+    return [added(row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows, and the test mAP of the first minus that of the second."""
+
+    row: Row
+    other: Row
+    difference: "Difference"
+
+
+def pairs_of(rows: Sequence[Row], say: Callable[[str], None], draws: TestDraws | None = None) -> list[Pair]:
+    """All pairs of tested rows with the same varied value; a method without the setting is in all of them."""
+    measured, pairs = draws or TestDraws(), []
+    for row, other in combinations([row for row in rows if row.test], 2):
+        if row.value and other.value and row.value != other.value:
+            continue
+        try:
+            found = difference_of(row, other, measured)
+        except RunError as error:
+            say(f"no bootstrap for {row.method} and {other.method}: {error}")
+            continue
+        if found is not None:
+            pairs.append(Pair(row, other, found))
+    return pairs
+
+
+def with_labels(rows: Sequence[Row], observed: int, everything: int) -> list[Row]:
+    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
+    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.compare.grid import Varied, choices
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
-from sparselabel.compare.runner import compare, error_file
+from sparselabel.comparison.compare import label_counts
+from sparselabel.comparison.grid import Varied, choices
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
+from sparselabel.comparison.runner import error_file, train_all
+from sparselabel.comparison.summary import Row, rows_of, with_labels
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
@@ -46,6 +48,11 @@ def small_scenes(folder: Path) -> Dataset:
         warnings.simplefilter("ignore")  # classes without positives in so few images
         source = scenes.make(folder, train=20, test=10, size=32, seed=0)
         return prepare(source, folder, Preparation(sparsify="single-positive"))
+
+
+def compare(data: Dataset, *given: Any, **more: Any) -> list[Row]:
+    """Train all, and sum up."""
+    return with_labels(rows_of(train_all(data, *given, **more)), *label_counts(data))
 
 
 class Told(RunsCallback):

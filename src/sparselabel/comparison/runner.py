@@ -4,15 +4,16 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparselabel.compare.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
-from sparselabel.compare.ray_runs import Cluster
-from sparselabel.compare.summary import Row, rows_of
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison
+from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
+from sparselabel.resources import give_back_memory
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, 
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train_run import check_run
 
-    rows = {(run.method, run.value, run.seed) for run in planned}
+    rows = {(run.method, run.value, run.key) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
         raise ConfigError(
             "settings are chosen by validation, but the data has no validation split",
@@ -32,20 +33,27 @@ def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, 
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
-    checked: list[TrainConfig] = []
+    checked: list[tuple[TrainConfig, int | None]] = []
     for run in planned:
         config = run.config  # the key is what decides about the backbone, except for random weights
         key = (config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
                config.precision)  # fmt: skip
         if not run.path.exists():
-            if _without_numbers(config) in checked:
+            if (_without_numbers(config), run.label_seed) in checked:
                 continue
-            checked.append(_without_numbers(config))
+            checked.append((_without_numbers(config), run.label_seed))
         try:
-            backbones[key] = check_run(data, config, run.path, machine, backbones.get(key))
+            backbones[key] = check_run(data_of(run, data), config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
             raise in_comparison(error, run) from error
     out.mkdir(parents=True, exist_ok=True)
+
+
+def data_of(run: PlannedRun, data: "Dataset") -> "Dataset":
+    """The data that a run is trained on: with its draw of labels, if it has one of its own."""
+    from sparselabel.data.redraw_labels import redraw_labels
+
+    return data if run.label_seed is None else redraw_labels(data, run.label_seed)
 
 
 def _without_numbers(config: TrainConfig) -> TrainConfig:
@@ -54,15 +62,16 @@ def _without_numbers(config: TrainConfig) -> TrainConfig:
     return replace(config, seed=0, head=head, finetune=finetune)
 
 
-def compare(
+def train_all(
     data: "Dataset",
     planned: Sequence[PlannedRun],
     machine: Machine,
     callback: RunsCallback | None = None,
     command: Sequence[str] = (),
     cluster: Cluster | None = None,
-) -> list[Row]:
-    """Check all, train what is not finished yet, and sum up: a row for each method and varied value."""
+    handling: Handling | None = None,
+) -> list[Outcome]:
+    """Check all runs, train what is not finished yet; an outcome for each, in their order."""
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
     # Nodes of a cluster are other machines than this one, which may have no GPU.
@@ -74,14 +83,15 @@ def compare(
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
     left = [run for run in planned if run.path not in outcomes]
     if cluster is None:
-        ended = _train_here(data, left, machine, callback, command)
+        again = replace(handling or Handling(), resume=True)
+        ended = _train_here(data, left, machine, callback, command, again)
     else:
         ended = cluster.train(data, left, machine, command) if left else iter(())
     for outcome in ended:
         outcomes[outcome.run.path] = outcome
         write_error(outcome)
         callback.on_end(outcome)
-    return _with_labels(rows_of([outcomes[run.path] for run in planned]), data)
+    return [outcomes[run.path] for run in planned]
 
 
 def _train_here(
@@ -90,20 +100,23 @@ def _train_here(
     machine: Machine,
     callback: RunsCallback,
     command: Sequence[str],
+    handling: Handling,
 ) -> Iterator[Outcome]:
     """One run after the other on this machine."""
-    from sparselabel.training.train_run import train_run
-
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
-    resume = Handling(resume=True)
     for run in planned:
         callback.on_start(run)
-        yield outcome_of(
-            run,
-            lambda: train_run(data, run.config, run.path, machine, resume, command, run.path.name),  # noqa: B023
-            alone,
-        )
+        given = (run.config, run.path, machine, handling, command, run.path.name)
+        outcome = outcome_of(run, partial(_trained, run, data, given), alone)
+        give_back_memory()
+        yield outcome
+
+
+def _trained(run: PlannedRun, data: "Dataset", given: tuple[Any, ...]) -> dict[str, Any]:
+    from sparselabel.training.train_run import train_run
+
+    return train_run(data_of(run, data), *given)
 
 
 def outcome_of(run: PlannedRun, train: Callable[[], dict[str, object]], survive: bool = True) -> Outcome:
@@ -130,13 +143,3 @@ def write_error(outcome: Outcome) -> None:
 def error_file(run: PlannedRun) -> Path:
     """Where the error of a failed run is written."""
     return run.path.with_name(f"{run.path.name}.error.txt")
-
-
-def _with_labels(rows: Sequence[Row], data: "Dataset") -> list[Row]:
-    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
-    from sparselabel.data.labels import UNKNOWN
-
-    observed, everything = (
-        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
-    )
-    return [replace(row, labels=everything if row.oracle else observed) for row in rows]

@@ -2,10 +2,8 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
-from sparselabel.cli.arguments import Told
-from sparselabel.cli.compare import best_of_each, notes_on
-from sparselabel.compare.recipe_differences import differences_from_recipe
-from sparselabel.compare.summary import Row
+from sparselabel.comparison.from_recipe import FromRecipe, notes_on
+from sparselabel.comparison.recipe_differences import differences_from_recipe
 from sparselabel.config import Preparation
 from sparselabel.recipes import load
 
@@ -45,13 +43,4 @@ def test_data_that_measures_nothing() -> None:
     data = prepared()
     del data.splits["test"]
     assert "neither a validation nor a test split" in notes_on(data, THEIRS, None)[0]
-    assert len(notes_on(data, THEIRS, Told(RECIPE, THEIRS, {}))) == 2
-
-
-def test_a_report_begins_with_what_others_are_compared_with(tmp_path: Any) -> None:
-    rows = [
-        Row("bce", paths={0: tmp_path / "bce"}, oracle=True),
-        Row("role", paths={0: tmp_path / "role"}),
-        Row("an", paths={1: tmp_path / "an1", 0: tmp_path / "an0"}),
-    ]
-    assert [path.name for path in best_of_each(rows, "an")] == ["an0", "role", "bce"]
+    assert len(notes_on(data, THEIRS, FromRecipe(RECIPE, THEIRS))) == 2

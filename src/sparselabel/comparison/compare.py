@@ -1,0 +1,355 @@
+"""``sparselabel.compare``: train several methods on one data set; the table as an object."""
+
+import html
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sparselabel.comparison.from_recipe import FromRecipe, asked_for, notes_on
+from sparselabel.comparison.grid import CHOOSE, Varied
+from sparselabel.comparison.planned_runs import (
+    Outcome,
+    PlannedRun,
+    RunsCallback,
+    note_on_preset,
+    plan_runs,
+)
+from sparselabel.comparison.ray_runs import Cluster
+from sparselabel.comparison.result_tables import (
+    Cell,
+    Sheet,
+    difference_columns,
+    sheet_of,
+    table_columns,
+    write_by_labels,
+    write_latex,
+    write_markdown,
+    write_table,
+)
+from sparselabel.comparison.runner import error_file, train_all
+from sparselabel.comparison.runs_display import runs_display
+from sparselabel.comparison.summary import (
+    BASELINE,
+    Pair,
+    Row,
+    TestDraws,
+    pairs_of,
+    rows_of,
+    with_differences,
+    with_intervals,
+    with_labels,
+)
+from sparselabel.config import Handling, Recipe, TrainConfig, configure, from_dict
+from sparselabel.config import load as load_config
+from sparselabel.errors import ConfigError, RunError, command, listing, param
+from sparselabel.files import read_json, write_json
+from sparselabel.progress import first_process
+from sparselabel.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from sparselabel.data.dataset import Dataset
+
+INDEX = "comparison.json"
+"""What was compared, in the folder of a comparison."""
+NONE = RunsCallback()
+
+
+def compare(
+    data: "Dataset | str | Path",
+    methods: Sequence[str] | None = None,
+    *,
+    out: str | Path = "runs/compare",
+    seeds: int | Sequence[int] = 1,
+    label_seeds: int | Sequence[int] | None = None,
+    choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None = None,
+    vary: Mapping[str, Sequence[Any]] | Varied | None = None,
+    against: str | None = None,
+    config: TrainConfig | str | Path | None = None,
+    recipe: str | FromRecipe | None = None,
+    cluster: str | None = None,
+    cluster_cores: int = 1,
+    display: Callable[[int], AbstractContextManager[RunsCallback]] | None = None,
+    command: Sequence[str] = (),
+    **settings: Any,
+) -> "Comparison":
+    """Train several methods on the same data, and compare them on its test images.
+
+    Finished runs in ``out`` are skipped, stopped ones resumed. A run that fails does not stop the others:
+    it is in ``Comparison.failed``.
+
+    Parameters
+    ----------
+    data
+        Prepared data, or its folder.
+    methods
+        The methods; each takes those of the settings that it has.
+    out
+        Folder of the runs and the tables.
+    seeds
+        How many seeds, from 0, or which.
+    label_seeds
+        How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
+        labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
+        is.
+    choose
+        Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
+    vary
+        One setting and its values, a row of the table for each: ``{"settings.momentum": [0.6, 0.9]}``.
+    against
+        The method that the table compares the others with; by default ``an``.
+    config
+        The configuration of all runs, or a TOML file with it; keywords change it.
+    recipe
+        Name of a published table's recipe: its configuration, methods and choices where none are given, and
+        its numbers beside yours.
+    cluster
+        Address of a Ray cluster to send the runs to, with ``cluster_cores`` cores each.
+    cluster_cores
+        Cores of a run on the cluster.
+    display
+        Makes the callback that hears of the runs, given their number; by default it shows a progress bar.
+    command
+        What run.json says the runs were started by.
+    **settings
+        Fields of ``TrainConfig`` and ``Machine`` (``backbone="resnet18"``, ``head={"epochs": 5}``,
+        ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
+    """
+    from sparselabel.data.dataset import open_prepared
+
+    told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
+    if isinstance(config, str | Path):
+        config = load_config(TrainConfig, Path(config))
+    base, machine, handling = configure(settings, config or (told.config if told and recipe else None))
+    _refuse_handling(handling)
+    named, chosen, varied, base = asked_for(base, methods, _choices(choose), _varied(vary), told)
+    if against is not None and against not in named:
+        raise ConfigError(
+            f"{param('against', against)} is none of the methods: {listing(named)}",
+            what="against",
+            value=against,
+            allowed=list(named),
+        )
+    numbers = _numbers("seeds", seeds)
+    draws = [] if label_seeds is None else _numbers("label_seeds", label_seeds)
+    folder = Path(out)
+    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws)
+    ray = None if cluster is None else Cluster(cluster, cluster_cores)
+    show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
+    with show(len(planned)) as callback:
+        prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
+        outcomes = train_all(prepared, planned, machine, callback, command, ray, handling)
+    comparison = Comparison(
+        folder,
+        tuple(outcomes),
+        label_counts(prepared),
+        None if varied is None else varied.name,
+        against or BASELINE,
+        None if told is None else told.recipe,
+        tuple(notes_on(prepared, base, told) + note_on_preset(named, base.settings.get("preset"))),
+        str(prepared.folder),
+    )
+    if first_process():
+        comparison.save()
+        comparison.write()
+    return comparison
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs of several methods on one data set: what they reached on the test images, and what is chance.
+
+    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, and how many
+    there are.
+    """
+
+    folder: Path
+    outcomes: tuple[Outcome, ...]
+    labels: tuple[int, int]
+    varied: str | None = None
+    against: str = BASELINE
+    recipe: Recipe | None = None
+    notes: tuple[str, ...] = ()
+    data: str = ""
+    _draws: TestDraws = field(default_factory=TestDraws)
+    _lacking: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """A comparison that was made before, by its folder."""
+        file = Path(folder) / INDEX
+        if not file.is_file():
+            problem = f"{folder} is not a finished comparison (it has no {INDEX})"
+            raise RunError(problem, f"make one with {command('compare')}", what=Path(folder))
+        index = read_json(file)
+        recipe = index["recipe"]
+        return cls(
+            Path(folder),
+            tuple(_outcome(Path(folder), run) for run in index["runs"]),
+            tuple(index["labels"]),
+            index["varied"],
+            index["against"],
+            None if recipe is None else from_dict(Recipe, recipe, f"{file}[recipe]"),
+            tuple(index["notes"]),
+            index["data"],
+        )
+
+    def save(self) -> None:
+        """Write what ``open`` reads."""
+        runs = [
+            {
+                "folder": os.path.relpath(outcome.run.path, self.folder),
+                "method": outcome.run.method,
+                "seed": outcome.run.seed,
+                "label_seed": outcome.run.label_seed,
+                "value": outcome.run.value,
+                "chosen": [list(pair) for pair in outcome.run.chosen],
+            }
+            for outcome in self.outcomes
+        ]
+        index = {
+            "data": self.data,
+            "labels": list(self.labels),
+            "varied": self.varied,
+            "against": self.against,
+            "recipe": None if self.recipe is None else asdict(self.recipe),
+            "notes": list(self.notes),
+            "runs": runs,
+        }
+        write_json(self.folder / INDEX, index)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """A row for each method and varied value, with the settings that validation chose."""
+        rows = with_labels(rows_of(self.outcomes), *self.labels)
+        rows = with_intervals(rows, self._draws)
+        return with_differences(rows, self.against, self._lacking.append, self._draws)
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """All pairs of methods."""
+        return pairs_of(self.rows, self._lacking.append, self._draws)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The runs that failed."""
+        return [outcome for outcome in self.outcomes if outcome.result is None]
+
+    def table(self) -> "DataFrame":
+        """All numbers, a row for each method, as table.csv has them: measures in percent."""
+        return _frame(table_columns(self.rows, self.varied, self.recipe))
+
+    def differences(self) -> "DataFrame":
+        """Each pair of methods: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval
+        from ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
+        return _frame(difference_columns(self.pairs, self.varied))
+
+    def figure(self) -> "Figure":
+        """The test mAP of each method with its 95 % interval, and its runs as points."""
+        from sparselabel.comparison.comparison_figure import draw_comparison
+
+        return draw_comparison(self.rows, self.varied)
+
+    def sheet(self) -> Sheet:
+        """The main columns, as the screen shows them."""
+        rows = self.rows  # first: it finds out what is lacking
+        return sheet_of(rows, self.varied, self.against, self.recipe, [*self.notes, *self._lacking])
+
+    def write(self, folder: Path | None = None) -> None:
+        """Write table.csv, table.md, table.tex and table-by-labels.csv."""
+        folder, sheet = folder or self.folder, self.sheet()
+        write_table(self.rows, folder / "table.csv", self.varied, self.recipe)
+        write_by_labels(self.rows, folder / "table-by-labels.csv", self.varied)
+        write_markdown(sheet, folder / "table.md")
+        write_latex(sheet, folder / "table.tex")
+
+    def best_runs(self) -> list[Path]:
+        """For each row the run of its chosen settings with the first seed.
+
+        A report compares with its first run: that is ``against``. Oracles come last.
+        """
+        ordered = sorted(self.rows, key=lambda row: (row.method != self.against, row.oracle))
+        return [next(iter(row.paths.values())) for row in ordered if row.paths]
+
+    def __repr__(self) -> str:
+        methods = listing(dict.fromkeys(outcome.run.method for outcome in self.outcomes))
+        return f"Comparison({str(self.folder)!r}: {methods}; {len(self.outcomes)} runs)"
+
+    def _repr_html_(self) -> str:
+        sheet = self.sheet()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in sheet.columns)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in sheet.lines
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in sheet.notes)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def label_counts(data: "Dataset") -> tuple[int, int]:
+    """How many labels training observes, and how many are known."""
+    from sparselabel.data.labels import UNKNOWN
+
+    observed, everything = (
+        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
+    )
+    return observed, everything
+
+
+def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
+    """A run as it is now: finished, or failed with the error that is written beside it."""
+    path = folder / run["folder"]
+    kept = Run(path)
+    config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
+    chosen = tuple((name, value) for name, value in run["chosen"])
+    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, run["label_seed"])
+    if kept.finished:
+        return Outcome(planned, kept.result())
+    file = error_file(planned)
+    text = file.read_text(encoding="utf-8").strip() if file.is_file() else f"{path} is not finished"
+    return Outcome(planned, None, RunError(text))
+
+
+def _numbers(name: str, given: int | Sequence[int]) -> list[int]:
+    numbers = list(range(given)) if isinstance(given, int) else list(given)
+    if not numbers or min(numbers) < 0:
+        problem = f"{param(name)} must be a number of them, at least 1, or a list of some from 0 up"
+        raise ConfigError(problem, what=name, value=given)
+    return numbers
+
+
+def _choices(choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None) -> list[Varied] | None:
+    if isinstance(choose, Mapping):
+        return [Varied.of([name, *values], CHOOSE) for name, values in choose.items()]
+    return None if choose is None else list(choose)
+
+
+def _varied(vary: Mapping[str, Sequence[Any]] | Varied | None) -> Varied | None:
+    if not isinstance(vary, Mapping):
+        return vary
+    if len(vary) != 1:
+        raise ConfigError(f"{param('vary')} takes one setting, not {len(vary)}", what="vary")
+    [(name, values)] = vary.items()
+    return Varied.of([name, *values])
+
+
+def _refuse_handling(handling: Handling) -> None:
+    """A comparison always resumes; it has no way to replace its runs, and no dry run."""
+    for name in ("force", "dry_run"):
+        if getattr(handling, name):
+            raise ConfigError(f"a comparison has no {param(name)}", f"leave {param(name)} out", what=name)
+
+
+def _frame(columns: dict[str, list[Cell]]) -> "DataFrame":
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ConfigError("the table needs pandas", "pip install 'sparselabel[pandas]'", what="pandas") from (
+            error
+        )
+    return pd.DataFrame(columns)

@@ -1,0 +1,79 @@
+"""How far a comparison is: a bar over its runs on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
+from sparselabel.errors import Spelling, as_python
+from sparselabel.progress import Bar, duration, progress_bar
+
+
+class RunsDisplay(RunsCallback):
+    """Shows what becomes of the runs; on a terminal each run's own bar stands beside this one.
+
+    ``spelling`` is how errors name parameters.
+    """
+
+    def __init__(self, console: Console, bar: Bar, total: int, spelling: Spelling = as_python) -> None:
+        self._console = console
+        self._bar = bar
+        self._total = total
+        self._spelling = spelling
+        self._before = self._ended = 0
+        self._began = time.monotonic()
+
+    def on_skipped(self, finished: int) -> None:
+        """So many runs were finished before."""
+        self._before = finished
+        self._began = time.monotonic()
+        self._bar.skip(finished)
+        if finished:
+            self._say(f"{finished} of {self._total} runs were finished before")
+
+    def on_start(self, run: PlannedRun) -> None:
+        """A run begins: said only where no bar shows it."""
+        if not self._console.is_terminal:
+            self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{self._left()}")
+
+    def on_end(self, outcome: Outcome) -> None:
+        """A run is finished, or has failed."""
+        self._ended += 1
+        self._bar.advance()
+        if outcome.error:
+            self._say(f"failed: {outcome.run}: {last_line(outcome.error.render(self._spelling))}")
+        elif outcome.result is not None:
+            measured = outcome.result["test"] or outcome.result["validation"]
+            score = "" if measured is None else f": {measured['name']} {100 * measured['value']:.1f}"
+            self._say(f"[{self._before + self._ended}/{self._total}] done: {outcome.run}{score}")
+
+    def _left(self) -> str:
+        """The time left, from the mean of the runs until now."""
+        if not self._ended:
+            return ""
+        each = (time.monotonic() - self._began) / self._ended
+        return f" (about {duration(each * (self._total - self._before - self._ended))} left)"
+
+    def _say(self, text: str) -> None:
+        if self._console.is_terminal:
+            self._bar.say(text)
+        else:
+            self._console.print(text, markup=False)
+
+
+@contextmanager
+def runs_display(total: int, spelling: Spelling = as_python) -> Iterator[RunsDisplay]:
+    """Show how far the runs inside are."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        with progress_bar(console, total, "all runs") as bar:
+            yield RunsDisplay(console, bar, total, spelling)
+    else:
+        yield RunsDisplay(console, Bar(None, total, "all runs"), total, spelling)
+
+
+def last_line(error: str) -> str:
+    """What an error says in the end: all of a message, of a traceback its last line."""
+    return error.splitlines()[-1] if error.startswith("Traceback") else error

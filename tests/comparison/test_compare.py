@@ -1,0 +1,159 @@
+"""The public function, trained for real on a few scenes."""
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparselabel
+from sparselabel.comparison.compare import Comparison, compare
+from sparselabel.config import HeadPhase, TrainConfig
+from sparselabel.data.dataset import Dataset
+from sparselabel.errors import ConfigError, RunError
+from sparselabel.run import Run
+from tests.comparison.test_runner import TINY, data  # noqa: F401
+
+HERE: dict[str, Any] = {"accelerator": "cpu", "workers": 0, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def made(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Comparison:  # noqa: F811
+    out = tmp_path_factory.mktemp("runs") / "compare"
+    return compare(data, ["an", "bce", "an-ls"], out=out, seeds=2, config=TINY, **HERE)
+
+
+def test_what_was_trained(made: Comparison) -> None:
+    assert [(one.run.method, one.run.seed) for one in made.outcomes] == [
+        (method, seed) for method in ("an", "bce", "an-ls") for seed in (0, 1)
+    ]
+    assert (made.failed, made.against, made.varied) == ([], "an", None)
+    assert {file.name for file in made.folder.glob("*.*")} == {
+        "comparison.json", "table.csv", "table-by-labels.csv", "table.md", "table.tex",
+    }  # fmt: skip
+    assert repr(made) == f"Comparison({str(made.folder)!r}: an, bce, an-ls; 6 runs)"
+
+
+def test_the_table_is_a_frame(made: Comparison) -> None:
+    table = made.table().set_index("method")
+    assert list(table.index) == ["an", "bce", "an-ls"]
+    values = [json.loads((one.run.path / "result.json").read_text()) for one in made.outcomes[2:4]]
+    tests = [100 * value["test"]["value"] for value in values]
+    assert table.loc["bce", "test"] == pytest.approx(sum(tests) / 2)
+    assert table.loc["bce", ["test_0", "test_1"]].tolist() == pytest.approx(tests)
+    assert table["failed"].tolist() == [0, 0, 0]
+    assert table["gap_recovered"].tolist()[:2] == [0.0, 1.0]
+
+
+def test_all_pairs_are_compared(made: Comparison) -> None:
+    found = made.differences()
+    assert found[["method", "other"]].to_numpy().tolist() == [
+        ["an", "bce"], ["an", "an-ls"], ["bce", "an-ls"],
+    ]  # fmt: skip
+    means = made.table().set_index("method")["test"]
+    assert found["difference"].tolist() == pytest.approx(
+        [means["an"] - means["bce"], means["an"] - means["an-ls"], means["bce"] - means["an-ls"]]
+    )
+    assert (found["low"] <= found["high"]).all()
+    assert found["zero_outside"].tolist() == [
+        not low <= 0 <= high for low, high in zip(found["low"], found["high"], strict=True)
+    ]
+
+
+def test_it_is_opened_again(made: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = sparselabel.Comparison.open(made.folder)
+    assert again.table().equals(made.table())
+    assert again.differences().equals(made.differences())
+    assert (again.labels, again.notes, again.data) == (made.labels, made.notes, made.data)
+    with pytest.raises(RunError, match=r"has no comparison\.json") as refused:
+        Comparison.open(made.folder.parent)
+    assert refused.value.what == made.folder.parent
+
+
+def test_it_shows_itself(made: Comparison) -> None:
+    shown = made._repr_html_()
+    assert shown.startswith("<table><thead><tr><th>method</th>")
+    assert shown.count("<tr>") == 4
+    figure = made.figure()
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["an", "bce", "an-ls"]
+    assert axes.get_xlabel() == "test mAP, %"
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_a_second_call_trains_nothing(
+    made: Comparison,
+    data: Dataset,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", None)
+    settings = {"out": made.folder, "seeds": [0, 1], "config": TINY, **HERE}
+    again = compare(str(data.folder), ["an", "bce", "an-ls"], **settings)
+    assert again.table().equals(made.table())
+
+
+def test_keywords_are_settings(tmp_path: Path, data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    seen: list[TrainConfig] = []
+
+    def train(data: Dataset, config: TrainConfig, *given: Any) -> dict[str, Any]:
+        seen.append(config)
+        return {"validation": {"value": 0.5, "name": "mAP"}, "test": {"value": 0.25, "name": "mAP"}}
+
+    monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
+    given = {"head": {"epochs": 3}, "smoothing": 0.2, "watch": 1, **HERE}
+    found = compare(data, ["an", "an-ls"], out=tmp_path, config=TINY, choose={"head.lr": [0.1, 0.2]}, **given)
+    assert [config.settings for config in seen] == [{}, {}, {"smoothing": 0.2}, {"smoothing": 0.2}]
+    assert {config.head for config in seen} == {HeadPhase(epochs=3, lr=lr) for lr in (0.1, 0.2)}
+    assert {config.watch for config in seen} == {1}
+    assert found.rows[0].chosen == (("head.lr", "0.1"),)
+    assert "no bootstrap for an-ls" in found.sheet().notes[0]
+    with pytest.raises(ConfigError, match="has a setting 'smoothin'"):
+        compare(data, ["an-ls"], out=tmp_path, config=TINY, smoothin=0.2, **HERE)
+    with pytest.raises(ConfigError) as refused:
+        compare(data, ["an"], out=tmp_path, force=True)
+    assert refused.value.what == "force"
+    with pytest.raises(ConfigError) as refused:
+        compare(data, ["an"], out=tmp_path, vary={"head.lr": [1.0], "watch": [1]})
+    assert refused.value.what == "vary"
+    with pytest.raises(ConfigError) as refused:
+        compare(data, ["an"], out=tmp_path, seeds=0)
+    assert refused.value.what == "seeds"
+
+
+def test_without_pandas(made: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *given: Any, **more: Any) -> Any:
+        if name == "pandas":
+            raise ImportError(name)
+        return real(name, *given, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"sparselabel\[pandas\]") as refused:
+        made.table()
+    assert refused.value.what == "pandas"
+    assert made._repr_html_().startswith("<table>")
+
+
+def test_draws_of_labels(tmp_path: Path, data: Dataset) -> None:  # noqa: F811
+    made = compare(
+        data, ["an", "bce"], out=tmp_path / "c", seeds=1, label_seeds=[3, 1200], config=TINY, **HERE
+    )
+    assert [one.run.path.name for one in made.outcomes] == [
+        "an-labels3-seed0", "an-labels1200-seed0", "bce-labels3-seed0", "bce-labels1200-seed0",
+    ]  # fmt: skip
+    assert [*made.rows[0].test] == [(3, 0), (1200, 0)]
+    table = made.table()
+    assert list(table.columns)[-2:] == ["test_labels3_seed0", "test_labels1200_seed0"]
+    assert (table["test_low"] <= table["test"]).all()
+    redrawn, own = (Run(made.rows[0].paths[key]).data() for key in ((3, 0), (1200, 0)))
+    assert (redrawn.label_seed, own.label_seed) == (3, None)
+    assert own.train.digest == data.train.digest
+    assert Run(made.rows[0].paths[3, 0]).split("train").digest == redrawn.train.digest != data.train.digest
+    again = Comparison.open(made.folder)
+    assert [*again.rows[0].test] == [(3, 0), (1200, 0)]
+    assert again.table().equals(table)
+    with pytest.raises(ConfigError) as refused:
+        compare(data, ["an"], out=tmp_path / "d", label_seeds=[-1], config=TINY, **HERE)
+    assert refused.value.what == "label_seeds"
