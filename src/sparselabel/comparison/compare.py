@@ -144,6 +144,8 @@ def compare(
     show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
     with show(len(planned)) as callback:
         prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
+        if prepared.temporary is not None:
+            prepared = prepared.keep(Path(f"{out}-data"))
         outcomes = train_all(prepared, planned, machine, callback, command, ray, handling)
     comparison = Comparison(
         folder,

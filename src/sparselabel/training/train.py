@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Iterable
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sparselabel.config import Handling, Machine, TrainConfig, from_dict, load
+from sparselabel.config import TrainConfig, configure, load
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.losses.registry import settings_of
@@ -62,8 +62,9 @@ def train(
         settings of the method, as ``expected_positives=2.9``.
     """
     prepared = data if isinstance(data, Dataset) else open_prepared(Path(data))
-    own, machine, handling = _by_kind(settings)
-    chosen = _configuration(config, own, prepared)
+    base = config if isinstance(config, TrainConfig) or config is None else load(TrainConfig, Path(config))
+    chosen, machine, handling = configure(settings, base)
+    _refuse_unknown(settings, chosen, prepared)
     backbone = None
     if model is not None:
         backbone, name = own_backbone(copy.deepcopy(model), chosen.views.size)
@@ -75,50 +76,14 @@ def train(
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
 
 
-def _by_kind(settings: dict[str, Any]) -> tuple[dict[str, Any], Machine, Handling]:
-    """The settings of the outcome, and where and how to run."""
-    names = {kind: {one.name for one in fields(kind)} for kind in (Machine, Handling)}
-    machine, handling = (
-        {name: value for name, value in settings.items() if name in names[kind]} for kind in names
-    )
-    own = {name: value for name, value in settings.items() if name not in {*machine, *handling}}
-    return own, Machine(**machine), Handling(**handling)
-
-
-def _configuration(
-    config: TrainConfig | str | Path | None, settings: dict[str, Any], data: Dataset
-) -> TrainConfig:
-    """A configuration with some of its fields changed; settings of the method may stand beside them."""
-    base = config if isinstance(config, TrainConfig) else load(TrainConfig, Path(config)) if config else None
-    values = asdict(base or TrainConfig())
-    known = {one.name for one in fields(TrainConfig)}
-    for name, value in settings.items():
-        table, _, key = name.partition(".")
-        if key and isinstance(values.get(table), dict):
-            values[table][key] = value
-        elif name in known:
-            plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-            values[name] = values[name] | plain if isinstance(plain, dict) else plain
-    method = str(values["method"])
-    if method == "auto":
-        method = resolve(data, _filled(values)).config.method
-    own = {*settings_of(method)}
-    for name, value in settings.items():
-        if name not in known and "." not in name:
-            if name not in own:
+def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig, data: Dataset) -> None:
+    """Raise if a keyword is neither a field of the configuration nor a setting of the method."""
+    own = [name for name in keywords if name in config.settings]
+    if own:
+        method = resolve(data, replace(config, settings={})).config.method
+        known, fields_of_it = {*settings_of(method)}, [one.name for one in fields(TrainConfig)]
+        for name in own:
+            if name not in known:
                 problem = f"train() has no parameter {name!r}, and {method} no such setting"
-                raise ConfigError(problem, nearest(name, own, known), what=name, value=value)
-            values["settings"] = values["settings"] | {name: value}
-    return _filled(values)
-
-
-def _filled(values: dict[str, Any]) -> TrainConfig:
-    """A configuration from nested dictionaries, in which None means what is not set."""
-    given = {
-        name: {key: one for key, one in value.items() if one is not None}
-        if isinstance(value, dict)
-        else value
-        for name, value in values.items()
-        if value is not None
-    }
-    return from_dict(TrainConfig, given, "train()")
+                hint = nearest(name, known, fields_of_it)
+                raise ConfigError(problem, hint, what=name, value=keywords[name])
