@@ -349,6 +349,8 @@ def labels_of(given: object) -> Labels:
             "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
             what="labels",
         )
+    if values.dtype.kind in "iu" and values.min() >= UNKNOWN and values.max() <= POSITIVE:
+        return values.astype(np.int8)  # a million images are not copied as floats
     numbers = values.astype(np.float64)
     numbers[np.isnan(numbers)] = UNKNOWN
     strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
