@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.view_geometry import ViewGeometry
+    from sparselabel.estimator import SparseLabelClassifier
+    from sparselabel.expected_positives.estimate import estimate_expected_positives
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.registry import register
     from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
@@ -23,9 +25,11 @@ __all__ = [
     "LabelTable",
     "Output",
     "ShardedSampler",
+    "SparseLabelClassifier",
     "SparseLoss",
     "ViewGeometry",
     "average_precision",
+    "estimate_expected_positives",
     "load_predictor",
     "register",
 ]
@@ -38,6 +42,8 @@ _HOMES = {
     "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
+    "sparselabel.expected_positives.estimate": ("estimate_expected_positives",),
+    "sparselabel.estimator": ("SparseLabelClassifier",),
 }
 
 
