@@ -23,7 +23,7 @@ ORDER = (
     {"losses"},
     {"expected_positives", "testing"},
     {"metrics"},
-    {"inference"},
+    {"inference", "estimator"},
     {"export", "training"},
     {"report"},
     {"comparison", "review"},
@@ -35,7 +35,10 @@ ORDER = (
 MAY_SEE = {part: {part}.union(*ORDER[:place]) for place, parts in enumerate(ORDER) for part in parts}
 for part in ("report", "cli"):
     MAY_SEE[part].add("")  # the package itself: its version
-MAY_SEE["__init__"] = {"data", "models", "losses", "metrics", "inference", "run", "training", "comparison"}
+MAY_SEE["__init__"] = {  # the public names
+    *("data", "models", "losses", "expected_positives", "metrics", "inference", "estimator", "run"),
+    *("training", "comparison"),
+}
 
 
 FACADES = {"run"}

@@ -18,10 +18,12 @@ HOMES = {
     "RandomView": "sparselabel.data.transforms",
     "Run": "sparselabel.run",
     "ShardedSampler": "sparselabel.losses.sparse_loss",
+    "SparseLabelClassifier": "sparselabel.estimator",
     "SparseLoss": "sparselabel.losses.sparse_loss",
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.average_precision",
     "compare": "sparselabel.comparison.compare",
+    "estimate_expected_positives": "sparselabel.expected_positives.estimate",
     "load_predictor": "sparselabel.inference.predictor",
     "register": "sparselabel.losses.registry",
     "train": "sparselabel.training.train",
@@ -60,7 +62,7 @@ def test_an_unknown_name() -> None:
 
 
 def test_importing_the_package_is_cheap() -> None:
-    heavy = "[m for m in ('torch', 'timm', 'numpy', 'PIL', 'torchvision') if m in sys.modules]"
-    code = f"import sys, sparselabel; print({heavy})"
+    heavy = ("torch", "timm", "numpy", "PIL", "torchvision", "sklearn", "scipy")
+    code = f"import sys, sparselabel; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

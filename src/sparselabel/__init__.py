@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
     from sparselabel.data.transforms import RandomView
     from sparselabel.data.view_geometry import ViewGeometry
+    from sparselabel.estimator import SparseLabelClassifier
+    from sparselabel.expected_positives.estimate import estimate_expected_positives
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.losses.registry import register
     from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
@@ -34,10 +36,12 @@ __all__ = [
     "RandomView",
     "Run",
     "ShardedSampler",
+    "SparseLabelClassifier",
     "SparseLoss",
     "ViewGeometry",
     "average_precision",
     "compare",
+    "estimate_expected_positives",
     "load_predictor",
     "register",
     "train",
@@ -57,6 +61,8 @@ _HOMES = {
     "sparselabel.run": ("Run",),
     "sparselabel.training.hooks": ("Callback",),
     "sparselabel.training.train": ("train",),
+    "sparselabel.expected_positives.estimate": ("estimate_expected_positives",),
+    "sparselabel.estimator": ("SparseLabelClassifier",),
 }
 
 

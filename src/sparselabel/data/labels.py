@@ -121,6 +121,8 @@ def labels_of(given: object) -> Labels:
             "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
             what="labels",
         )
+    if values.dtype.kind in "iu" and values.min() >= UNKNOWN and values.max() <= POSITIVE:
+        return np.asarray(values.astype(np.int8))  # a million images are not copied as floats
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as error:

@@ -10,14 +10,15 @@ docs/expected-positives.md says what each assumes, and where it fails.
 """
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
-from sparselabel.errors import DataError, command
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, labels_of
+from sparselabel.errors import DataError, command, param
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
     SPREAD,
@@ -34,6 +35,7 @@ from sparselabel.expected_positives.single_positive_em import (
     fit,
     initial_parameters,
 )
+from sparselabel.losses.setting_checks import within_label_bounds
 
 FOLDS = 5
 PENALTY = 1.0
@@ -69,6 +71,47 @@ def needs_features(observed: Labels) -> bool:
 def _mostly_single(observed: Labels) -> bool:
     numbers = (observed == POSITIVE).sum(1)
     return bool((numbers == 1).sum() >= MOSTLY_SINGLE * (numbers > 0).sum())
+
+
+def estimate_expected_positives(
+    features: object, labels: object, *, classes: Sequence[str] | None = None, seed: int = 0
+) -> ClassCounts:
+    """K, the mean number of classes in an image, and the expected positives of every class.
+
+    Counted where all labels are known, else estimated. ``per_image`` of what it returns is K, ``interval``
+    its bounds, ``expected`` the number of images of every class; ``trusted`` says whether to rely on it, and
+    ``why``.
+
+    Parameters
+    ----------
+    features
+        (N, D) of the images, as an array or a tensor. None will do where labels alone are enough: where some
+        images have several positives, or labels answer random questions.
+    labels
+        (N, L) with 1, 0, and -1 or NaN for unknown, in all the forms that ``SparseLoss`` takes.
+    classes
+        Their names; a DataFrame and a ``LabelTable`` have them, and else they are numbers.
+    seed
+        Of folds and of repeats.
+    """
+    observed = labels_of(labels)
+    names = class_names(labels, observed.shape[1]) if classes is None else tuple(classes)
+    if len(names) != observed.shape[1]:
+        raise DataError(
+            f"{observed.shape[1]:,} classes need as many names, not {len(names):,}",
+            f"leave {param('classes')} out",
+            what="classes",
+            value=len(names),
+        )
+    given = features.detach().float().cpu() if isinstance(features, Tensor) else features
+    inputs = None if given is None else np.asarray(given, dtype=np.float32)
+    return estimate_positives(inputs, observed, names, seed)
+
+
+def class_names(labels: object, count: int) -> tuple[str, ...]:
+    """The names that labels come with, or numbers."""
+    names = getattr(labels, "classes", getattr(labels, "columns", None))
+    return tuple(str(name) for name in (range(count) if names is None else names))
 
 
 def estimate_positives(
@@ -239,10 +282,14 @@ def _from_numbers(
     share, explains = kept_share(numbers)
     expected = bounded(annotated / share, observed)
     repeats = []
+    labeled, present = np.nonzero(observed == POSITIVE)  # few of many: rows are not copied for a draw
+    negatives = (observed == NEGATIVE).sum(0)
     for _ in range(DRAWS):
         rows = random.integers(0, len(numbers), len(numbers))
-        drawn = (observed[rows] == POSITIVE).sum(0)
-        repeats.append(bounded(drawn / kept_share(numbers[rows])[0], observed))
+        copies = np.bincount(rows, minlength=len(numbers))
+        drawn = np.bincount(present, copies[labeled], observed.shape[1])
+        again = drawn / kept_share(numbers[rows])[0]
+        repeats.append(within_label_bounds(again, annotated, negatives, len(observed)))
     if (observed != UNKNOWN).all():
         return _with_spread(
             expected, np.stack(repeats), observed, annotated, classes, [], 0.0, "all labels are known"

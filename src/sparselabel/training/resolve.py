@@ -17,6 +17,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts, read_expect
 from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
+from sparselabel.losses.setting_checks import PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -25,7 +26,6 @@ from sparselabel.training.class_prior import read_prior
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
 over the kinds of labels that we measured; where everything is trained: the best with one positive label."""
-PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
