@@ -210,7 +210,7 @@ def released_head(
     if missing or unknown:
         raise ModelError(
             f"{file} has no Query2Label head for a backbone of {features} features: "
-            f"{describe_misfits(missing, unknown)} (is it for another backbone, or of changed code?)",
+            f"{describe_misfits(missing, unknown)} (is it for another backbone, or of a changed program?)",
             f"name the {param('backbone')} it was trained with",
             "take another file",
             f"take its backbone alone, with another {param('classifier')}",
