@@ -68,7 +68,7 @@ def test_what_cannot_be_varied(words: list[str], said: str) -> None:
         ("seed.momentum", "1", "`vary=seed.momentum`: seed is not a table"),
         ("views", "1", r"views must be a table"),
         ("views.size", "0.5", "`vary=views.size`: .*size must be a whole number, not 0.5"),
-        ("views.smallest-crop", "2", r"views.smallest-crop must be in \(0, 1\], not 2.0"),
+        ("views.smallest-crop", "2", r"`views.smallest_crop` must be in \(0, 1\], not 2.0"),
     ],
 )
 def test_values_that_do_not_fit(name: str, value: str, said: str) -> None:

@@ -108,7 +108,7 @@ def test_what_cannot_work_is_refused_before_anything_is_trained() -> None:
         plan_runs(BASE, ["an", "rolle"], [0], OUT)
     with pytest.raises(ConfigError, match="none of the methods an, bce has a setting 'momentum'"):
         plan_runs(replace(BASE, settings={"momentum": 0.5}), ["an", "bce"], [0], OUT)
-    with pytest.raises(ConfigError, match="lr must be above 0"):
+    with pytest.raises(ConfigError, match="lr` must be above 0"):
         names("head.lr", "0.1", "-1")
     with pytest.raises(ConfigError, match=r"`choose=\*cl:head.batch-size` is for none of the methods an"):
         names("*cl:head.batch-size", "8")

@@ -171,7 +171,7 @@ def test_live_batch_norm_is_said(small: Dataset, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("parts", [0, 17])
 def test_a_number_of_parts_that_cannot_be(parts: int) -> None:
     with pytest.raises(
-        ConfigError, match=f"finetune.micro-batches must be from 1 to the images of a batch, 16, not {parts}"
+        ConfigError, match=f"finetune.micro_batches` must be from 1 to the images of a batch, 16, not {parts}"
     ):
         FinetunePhase(batch_size=16, micro_batches=parts)
 

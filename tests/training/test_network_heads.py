@@ -92,6 +92,6 @@ def test_how_queries_are_built_is_for_queries() -> None:
     with pytest.raises(ConfigError, match="`query` is for `classifier=query2label`, not for linear: leave"):
         tiny(query=Query(width=32))
     with pytest.raises(
-        ConfigError, match=r"query\.width must be .* of 4 above 0, as its four attention heads .* not 30"
+        ConfigError, match=r"query\.width` must be .* of 4 above 0, as its four attention heads .* not 30"
     ):
         Query(width=30)
