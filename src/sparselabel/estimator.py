@@ -43,7 +43,7 @@ LOGIT_STEP, HIGHEST_LR = 0.25, 0.01
 """A step of AdamW moves a logit of D standardized features by up to about D times the learning rate."""
 FEWEST_HELD_OUT = 50
 """With fewer rows to hold out, all are trained on, and calibration makes do with them."""
-MOST_HELD_OUT = 5_000_000
+MOST_HELD_OUT = 2_000_000
 """Labels, known or not, that calibration looks at: more rows than that make are not held out."""
 WARM_UP = 0.1
 """The share of steps in which the learning rate rises; then it falls along half a cosine."""
