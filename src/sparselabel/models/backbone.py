@@ -71,8 +71,6 @@ class Backbone(nn.Module):
 
     def normalized(self, views: Tensor) -> Tensor:
         """Views as the network takes them: by the mean and std of its pretraining."""
-        if views.is_floating_point() and not torch.compiler.is_compiling():
-            _refuse_unit_range(views)
         return ((views - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
@@ -96,7 +94,7 @@ class Backbone(nn.Module):
         return features
 
 
-def _refuse_unit_range(views: Tensor) -> None:
+def refuse_unit_range(views: Tensor) -> None:
     """Raise for floats in 0..1, which would look like black images, and for normalized ones."""
     low, high = (float(value) for value in views.detach().aminmax())
     if low < 0 or 0 < high <= 1:
