@@ -9,6 +9,7 @@ out: on them scores are calibrated and the thresholds of classes chosen, as for 
 
 import math
 import numbers
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, labels_of
-from sparselabel.errors import ConfigError, DataError, counted, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
 from sparselabel.expected_positives.class_counts import ClassCounts, annotated_positives
 from sparselabel.expected_positives.estimate import class_names, estimate_positives
 from sparselabel.losses.base import Needs
@@ -359,9 +360,12 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if "expected_positives" in settings_of(self.method):
             given["expected_positives"] = self._expected(observed)
         truth = observed if needs.truth and not (observed == UNKNOWN).any() else None
-        criterion = SparseLoss(
-            self.method, observed, epochs=epochs, lr=optimizer, truth=truth, seed=seed, **given
-        )
+        with warnings.catch_warnings():
+            # Complete labels are no mistake here: a search compares methods on whatever labels there are.
+            warnings.filterwarnings("ignore", "nothing is unknown", DataWarning)
+            criterion = SparseLoss(
+                self.method, observed, epochs=epochs, lr=optimizer, truth=truth, seed=seed, **given
+            )
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

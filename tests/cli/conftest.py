@@ -71,6 +71,8 @@ class Captured(list[dict[str, Any]]):
 class Opened(str):
     """Stands in for prepared data: the path that was opened, with a validation split."""
 
+    temporary = None
+
     __slots__ = ()
     splits = ("train", "val")
     classes = ("ant", "bee", "cat")

@@ -114,7 +114,7 @@ class Classifier(nn.Module):
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:
         """Logits, and on request maps, of a batch of views."""
-        if views.is_floating_point() and not torch.compiler.is_compiling():
+        if views.is_floating_point() and not torch.compiler.is_compiling() and self.backbone.mean.any():
             refuse_unit_range(views)
         token = None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
