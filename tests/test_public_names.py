@@ -10,7 +10,7 @@ HOMES = {
     "NEGATIVE": "sparselabel.data.labels",
     "POSITIVE": "sparselabel.data.labels",
     "UNKNOWN": "sparselabel.data.labels",
-    "Callback": "sparselabel.training.hooks",
+    "Callback": "sparselabel.training.callbacks",
     "Comparison": "sparselabel.comparison.compare",
     "Dataset": "sparselabel.data.dataset",
     "LabelTable": "sparselabel.data.labels",

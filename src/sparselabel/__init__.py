@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparselabel.metrics.average_precision import average_precision
     from sparselabel.models.classifier import Output
     from sparselabel.run import Run
-    from sparselabel.training.hooks import Callback
+    from sparselabel.training.callbacks import Callback
     from sparselabel.training.train import train
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ _HOMES = {
     "sparselabel.models.classifier": ("Output",),
     "sparselabel.inference.predictor": ("load_predictor",),
     "sparselabel.run": ("Run",),
-    "sparselabel.training.hooks": ("Callback",),
+    "sparselabel.training.callbacks": ("Callback",),
     "sparselabel.training.train": ("train",),
     "sparselabel.expected_positives.estimate": ("estimate_expected_positives",),
     "sparselabel.estimator": ("SparseLabelClassifier",),

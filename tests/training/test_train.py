@@ -14,7 +14,7 @@ from torch import nn
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError
 from sparselabel.run import Run
-from sparselabel.training.hooks import Callback
+from sparselabel.training.callbacks import Callback
 from sparselabel.training.train import train
 
 TINY: dict[str, Any] = {

@@ -14,7 +14,7 @@ from sparselabel.data.loaders import Batch, Loader, epoch_batches
 from sparselabel.errors import ResourceError, RunError, param
 from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
-from sparselabel.training.hooks import Hooks
+from sparselabel.training.callbacks import Hooks
 from sparselabel.training.micro_batches import Backward, MicroBatches, norms_at_rest
 from sparselabel.training.schedule import lr_at, momentum_at
 

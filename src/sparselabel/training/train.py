@@ -14,7 +14,7 @@ from sparselabel.errors import ConfigError, nearest
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
-from sparselabel.training.hooks import Callback, Hooks, OptimizerFactory, SchedulerFactory
+from sparselabel.training.callbacks import Callback, Hooks, OptimizerFactory, SchedulerFactory
 from sparselabel.training.resolve import resolve
 from sparselabel.training.train_run import train_run
 

@@ -27,6 +27,7 @@ from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
 from sparselabel.run import Run
+from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
     TrainingState,
@@ -38,7 +39,6 @@ from sparselabel.training.checkpoint import (
 from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
 from sparselabel.training.estimate_positives import counts_of_run, new_counts
 from sparselabel.training.features import content_digest, weights_identity
-from sparselabel.training.hooks import Hooks
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
 from sparselabel.training.resolve import expected_file, method_of, prior_file, resolve

@@ -26,6 +26,7 @@ from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
+from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
     TrainingState,
@@ -34,7 +35,6 @@ from sparselabel.training.checkpoint import (
     refuse_full_disk,
     save_checkpoint,
 )
-from sparselabel.training.hooks import Hooks
 from sparselabel.training.logger import Log, ScoreHistogram, WatchedImages
 from sparselabel.training.micro_batches import Backward, differences_from_whole_batch
 from sparselabel.training.network import (
