@@ -12,7 +12,6 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks.common import imagined
-from sparselabel.cli.report import write
 from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import FORMAT, SPATIAL_LABEL_COLUMNS, Dataset
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -21,6 +20,7 @@ from sparselabel.inference.score_files import keep_scores
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead
+from sparselabel.report.make_report import make_report
 from sparselabel.report.run_data import read_runs
 from sparselabel.run import Run
 
@@ -38,7 +38,7 @@ def main() -> dict[str, float]:
         for paths in (runs[:1], runs):
             begin, began = time.perf_counter(), time.process_time()
             out = folder / "report.html"
-            write(read_runs(paths), out, workers=0)
+            make_report(read_runs(paths), out, workers=0)
             seconds.append(time.perf_counter() - begin)
             worked.append(time.process_time() - began)
             megabytes.append(out.stat().st_size / 1e6)
@@ -110,7 +110,7 @@ def _finished(path: Path, data: Dataset, number: int) -> Path:
                 "validation": judged,
                 "hidden_positives": list(range(20)),
             }
-            file.write(json.dumps(record) + "\n")
+            file.make_report(json.dumps(record) + "\n")
     result = {
         "best_epoch": EPOCHS,
         "epochs": EPOCHS,
