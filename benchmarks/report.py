@@ -110,7 +110,7 @@ def _finished(path: Path, data: Dataset, number: int) -> Path:
                 "validation": judged,
                 "hidden_positives": list(range(20)),
             }
-            file.make_report(json.dumps(record) + "\n")
+            file.write(json.dumps(record) + "\n")
     result = {
         "best_epoch": EPOCHS,
         "epochs": EPOCHS,
