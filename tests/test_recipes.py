@@ -139,7 +139,9 @@ def commands_in_prose() -> list[Any]:
 
 @pytest.mark.parametrize("command", commands_in_prose())
 def test_commands_in_prose_are_understood(command: str) -> None:
-    understood(command)
+    verb, arguments = understood(command)
+    assert verb.__name__.replace("_", "-") in words_of(command)
+    assert arguments
 
 
 @pytest.mark.parametrize(("name", "command"), commands("train"))

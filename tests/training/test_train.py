@@ -109,6 +109,8 @@ def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Dataset, tm
         again.scores("train")
     assert gone.value.what == "data"
     np.testing.assert_array_equal(Run.open(tmp_path / "run", data).scores("train"), run.scores("train"))
+    resumed = train(run.data(), tmp_path / "run", frozen=True, head={"epochs": 1}, resume=True, **TINY)
+    assert resumed.result() == run.result()
 
 
 def test_a_stopped_run_resumes_to_the_same_bits(data: Dataset, tmp_path: Path) -> None:
@@ -168,6 +170,16 @@ def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None
     train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
     with pytest.raises(RunError, match="holds a run already"):
         train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
+
+
+def test_several_processes_do_not_share_data_in_memory(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="in memory") as error:
+        train(data, tmp_path / "run", **TINY)
+    assert (error.value.what, error.value.value, error.value.allowed) == ("devices", 2, 1)
+    assert not (tmp_path / "run-data").exists()
 
 
 def test_files_keep_their_prepared_form_beside_the_run(tmp_path: Path) -> None:

@@ -254,6 +254,8 @@ class Dataset:
 
     def keep(self, folder: Path, force: bool = False) -> "Dataset":
         """The same data, kept in a folder that stays; images in memory stay in memory."""
+        if folder.resolve() == self.folder.resolve():
+            return self
         if (folder / "dataset.json").exists():
             digests = {name: split.digest for name, split in open_prepared(folder).splits.items()}
             if digests != {name: split.digest for name, split in self.splits.items()} and not force:

@@ -1,6 +1,7 @@
 """``sparselabel.train``: a run from Python, with everything that the command takes and more."""
 
 import copy
+import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sparselabel.config import TrainConfig, configure, load
+from sparselabel.config import AUTO, Machine, TrainConfig, configure, load
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, nearest
 from sparselabel.losses.registry import settings_of
@@ -70,17 +71,33 @@ def train(
         backbone, name = own_backbone(copy.deepcopy(model), chosen.views.size)
         chosen = replace(chosen, backbone=name, weights=NONE)
     if prepared.temporary is not None:
+        _refuse_processes(machine)
         prepared = prepared.keep(Path(f"{out}-data"), handling.force or handling.resume)
     hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
     train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
 
 
+def _refuse_processes(machine: Machine) -> None:
+    """Raise if several processes would each have temporary data of their own."""
+    processes = max(machine.devices, int(os.environ.get("WORLD_SIZE", "1")))
+    if processes > 1:
+        raise ConfigError(
+            f"{processes} processes cannot share data that is in memory or in a temporary folder",
+            "keep it in a folder (Dataset.from_table(..., out=folder)) and train on that",
+            what="devices",
+            value=processes,
+            allowed=1,
+        )
+
+
 def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig, data: Dataset) -> None:
     """Raise if a keyword is neither a field of the configuration nor a setting of the method."""
     own = [name for name in keywords if name in config.settings]
     if own:
-        method = resolve(data, replace(config, settings={})).config.method
+        method = config.method
+        if method == AUTO:
+            method = resolve(data, replace(config, settings={})).config.method
         known, fields_of_it = {*settings_of(method)}, [one.name for one in fields(TrainConfig)]
         for name in own:
             if name not in known:
