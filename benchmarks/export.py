@@ -38,7 +38,7 @@ def main(run: Path) -> dict[str, float]:
         ours = load_predictor(run, device="cpu")
         size = ours.view.size
         pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, size, size, 3), dtype=np.uint8)
-        predictor = Predictor(ours.model, ours.view, ours.decisions, read=_reader(pixels))
+        predictor = Predictor(ours.model, ours.view, ours.class_thresholds, read=_reader(pixels))
         for batch in (1, 32):
             seconds = {"predict": np.inf, "onnxruntime": np.inf}
             turns: dict[str, Callable[[], None]] = {

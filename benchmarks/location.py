@@ -2,7 +2,7 @@
 
 The plain way looks at one image after the other: it decodes every mask, joins those of a class and averages
 the pixels of each cell. It is timed on 500 images, and the ratio is that of an image's time. As many boxes
-as masks are judged beside them.
+as masks are evaluated beside them.
 """
 
 import time
@@ -18,7 +18,7 @@ from sparselabel.data.labels import LabelTable
 from sparselabel.data.masks import MaskColumns
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.metrics.localization import Located, Places, enough
+from sparselabel.metrics.localization import GroundTruth, LocalizationMetric, enough
 from sparselabel.models.classifier import Output
 
 IMAGES, CLASSES, SAMPLE, BATCH = 40_137, 80, 500, 32
@@ -71,13 +71,15 @@ def plainly(part: PreparedSplit, maps: torch.Tensor) -> np.ndarray:
     return np.array(right)
 
 
-def judged(part: PreparedSplit, places: Places, maps: torch.Tensor) -> tuple[Located, float]:
+def evaluated(
+    part: PreparedSplit, ground_truth: GroundTruth, maps: torch.Tensor
+) -> tuple[LocalizationMetric, float]:
     """All images, and how many seconds that took."""
     begin = time.perf_counter()
-    located = Located(part, places)
+    located = LocalizationMetric(part, ground_truth)
     for start in range(0, IMAGES, BATCH):
         rows = torch.arange(start, min(start + BATCH, IMAGES))
-        located.see(
+        located.update(
             rows, Output(maps[: len(rows), :, 0, 0], maps[: len(rows)]), ViewGeometry.whole(len(rows))
         )
     return located, time.perf_counter() - begin
@@ -88,10 +90,10 @@ def main() -> dict[str, float]:
     part = made_up(random)
     maps = torch.from_numpy(random.random((BATCH, CLASSES, *GRID)).astype(np.float32))
     scores = random.random((IMAGES, CLASSES)).astype(np.float32)
-    located, judging = judged(part, "any", maps)
-    _, by_boxes = judged(part, "boxes", maps)
+    located, evaluating = evaluated(part, "any", maps)
+    _, by_boxes = evaluated(part, "boxes", maps)
     begin = time.perf_counter()
-    located.measures(scores)
+    located.compute(scores)
     ranking = time.perf_counter() - begin
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # pycocotools with numpy 2
@@ -101,9 +103,9 @@ def main() -> dict[str, float]:
     ours = enough(located.shares[: len(expected)])
     return {
         "masks": float(len(part.spatial_labels)),
-        "judging all maps, s": judging,
-        "judging all maps by boxes, s": by_boxes,
+        "evaluating all maps, s": evaluating,
+        "evaluating all maps by boxes, s": by_boxes,
         "ranking, s": ranking,
-        "time an image, of the plain way's": judging / IMAGES / plain,
-        "judged otherwise, of the sample": float(np.mean(ours != expected)),
+        "time an image, of the plain way's": evaluating / IMAGES / plain,
+        "evaluated otherwise, of the sample": float(np.mean(ours != expected)),
     }

@@ -100,14 +100,14 @@ def _finished(path: Path, data: Dataset, number: int) -> Path:
     scores = (0.8 * noise + 0.2 * test.truth.values).astype(np.float32)
     keep_scores(run, test, scores)
     measured = label_metrics(scores, test.observed)
-    judged = {"name": "mAP", "value": measured["mean_average_precision"]["sklearn"]["mean"]}
+    evaluated = {"name": "mAP", "value": measured["mean_average_precision"]["sklearn"]["mean"]}
     with run.metrics_file.open("w") as file:
         for epoch in range(EPOCHS):
             record = {
                 "epoch": epoch,
                 "phase": "finetune",
                 "losses": {"labels": 1 / (epoch + 1), "consistency": 0.1},
-                "validation": judged,
+                "validation": evaluated,
                 "hidden_positives": list(range(20)),
             }
             file.write(json.dumps(record) + "\n")
@@ -115,7 +115,7 @@ def _finished(path: Path, data: Dataset, number: int) -> Path:
         "best_epoch": EPOCHS,
         "epochs": EPOCHS,
         "validation": None,
-        "test": judged | measured,
+        "test": evaluated | measured,
         "recovery": None,
     }
     write_json(run.result_file, result)

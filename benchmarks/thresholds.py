@@ -46,7 +46,7 @@ def situations(truth: Labels, area: np.ndarray) -> Iterator[tuple[str, list[Labe
 def decided(
     folder: Path, data: Dataset, scores: Scores, observed: Labels, k: float | None
 ) -> ClassThresholds:
-    """The decisions of a run with these validation labels, as training would make them."""
+    """The class thresholds of a run with these validation labels, as training would make them."""
     part = data.split("val")
     part = replace(part, observed=LabelTable(part.truth.ids, data.classes, observed, check=False))
     file = folder / "expected.json"

@@ -140,11 +140,11 @@ def test_any_batch_and_size(onnx: Path) -> None:
 def test_names_and_thresholds_are_inside(run: Path, onnx: Path) -> None:
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
     text = session.get_modelmeta().custom_metadata_map
-    decisions = load_class_thresholds(Run(run))
+    class_thresholds = load_class_thresholds(Run(run))
     assert json.loads(text["sparselabel.classes"]) == CLASSES(run)
-    assert json.loads(text["sparselabel.thresholds"]) == pytest.approx(decisions.thresholds().tolist())
+    assert json.loads(text["sparselabel.thresholds"]) == pytest.approx(class_thresholds.thresholds().tolist())
     assert text["sparselabel.thresholds_for"] == "f1"
-    assert json.loads(text["sparselabel.trust"])[0]["why"] == decisions.classes[0].why
+    assert json.loads(text["sparselabel.trust"])[0]["why"] == class_thresholds.classes[0].why
     assert json.loads(text["sparselabel.view"])["size"] == 32
     assert not list(run.parent.glob("*partial*"))
 

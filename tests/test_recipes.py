@@ -371,7 +371,7 @@ def test_query2label_says_where_it_is_not_the_authors_program() -> None:
     for name in named:
         config, about = RECIPES[name]
         assert config.finetune.patience == 9
-        assert "the average alone is judged, and\ntraining stops 9 epochs after its best." in about.remarks
+        assert "the average alone is evaluated, and\ntraining stops 9 epochs after its best." in about.remarks
         assert all("--keep-empty" in command for command in about.prepare)
         assert "Query2Label §5.1 counts 82,081 and 40,137 images, those with a label" in about.remarks
 

@@ -32,7 +32,7 @@ from sparselabel.losses.setting_checks import PER_CLASS, within_label_bounds
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate
-from sparselabel.metrics.class_prevalence import Expected, what_is_known
+from sparselabel.metrics.class_prevalence import PrevalenceSource, estimate_prevalence
 from sparselabel.metrics.thresholds import f1_thresholds
 
 Features = npt.NDArray[np.floating[Any]]
@@ -407,11 +407,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         expected = None
         if self.class_counts_ is not None:
             counts = self.class_counts_
-            expected = Expected("estimated", counts.trusted, shares=counts.expected / counts.images)
+            expected = PrevalenceSource("estimated", counts.trusted, shares=counts.expected / counts.images)
         elif self.expected_positives_ is not None:
-            expected = Expected("given", True, per_image=self.expected_positives_)
-        known = what_is_known(values, labels, annotated, expected)
-        line = calibrate(values, labels, known.prevalence, known.annotating)
+            expected = PrevalenceSource("given", True, per_image=self.expected_positives_)
+        prevalence = estimate_prevalence(values, labels, annotated, expected)
+        line = calibrate(values, labels, prevalence.shares, prevalence.annotating)
         self.slope_, self.offset_ = line.slope, line.offset
         self.thresholds_ = f1_thresholds(line(values))
 

@@ -86,14 +86,16 @@ class Exported(nn.Module):
     offset: Tensor
     thresholds: Tensor
 
-    def __init__(self, model: Classifier, view: View, decisions: ClassThresholds, thresholds: Floats) -> None:
+    def __init__(
+        self, model: Classifier, view: View, class_thresholds: ClassThresholds, thresholds: Floats
+    ) -> None:
         super().__init__()
         self.model = model
         self.size = view.size
         self.center = None if view.squash else view.center
         for name, values in (
-            ("slope", decisions.calibration.slope),
-            ("offset", decisions.calibration.offset),
+            ("slope", class_thresholds.calibration.slope),
+            ("offset", class_thresholds.calibration.offset),
             ("thresholds", thresholds),
         ):
             self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32))
@@ -109,19 +111,19 @@ def exported(
     run: Run, precision: float | None = None, threshold: float | None = None
 ) -> tuple[Exported, dict[str, Any]]:
     """A run's module, and the text that goes with it."""
-    decisions = load_class_thresholds(run)
-    thresholds = decisions.thresholds(precision, threshold)
+    class_thresholds = load_class_thresholds(run)
+    thresholds = class_thresholds.thresholds(precision, threshold)
     view = evaluation_view(run.config())
-    module = Exported(load_classifier(run).float(), view, decisions, thresholds).eval()
+    module = Exported(load_classifier(run).float(), view, class_thresholds, thresholds).eval()
     chosen = "precision" if precision is not None else "threshold" if threshold is not None else "f1"
     about = {
-        "classes": [row.name for row in decisions.classes],
+        "classes": [row.name for row in class_thresholds.classes],
         "thresholds": [None if value == NEVER else round(value, 6) for value in thresholds.tolist()],
         "thresholds_for": chosen if chosen == "f1" else f"{chosen} {precision or threshold:g}",
-        "trust": [{"trust": row.trust, "why": row.why} for row in decisions.classes],
+        "trust": [{"trust": row.trust, "why": row.why} for row in class_thresholds.classes],
         "calibration": {
-            "slope": decisions.calibration.slope.tolist(),
-            "offset": decisions.calibration.offset.tolist(),
+            "slope": class_thresholds.calibration.slope.tolist(),
+            "offset": class_thresholds.calibration.offset.tolist(),
             "formula": "score = sigmoid(slope * logit + offset)",
         },
         "view": {

@@ -142,7 +142,7 @@ def test_evaluate_a_network_without_data(command: Command) -> None:
 def test_evaluate_shows_calibration_and_thresholds(
     command: Command, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decisions = ClassThresholds(
+    class_thresholds = ClassThresholds(
         (
             ClassThreshold("cat [red]", 0.25, 0.9, 0.8, "good", "seen often", (0.5,) * 13),
             ClassThreshold("dog", 0.5, 0.9, 0.8, "poor", "seen twice", (0.5,) * 13),
@@ -155,7 +155,7 @@ def test_evaluate_shows_calibration_and_thresholds(
 
     def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
         about = {"run": str(run.path), "split": split, "recovery": None} | label_metrics(SCORES, LABELS)
-        return about | {"decided": threshold_metrics(SCORES, LABELS, decisions)}
+        return about | {"decided": threshold_metrics(SCORES, LABELS, class_thresholds)}
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
     done = command("evaluate", "run", "--split", "test")

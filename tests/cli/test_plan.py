@@ -41,7 +41,7 @@ def test_a_plan_from_beginning_to_end(command: Command, sample: Path, tmp_path: 
     again = command(*asked, "--draws", 1, *TINY)
     assert again == 0
     assert "4 of 4 runs were finished before" in again.err
-    assert "where they see things" not in again.err  # judged before
+    assert "where they see things" not in again.err  # evaluated before
     other = command(*asked, "--draws", 1, "--point-seconds", 3, *TINY)
     assert other == 2
     assert "the runs in plan were bought with --point-seconds 1.4, not 3: give what they were" in other.err

@@ -7,7 +7,7 @@ import pytest
 
 from sparselabel.metrics.thresholds import NEVER
 from tests.cli.conftest import Command
-from tests.inference.stub import decisions, paint, predictor
+from tests.inference.stub import class_thresholds, paint, predictor
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four images, one broken, and a run that sees their colors."""
 
     def load(run: Path, precision: float | None = None, threshold: float | None = None) -> Any:
-        chosen = decisions(0.5, 0.5, NEVER).thresholds(precision, threshold)
+        chosen = class_thresholds(0.5, 0.5, NEVER).thresholds(precision, threshold)
         return predictor(*chosen.tolist())
 
     monkeypatch.setattr("sparselabel.inference.predictor.load_predictor", load)

@@ -79,7 +79,7 @@ def test_rare_classes_are_named() -> None:
 
 def test_classes_that_a_split_cannot_judge() -> None:
     train = [[1, 0], [0, 1]] * 5
-    problem = found(made(("ant", "bee"), {"train": train, "val": train, "test": [[0, 1]]}))["not-judged"]
+    problem = found(made(("ant", "bee"), {"train": train, "val": train, "test": [[0, 1]]}))["not-evaluated"]
     assert problem.what == "1 class without a positive in test: ant"
 
 

@@ -26,7 +26,7 @@ class Colors:
         return Output(logits, cells)
 
 
-def decisions(*thresholds: float) -> ClassThresholds:
+def class_thresholds(*thresholds: float) -> ClassThresholds:
     """Scores as they are, but for the last class: sigmoid(0 - 1) = 0.269."""
     rows = tuple(
         ClassThreshold(name, value, 0.9, 0.9, "good", "made up", (value,) * len(PRECISIONS))
@@ -36,7 +36,7 @@ def decisions(*thresholds: float) -> ClassThresholds:
 
 
 def predictor(*thresholds: float) -> Predictor:
-    return Predictor(Colors(), squashed(8), decisions(*(thresholds or (0.5, 0.5, 0.5))))
+    return Predictor(Colors(), squashed(8), class_thresholds(*(thresholds or (0.5, 0.5, 0.5))))
 
 
 def paint(path: Path, red: int, green: int) -> str:

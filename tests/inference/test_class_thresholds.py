@@ -22,7 +22,7 @@ from sparselabel.inference.class_thresholds import (
 )
 from sparselabel.inference.score_files import keep_scores
 from sparselabel.metrics.calibration import logits_of, reliability, sigmoid
-from sparselabel.metrics.class_prevalence import Expected
+from sparselabel.metrics.class_prevalence import PrevalenceSource
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.run import Run
 from tests.report.runs import CLASSES, finished, make_data
@@ -58,26 +58,26 @@ def chosen_from(run: Run, data: Dataset, observed: np.ndarray) -> ClassThreshold
 
 
 def test_full_labels(run: Run, data: Dataset) -> None:
-    decisions = write_class_thresholds(run, data, SCORES)
-    assert decisions.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
-    first = decisions.classes[0]
+    class_thresholds = write_class_thresholds(run, data, SCORES)
+    assert class_thresholds.calibration.slope[:3] == pytest.approx([2, 2, 2], rel=0.2)
+    first = class_thresholds.classes[0]
     count = int(TRUTH[:, 0].sum())
     assert (first.trust, first.why) == ("good", f"chosen from 1,500 fully labeled images, {count} with it")
-    assert [row.trust for row in decisions.classes] == ["good", "good", "good", "fair", "poor"]
-    assert decisions.classes[4].why.startswith("no validation image is known to show it")
-    found = threshold_metrics(SCORES, data.split("val").observed, decisions)
+    assert [row.trust for row in class_thresholds.classes] == ["good", "good", "good", "fair", "poor"]
+    assert class_thresholds.classes[4].why.startswith("no validation image is known to show it")
+    found = threshold_metrics(SCORES, data.split("val").observed, class_thresholds)
     assert found["calibration"]["ece"] < 0.02 < found["calibration"]["ece_of_raw_scores"]
     best = max(_f1(SCORES[:, 0] >= cut, TRUTH[:, 0]) for cut in np.linspace(0.05, 0.95, 50))
     assert found["classes"][0]["f1"] == pytest.approx(best, abs=0.02)
     assert found["micro_precision"] == pytest.approx(
-        (TRUTH * _decided(decisions)).sum() / _decided(decisions).sum()
+        (TRUTH * _decided(class_thresholds)).sum() / _decided(class_thresholds).sum()
     )
     low, high = found["classes"][0]["precision_interval"]
     assert low < first.expected_precision < high
 
 
-def _decided(decisions: ClassThresholds) -> np.ndarray:
-    scores: np.ndarray = decisions.calibration(logits_of(SCORES)) >= decisions.thresholds()
+def _decided(class_thresholds: ClassThresholds) -> np.ndarray:
+    scores: np.ndarray = class_thresholds.calibration(logits_of(SCORES)) >= class_thresholds.thresholds()
     return scores
 
 
@@ -106,16 +106,19 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, da
 
 
 def test_thresholds_for_what_is_asked(run: Run, data: Dataset) -> None:
-    decisions = chosen_from(run, data, TRUTH)
-    strict, scores = decisions.thresholds(precision=0.9), decisions.calibration(logits_of(SCORES))
-    assert (strict[:3] > decisions.thresholds()[:3]).all()
+    class_thresholds = chosen_from(run, data, TRUTH)
+    strict, scores = (
+        class_thresholds.thresholds(precision=0.9),
+        class_thresholds.calibration(logits_of(SCORES)),
+    )
+    assert (strict[:3] > class_thresholds.thresholds()[:3]).all()
     assert TRUTH[:, 0][scores[:, 0] >= strict[0]].mean() == pytest.approx(0.9, abs=0.06)
     assert strict[4] == NEVER
-    assert decisions.thresholds(threshold=0.25).tolist() == [0.25] * 5
+    assert class_thresholds.thresholds(threshold=0.25).tolist() == [0.25] * 5
     with pytest.raises(ConfigError, match=r"must be a score in 0\.\.1, not 1\.5"):
-        decisions.thresholds(threshold=1.5)
+        class_thresholds.thresholds(threshold=1.5)
     with pytest.raises(ConfigError, match="give one of the two"):
-        decisions.thresholds(precision=0.9, threshold=0.5)
+        class_thresholds.thresholds(precision=0.9, threshold=0.5)
 
 
 def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
@@ -152,9 +155,9 @@ def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
 def test_no_positive_in_validation(run: Run, data: Dataset) -> None:
     part = data.split("val")
     none = replace(part, observed=LabelTable(part.truth.ids, CLASSES, np.zeros_like(TRUTH)))
-    decisions = write_class_thresholds(run, replace(data, splits={**data.splits, "val": none}), SCORES)
-    assert decisions.labels == "no positive"
-    assert decisions.calibration.slope.tolist() == [1.0] * 5
+    class_thresholds = write_class_thresholds(run, replace(data, splits={**data.splits, "val": none}), SCORES)
+    assert class_thresholds.labels == "no positive"
+    assert class_thresholds.calibration.slope.tolist() == [1.0] * 5
 
 
 def test_calibration_is_unknown_where_labels_are(data: Dataset) -> None:
@@ -184,7 +187,7 @@ def test_what_a_run_knows(tmp_path: Path) -> None:
     save(TrainConfig(), run.config_file)
     assert expected_by_run(run) is None
     save(from_dict(TrainConfig, {"settings": {"expected_positives": 1.5}}, "test"), run.config_file)
-    assert expected_by_run(run) == Expected("given", True, per_image=1.5)
+    assert expected_by_run(run) == PrevalenceSource("given", True, per_image=1.5)
     content = {
         "how": "auto",
         "trusted": False,

@@ -16,7 +16,7 @@ from sparselabel.data.transforms import draw, render, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ModelError
 from sparselabel.inference.evaluate import evaluate_coupled
-from sparselabel.metrics.localization import Located
+from sparselabel.metrics.localization import LocalizationMetric
 from sparselabel.models.classifier import Output
 from sparselabel.models.tscam import with_attention
 from sparselabel.run import Run
@@ -43,10 +43,10 @@ def trained(data: Dataset, folder: Path, backbone: str, classifier: str) -> Path
 
 
 @torch.no_grad()
-def by_hand(run: Path, data: Dataset) -> Located:
+def by_hand(run: Path, data: Dataset) -> LocalizationMetric:
     """One image after the other, the maps multiplied here."""
     part, model = data.split("test"), Run(run).model
-    located, view = Located(part), views_of(Run(run).config().views)[1]
+    located, view = LocalizationMetric(part), views_of(Run(run).config().views)[1]
     for row in range(len(part)):
         image = load(part.path(row), view.at_least)
         geometry = draw(view, (0, 0, row, 0), image.width, image.height)
@@ -54,7 +54,7 @@ def by_hand(run: Path, data: Dataset) -> Located:
         _, attention = with_attention(model.backbone, partial(model.backbone, pixels))
         output = model(pixels, maps=True)
         seen = Output(output.logits, output.maps * attention[:, None])
-        located.see(torch.tensor([row]), seen, ViewGeometry.from_params(geometry[None]))
+        located.update(torch.tensor([row]), seen, ViewGeometry.from_params(geometry[None]))
     return located
 
 
@@ -66,7 +66,7 @@ def test_coupled_maps_are_judged_and_kept_beside_the_others(
     assert "mAP-loc, coupled with attention" in capsys.readouterr().out
     kept = json.loads((run / "evaluation-test.json").read_text())
     scores = np.load(run / "scores-test.npz")["scores"]
-    expected = by_hand(run, data).measures(scores)
+    expected = by_hand(run, data).compute(scores)
     assert expected is not None
     assert kept["location_coupled"]["mean"] == pytest.approx(expected["mean"], abs=1e-9)
     assert kept["location_coupled"]["pairs"] == kept["location"]["pairs"] == expected["pairs"]

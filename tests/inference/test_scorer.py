@@ -55,7 +55,7 @@ def test_training_and_evaluation_say_the_same(
     paths = [test.path(row) for row in range(len(test))]
     for maps in (False, True):
         predicted = np.stack([one.scores for one in predictor(paths, maps=maps)])
-        calibrated = predictor.decisions.calibration(logits_of(trained))
+        calibrated = predictor.class_thresholds.calibration(logits_of(trained))
         np.testing.assert_allclose(predicted, calibrated, rtol=1e-4)
     write_maps(run, "test", [0, 5, 39], [1, 2, 3])
     np.testing.assert_allclose(

@@ -37,14 +37,14 @@ def test_table_three() -> None:
     scores, single, real = made_up()
     measured = real_metrics(scores, single, real)
     best = scores.argmax(axis=1)
-    judged = [row for row, number in enumerate(NUMBERS) if number]
+    labeled = [row for row, number in enumerate(NUMBERS) if number]
     assert measured["images"] == 10
     assert measured["labels_a_image"] == pytest.approx(sum(NUMBERS) / 10)
     assert measured["top_1_single"] == np.mean([single[row, best[row]] == 1 for row in range(12)])
-    assert measured["top_1"] == np.mean([real[row, best[row]] == 1 for row in judged])
+    assert measured["top_1"] == np.mean([real[row, best[row]] == 1 for row in labeled])
     assert measured["mean_average_precision"] == {
-        "mean": pytest.approx(by_hand(scores[judged].tolist(), real[judged].tolist())),
-        "mean_of_present": pytest.approx(by_hand(scores[judged].tolist(), real[judged].tolist())),
+        "mean": pytest.approx(by_hand(scores[labeled].tolist(), real[labeled].tolist())),
+        "mean_of_present": pytest.approx(by_hand(scores[labeled].tolist(), real[labeled].tolist())),
         "present": CLASSES,
     }
     assert list(measured["by_number_of_labels"]) == ["1", "2", "3", "4+"]

@@ -8,12 +8,12 @@ from sparselabel.files import read_json, write_json
 from sparselabel.inference.class_thresholds import no_class_thresholds, threshold_metrics
 from sparselabel.report.examples import Scored
 from sparselabel.report.page import write_report
-from sparselabel.report.run_data import Reported, read_runs
+from sparselabel.report.run_data import ReportData, read_runs
 from sparselabel.report.tables import calibrated_runs, class_thresholds, reliability_charts
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
 
 
-def reported(folder: Path, labels: np.ndarray | None) -> Reported:
+def reported(folder: Path, labels: np.ndarray | None) -> ReportData:
     """Two runs, whose results have (but for None) what their thresholds bring against these labels."""
     data = make_data(folder)
     paths = []

@@ -19,7 +19,7 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import DataWarning
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.complete_images import WholeImages
+from sparselabel.review.complete_images import CompleteImageReview
 from sparselabel.review.server import Images, ReviewServer
 from sparselabel.review.session import Review
 from tests.data.images import paint
@@ -55,7 +55,7 @@ def maps(row: int) -> Any:
 
 def make_server(data: Dataset, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
     answers = AnswerFile(file, "ann <b>")
-    review = (WholeImages if whole else Review)(data.train, SCORES, answers)
+    review = (CompleteImageReview if whole else Review)(data.train, SCORES, answers)
     about = {
         "run": "runs/<i>first</i>",
         "file": str(file),

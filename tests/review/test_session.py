@@ -12,7 +12,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.complete_images import WholeImages
+from sparselabel.review.complete_images import CompleteImageReview
 from sparselabel.review.question_order import Pool
 from sparselabel.review.session import Review, rows_of
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
@@ -146,7 +146,7 @@ def test_more_questions_are_fetched_when_they_run_out(
 
 def test_whole_images_are_random_and_complete(data: Dataset, tmp_path: Path) -> None:
     with AnswerFile(tmp_path / "c.csv") as file:
-        review = WholeImages(data.train, SCORES, file)
+        review = CompleteImageReview(data.train, SCORES, file)
         rows = [question["row"] for question in review.next(99)]
         assert sorted(rows) == list(range(COUNT))
         assert rows != list(range(COUNT))
@@ -161,7 +161,7 @@ def test_whole_images_are_random_and_complete(data: Dataset, tmp_path: Path) -> 
         }
         assert said == {CLASSES[0]: 1, CLASSES[1]: 0, CLASSES[2]: 1}
     with AnswerFile(tmp_path / "c.csv") as file:
-        review = WholeImages(data.train, SCORES, file)
+        review = CompleteImageReview(data.train, SCORES, file)
         assert review.summary()["answered"] == 2
         undone = review.take_back()
         assert undone is not None

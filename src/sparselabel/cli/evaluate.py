@@ -97,7 +97,7 @@ def evaluate(
     weights: str = TrainConfig().weights,
     size: int | None = None,
     threshold: float = 0.5,
-    places: Literal["any", "masks", "boxes"] = "any",
+    ground_truth: Literal["any", "masks", "boxes"] = "any",
     coupled: bool = False,
     json: bool = False,
     workers: int = Machine().workers,
@@ -123,12 +123,12 @@ def evaluate(
         Side of the views for such a file; default: 448, or the backbone's own if it has only one.
     threshold
         Score from which a class counts as predicted.
-    places
-        What a run's maps are judged by where the data says where things are (mAP-loc).
+    ground_truth
+        What a run's maps are evaluated by where the data says where things are (mAP-loc).
         any: masks where they are known, else boxes; masks, boxes: these alone. With masks alone, images
         without any are left out of the ranking.
     coupled
-        Also judge TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees images twice.
+        Also evaluate TS-CAM's maps times the class token's attention (mAP-loc, coupled); sees images twice.
     json
         Print JSON instead of tables.
     workers
@@ -153,20 +153,19 @@ def evaluate(
             from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
 
             with progress(images, f"coupled maps of {split}") as advance:
-                found = evaluate_coupled(opened, split, workers=workers, places=places, report=advance)
+                found = evaluate_coupled(
+                    opened, split, workers=workers, ground_truth=ground_truth, report=advance
+                )
         with progress(images, f"scoring {split}") as advance:
             measured = evaluate_run(
-                opened, split, threshold=threshold, workers=workers, places=places, report=advance
+                opened, split, threshold=threshold, workers=workers, ground_truth=ground_truth, report=advance
             )
         if found is not None:
             measured = keep_coupled(opened, measured, found)
     else:
-        if places != "any":
-            raise ConfigError(
-                f"{param('places', places)} is for runs: a published network's maps are not judged"
-            )
-        if coupled:
-            raise ConfigError(f"{param('coupled')} is for runs: a published network's maps are not judged")
+        for name, given in (("ground_truth", ground_truth != "any"), ("coupled", coupled)):
+            if given:
+                raise ConfigError(f"{param(name)} is for runs: a published network's maps are not evaluated")
         chosen = split or "test"
         measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
     if json:
@@ -269,7 +268,7 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
 
 
 def _places(located: dict[str, Any]) -> str:
-    """What maps were judged by: masks of 1,118 images, boxes of 4,705; and how many were ranked."""
+    """What maps were evaluated by: masks of 1,118 images, boxes of 4,705; and how many were ranked."""
     parts = [f"{kind} of {counted(located[kind], 'image')}" for kind in ("masks", "boxes") if located[kind]]
     return f"{', '.join(parts)}; {located['ranked']:,} ranked"
 

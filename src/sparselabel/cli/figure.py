@@ -196,10 +196,10 @@ def localization(
         How many good and how many failed examples.
     """
     from sparselabel.inference.maps import write_maps
-    from sparselabel.report.figures.localization_examples import choose, draw_localization, judged
+    from sparselabel.report.figures.localization_examples import choose, draw_localization, read_evaluated
 
     def draw(out: Path) -> Path:
-        evaluated = judged(runs, split)
+        evaluated = read_evaluated(runs, split)
         examples = choose(evaluated, count)
         for run in (one.saved.run for one in evaluated):
             write_maps(run, split, examples.rows, examples.classes, file=run.located_maps_file(split))

@@ -118,9 +118,9 @@ def plan(
     if total := passes(candidates, split) * len(prepared.split(split)):
         with progress(total, f"where they see things, {split}") as advance:
             evaluate_maps(candidates, split, machine.workers, advance)
-    judged, chosen_by = len(prepared.split(split)), validation_of(prepared)
+    evaluated, chosen_by = len(prepared.split(split)), validation_of(prepared)
     about = About(
-        prepared.name, split, judged, draws, methods, config, sys.argv, __version__, failed, chosen_by
+        prepared.name, split, evaluated, draws, methods, config, sys.argv, __version__, failed, chosen_by
     )
     _write(candidates, about, spent, out)
     exit_if_failed(len(failed), len(candidates))

@@ -161,7 +161,7 @@ def _summary(
     ]
     if never and precision is not None:
         console.print(f"never predicted, as no score reaches precision {precision:g}: {listing(never)}")
-    poor = [row for row in predictor.decisions.classes if row.trust == "poor"]
+    poor = [row for row in predictor.class_thresholds.classes if row.trust == "poor"]
     if poor and rely:
         every = len(poor) == len(predictor.classes)
         names = f"all {len(poor)}" if every else listing([row.name for row in poor], 5)

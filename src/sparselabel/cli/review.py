@@ -58,7 +58,7 @@ def review(
     """
     from sparselabel.inference.maps import MapCache
     from sparselabel.review.answer_log import AnswerFile
-    from sparselabel.review.complete_images import WholeImages
+    from sparselabel.review.complete_images import CompleteImageReview
     from sparselabel.review.server import Images, ReviewServer
     from sparselabel.review.session import Review
     from sparselabel.run import Run
@@ -75,7 +75,7 @@ def review(
         maps = MapCache(folder, part)
         if not complete:
             maps.load_ahead()
-        session = WholeImages(part, scores, kept) if complete else Review(part, scores, kept)
+        session = CompleteImageReview(part, scores, kept) if complete else Review(part, scores, kept)
         if session.strangers:
             console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
         about: dict[str, Any] = {

@@ -131,7 +131,7 @@ def _rare_classes(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Pro
         missing = (counts.per_class["positive"] == 0) & (anywhere > 0)
         if split != "train" and missing.any():
             yield from _of_classes(
-                "not-judged",
+                "not-evaluated",
                 names[missing],
                 f"without a positive in {split}",
                 "their average precision counts as 0 there: hold out images that show them",

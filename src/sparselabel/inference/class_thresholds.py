@@ -20,7 +20,7 @@ from sparselabel.metrics.calibration import (
     logits_of,
     no_calibration,
 )
-from sparselabel.metrics.class_prevalence import Expected, Known, Situation, what_is_known
+from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
 from sparselabel.metrics.precision_recall import precision_recall_f1
 from sparselabel.metrics.thresholds import PRECISIONS, between, f1_thresholds, precision_thresholds
 from sparselabel.run import Run
@@ -126,7 +126,7 @@ def load_class_thresholds(run: Run) -> ClassThresholds:
 
 
 def has_class_thresholds(run: Run) -> bool:
-    """Whether there are decisions, or what they are made of."""
+    """Whether there are class thresholds, or what they are made of."""
     kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
     return kept or SPLIT not in run.metadata()["data_digest"]
 
@@ -146,8 +146,8 @@ def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> Clas
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
     logits, labels = logits_of(scores), np.asarray(part.observed.values)
     expected = expected_by_run(run)
-    known = what_is_known(logits, labels, data.train.observed.counts(), expected)
-    calibration = calibrate(logits, labels, known.prevalence, known.annotating)
+    prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected)
+    calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating)
     calibrated = calibration(logits)
     thresholds = f1_thresholds(calibrated)
     kept = np.stack([precision_thresholds(calibrated, wanted) for wanted in PRECISIONS], axis=1)
@@ -159,7 +159,7 @@ def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> Clas
     rows = []
     for index, name in enumerate(data.classes):
         trust, why = _trust(
-            known, known.situations[index], int(positive[index]), int(negative[index]), len(labels)
+            prevalence, prevalence.situations[index], int(positive[index]), int(negative[index]), len(labels)
         )
         rows.append(
             ClassThreshold(
@@ -172,11 +172,11 @@ def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> Clas
                 tuple(round(value, 6) for value in kept[index].tolist()),
             )
         )
-    complete = all(situation == "full" for situation in known.situations)
+    complete = all(situation == "full" for situation in prevalence.situations)
     return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
 
 
-def expected_by_run(run: Run) -> Expected | None:
+def expected_by_run(run: Run) -> PrevalenceSource | None:
     """What a run's files and configuration say about the number of positives."""
     if run.expected_file.is_file():
         content = read_json(run.expected_file)
@@ -190,25 +190,25 @@ def expected_by_run(run: Run) -> Expected | None:
                 "train again",
                 what=run.expected_file,
             ) from error
-        return Expected("counted" if how == "counted" else "estimated", trusted, shares=shares)
+        return PrevalenceSource("counted" if how == "counted" else "estimated", trusted, shares=shares)
     given = run.config().settings.get("expected_positives")
-    return Expected("given", True, per_image=float(given)) if isinstance(given, int | float) else None
+    return PrevalenceSource("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
 
 def _trust(
-    known: Known, situation: Situation, positive: int, negative: int, images: int
+    prevalence: Prevalence, situation: Situation, positive: int, negative: int, images: int
 ) -> tuple[Trust, str]:
     """How far a class's threshold can be relied on, in a word and in words."""
     few = f"only {counted(positive, 'validation image')} {'shows' if positive == 1 else 'show'} it"
     if positive == 0:
         return "poor", "no validation image is known to show it: the curve of all classes is used"
     if situation == "sparse":
-        origin = ORIGINS[known.source]
+        origin = ORIGINS[prevalence.source]
         seen = f"{positive:,} annotated of {counted(images, 'image')}"
         why = f"labels are sparse ({seen}): how many really show it is {origin}"
         if positive < SOME:
             return "poor", f"{few} by annotation: close to the curve of all classes; {why}"
-        return ("fair" if known.trusted and positive >= MANY else "poor"), why
+        return ("fair" if prevalence.trusted and positive >= MANY else "poor"), why
     chosen = (
         f"chosen from {counted(images, 'fully labeled image')}, {positive:,} with it"
         if situation == "full"
@@ -237,21 +237,23 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
         raise RunError(f"{file} is damaged ({error})", again, what=file) from error
 
 
-def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresholds) -> dict[str, Any]:
+def threshold_metrics(
+    scores: Scores, labels: LabelTable, class_thresholds: ClassThresholds
+) -> dict[str, Any]:
     """Calibration of scores (N, L), and precision, recall and F1 at the thresholds; plain values for JSON.
 
     ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.
     """
     from sparselabel.expected_positives.class_counts import wilson  # which a predictor does not need
 
-    calibrated = decisions.calibration(logits_of(scores))
+    calibrated = class_thresholds.calibration(logits_of(scores))
     positive = (np.asarray(labels.values) == POSITIVE).astype(np.int8)
-    counts = precision_recall_f1(calibrated - decisions.thresholds(), positive, 0.0)
+    counts = precision_recall_f1(calibrated - class_thresholds.thresholds(), positive, 0.0)
     averages = counts.averages()
     low, high = wilson(counts.hits, np.maximum(counts.predicted, 1))
     intervals = np.clip(np.stack([low, high], axis=1), 0, 1).tolist()
     rows = zip(
-        decisions.classes,
+        class_thresholds.classes,
         intervals,
         counts.predicted.tolist(),
         counts.precision.tolist(),
@@ -260,7 +262,7 @@ def threshold_metrics(scores: Scores, labels: LabelTable, decisions: ClassThresh
         strict=True,
     )
     return {
-        "chosen_from": {"split": "val", "images": decisions.images, "labels": decisions.labels},
+        "chosen_from": {"split": "val", "images": class_thresholds.images, "labels": class_thresholds.labels},
         "macro_f1": float(counts.f1.mean()),
         "micro_f1": averages["OF1"],
         "micro_precision": averages["OP"],

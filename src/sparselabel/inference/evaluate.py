@@ -31,7 +31,7 @@ from sparselabel.inference.scorer import (
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
-from sparselabel.metrics.localization import Located, Places
+from sparselabel.metrics.localization import GroundTruth, LocalizationMetric
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (
@@ -52,23 +52,23 @@ def evaluate_run(
     *,
     threshold: float = 0.5,
     workers: int = 0,
-    places: Places = "any",
+    ground_truth: GroundTruth = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every image of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
 
-    Where boxes or masks are known, maps are judged by them too, and location-SPLIT.npz is written; ``places``
-    says by which of the two.
+    Where boxes or masks are known, maps are evaluated by them too, and location-SPLIT.npz is written;
+    ``ground_truth`` says by which of the two.
     """
     _check_threshold(threshold)
     keep_freed_memory()
     run.require_finished()
     part = run.split(split)
-    located = Located(part, places)
+    localization = LocalizationMetric(part, ground_truth)
     loader = evaluation_loader(run.config(), part, workers)
-    look, maps = located.see if located.pairs else None, bool(located.pairs)
+    look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
     scores = load_scorer(run).scores(loader, len(part), maps=maps, report=report, look=look)
-    return keep_evaluation(run, part, scores.numpy(), located, threshold)
+    return keep_evaluation(run, part, scores.numpy(), localization, threshold)
 
 
 def _check_threshold(threshold: float) -> None:
@@ -81,16 +81,16 @@ def _check_threshold(threshold: float) -> None:
 
 
 def keep_evaluation(
-    run: Run, part: PreparedSplit, scores: Scores, located: Located, threshold: float = 0.5
+    run: Run, part: PreparedSplit, scores: Scores, localization: LocalizationMetric, threshold: float = 0.5
 ) -> dict[str, Any]:
     """Measure scores and maps of a split's images, and write both and the measures into the run."""
     split, labels = part.name, evaluation_labels(part)
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
     measured = about | label_metrics(scores, labels, threshold)
     measured["real"] = real_metrics_of(scores, part)
-    measured["location"] = located.measures(scores)
+    measured["location"] = localization.compute(scores)
     keep_scores(run, part, scores)
-    located.keep(run.location_file(split))
+    localization.save(run.location_file(split))
     thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
     write_json(run.evaluation_file(split), measured)
@@ -174,7 +174,7 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
 def evaluate_together(
     runs: Sequence[Run], split: str, *, workers: int = 0, report: Callable[[int], None] | None = None
 ) -> None:
-    """Score a split with each run, and judge its maps, as ``evaluate_run`` does; writes the same files.
+    """Score a split with each run, and evaluate its maps, as ``evaluate_run`` does; writes the same files.
 
     All must have been trained on the same images, seen in the same way, and have the same backbone.
     """
@@ -184,8 +184,8 @@ def evaluate_together(
         if run.split(split).digest != part.digest or run.config().views != config.views:
             raise RunError(f"{run.path} and {runs[0].path} have other images or views", "evaluate them apart")
     scorers = _with_one_backbone(runs)
-    located = Located(part)
-    judged = [located.another() for _ in runs]
+    localization = LocalizationMetric(part)
+    evaluated = [localization.new() for _ in runs]
     dtype = np.float64 if config.precision == "64-true" else np.float32
     scores = [np.zeros(part.truth.values.shape, dtype) for _ in runs]
     heads = [scorer.head for scorer in scorers]
@@ -194,17 +194,17 @@ def evaluate_together(
     for rows, inputs, geometries in loader(in_order(np.arange(len(part)), BATCH), 0):
         features, token = scorers[0].features(inputs[0], needs_token)
         outputs = [
-            scorer.head_output(features, token if head.reads_token else None, bool(located.pairs))
+            scorer.head_output(features, token if head.reads_token else None, bool(localization.pairs))
             for scorer, head in zip(scorers, heads, strict=True)
         ]
         for output, own in zip(outputs, scores, strict=True):
             own[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy()
-        if located.pairs:
-            located.see_all(rows, geometries[0], list(zip(judged, outputs, strict=True)))
+        if localization.pairs:
+            localization.update_all(rows, geometries[0], list(zip(evaluated, outputs, strict=True)))
         if report is not None:
             report(len(rows))
-    for run, own, places in zip(runs, scores, judged, strict=True):
-        keep_evaluation(run, part, own, places)
+    for run, own, metric in zip(runs, scores, evaluated, strict=True):
+        keep_evaluation(run, part, own, metric)
 
 
 def _with_one_backbone(runs: Sequence[Run]) -> list[Scorer]:
@@ -230,7 +230,7 @@ def evaluate_coupled(
     split: str,
     *,
     workers: int = 0,
-    places: Places = "any",
+    ground_truth: GroundTruth = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """How well a TS-CAM's coupled maps show where things are; raises for other classifiers and data."""
@@ -247,18 +247,18 @@ def evaluate_coupled(
             allowed="tscam",
         )
     part = run.split(split)
-    located = Located(part, places)
-    if not located.pairs:
+    localization = LocalizationMetric(part, ground_truth)
+    if not localization.pairs:
         raise DataError(
-            f"{param('coupled')} judges maps by masks or boxes, and split {split!r} has none of classes that "
-            "are there",
+            f"{param('coupled')} evaluates maps by masks or boxes, and split {split!r} has none of "
+            "classes that are there",
             f"leave {param('coupled')} out",
         )
     scorer = load_scorer(run)
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
     loader = evaluation_loader(config, part, workers)
-    scores = seeing.scores(loader, len(part), report=report, look=located.see)
-    return located.measures(scores.numpy()) or {}
+    scores = seeing.scores(loader, len(part), report=report, look=localization.update)
+    return localization.compute(scores.numpy()) or {}
 
 
 def keep_coupled(run: Run, measured: dict[str, Any], coupled_maps: dict[str, Any]) -> dict[str, Any]:

@@ -53,15 +53,15 @@ class Predictor:
         self,
         model: Callable[..., Output],
         view: View,
-        decisions: ClassThresholds,
+        class_thresholds: ClassThresholds,
         thresholds: Floats | None = None,
         read: Read | None = None,
     ) -> None:
         self.model = model
         self.view = view
-        self.decisions = decisions
-        self.thresholds = decisions.thresholds() if thresholds is None else thresholds
-        self.classes = tuple(row.name for row in decisions.classes)
+        self.class_thresholds = class_thresholds
+        self.thresholds = class_thresholds.thresholds() if thresholds is None else thresholds
+        self.classes = tuple(row.name for row in class_thresholds.classes)
         self._read = read or ReadView(view)
 
     def __call__(
@@ -92,7 +92,7 @@ class Predictor:
         if not len(views):
             return np.zeros((0, len(self.classes))), None
         output = self.model(views, maps=maps)
-        scores = self.decisions.calibration(output.logits.cpu().double().numpy())
+        scores = self.class_thresholds.calibration(output.logits.cpu().double().numpy())
         return scores, cells_of(output).float().cpu().numpy() if maps else None
 
     def _labels(self, scores: Floats) -> tuple[tuple[str, float], ...]:

@@ -1,4 +1,4 @@
-"""Scores of a split as a run keeps them (RUN/scores-SPLIT.npz), beside the labels they are judged by."""
+"""Scores of a split as a run keeps them (RUN/scores-SPLIT.npz), beside the labels they are evaluated by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from sparselabel.run import Run
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SplitScores:
     """Scores (N, L) of a split's images, as training (of the test split) or evaluation kept them."""
 
     run: Run
@@ -26,7 +26,7 @@ class Saved:
 
     @property
     def labels(self) -> LabelTable:
-        """The labels that the scores are judged by."""
+        """The labels that the scores are evaluated by."""
         return evaluation_labels(self.split)
 
     @property
@@ -41,7 +41,7 @@ def keep_scores(run: Run, part: PreparedSplit, scores: Scores) -> None:
     np.savez(run.scores_file(part.name), ids=ids, scores=np.asarray(scores, np.float32))
 
 
-def saved_scores(run: Run, split: str) -> Saved:
+def saved_scores(run: Run, split: str) -> SplitScores:
     """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
     part = run.split(split)
     file = run.scores_file(split)
@@ -51,10 +51,10 @@ def saved_scores(run: Run, split: str) -> Saved:
     ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
     if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
         raise RunError(f"{file} has the scores of other images or classes", f"{evaluate} writes it again")
-    return Saved(run, part, scores)
+    return SplitScores(run, part, scores)
 
 
-def saved_pair(run: Run, other: Run, split: str) -> tuple[Saved, Saved]:
+def saved_pair(run: Run, other: Run, split: str) -> tuple[SplitScores, SplitScores]:
     """The scores of two runs for the same images, classes and labels; refuses others."""
     first, second = saved_scores(run, split), saved_scores(other, split)
     data = f"({first.run.data_name(split)} and {second.run.data_name(split)})"
@@ -71,7 +71,7 @@ def saved_pair(run: Run, other: Run, split: str) -> tuple[Saved, Saved]:
     return first, second
 
 
-def refuse_other_data(everyone: Sequence[Saved]) -> None:
+def refuse_other_data(everyone: Sequence[SplitScores]) -> None:
     """Raise unless all scores are of the same images and labels."""
     first = everyone[0]
     for saved in everyone[1:]:

@@ -64,9 +64,9 @@ class LargeLoss(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         """Targets with the large losses dropped or turned."""
-        return self.read(step, step.observed)
+        return self.targets(step, step.observed)
 
-    def read(self, step: Step, labels: Tensor) -> Targets:
+    def targets(self, step: Step, labels: Tensor) -> Targets:
         """Targets of the step if its labels (B, L) were these."""
         logits = at_least_float32(step.outputs[0].logits.detach())
         unknown = (labels == UNKNOWN) & step.valid[:, None]
@@ -120,7 +120,7 @@ class LargeLossForGood(LargeLoss):
     def forward(self, step: Step) -> Targets:
         """Targets with corrected labels as positives, and this step's corrections too."""
         corrected = self.corrected(step.rows).to(step.observed.device)
-        targets = self.read(step, step.observed.masked_fill(corrected, POSITIVE))
+        targets = self.targets(step, step.observed.masked_fill(corrected, POSITIVE))
         self._turned = step, (step.observed == UNKNOWN) & (targets.value == 1)
         return targets
 

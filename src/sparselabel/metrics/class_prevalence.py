@@ -30,7 +30,7 @@ MOST = 0.98  # of the images: a class in all of them needs no threshold
 
 
 @dataclass(frozen=True)
-class Expected:
+class PrevalenceSource:
     """What a run knows: expected positives by class of so many training images, or their sum an image."""
 
     source: Source
@@ -40,22 +40,22 @@ class Expected:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class Prevalence:
     """Of each class (L,): expected share of images, how labels came about, and the situation.
 
     ``source`` says where the numbers of sparse classes come from; ``trusted`` whether to rely on it.
     """
 
-    prevalence: Floats
+    shares: Floats
     annotating: Annotating
     situations: list[Situation]
     source: Source
     trusted: bool
 
 
-def what_is_known(
-    logits: Floats, labels: Labels, annotated: npt.NDArray[np.int64], expected: Expected | None
-) -> Known:
+def estimate_prevalence(
+    logits: Floats, labels: Labels, annotated: npt.NDArray[np.int64], expected: PrevalenceSource | None
+) -> Prevalence:
     """From validation's logits and labels (N, L), and how often training has each class annotated (L,)."""
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
     situations = [_situation(len(labels), *pair) for pair in zip(positive, negative, strict=True)]
@@ -78,7 +78,9 @@ def what_is_known(
             np.where(sparse, chance, other)
             for chance, other in zip(_chances(labels, prevalence), (present, absent), strict=True)
         )
-    return Known(np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted)
+    return Prevalence(
+        np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted
+    )
 
 
 def _situation(images: int, positive: int, negative: int) -> Situation:
@@ -96,7 +98,11 @@ def _chances(labels: Labels, prevalence: Floats) -> tuple[Floats, Floats]:
 
 
 def _sparse_shares(
-    logits: Floats, labels: Labels, share: Floats, expected: Expected | None, sparse: npt.NDArray[np.bool_]
+    logits: Floats,
+    labels: Labels,
+    share: Floats,
+    expected: PrevalenceSource | None,
+    sparse: npt.NDArray[np.bool_],
 ) -> tuple[Floats, Source, bool]:
     """(L,) Expected shares of images, never below what is annotated."""
     seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)

@@ -1,4 +1,4 @@
-"""ReaL: ImageNet's validation images judged by several labels each (Verelst 2023 §4.3, table 3)."""
+"""ReaL: ImageNet's validation images evaluated by several labels each (Verelst 2023 §4.3, table 3)."""
 
 import warnings
 from dataclasses import asdict
@@ -27,21 +27,21 @@ def real_metrics(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[st
     ``scores``, ``single`` and ``real`` are (N, L); an image without ReaL labels has UNKNOWN ones.
     """
     values = np.asarray(scores)
-    judged = np.asarray(real[:, 0] != UNKNOWN)
-    if not judged.any():
+    labeled = np.asarray(real[:, 0] != UNKNOWN)
+    if not labeled.any():
         raise DataError(
-            f"none of the {len(judged):,} images has a ReaL label", "prepare them with real.json again"
+            f"none of the {len(labeled):,} images has a ReaL label", "prepare them with real.json again"
         )
-    labels = np.asarray(real[judged])
+    labels = np.asarray(real[labeled])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # how many classes have positives is in the result
-        ap = average_precision(values[judged], labels)
-    subsets = by_number_of_labels(values[judged], labels)
+        ap = average_precision(values[labeled], labels)
+    subsets = by_number_of_labels(values[labeled], labels)
     return {
-        "images": int(judged.sum()),
+        "images": int(labeled.sum()),
         "labels_a_image": float((labels == POSITIVE).sum(axis=1).mean()),
         "top_1_single": top_1(values, single),
-        "top_1": top_1(values[judged], labels),
+        "top_1": top_1(values[labeled], labels),
         "mean_average_precision": asdict(mean_average_precision(ap, labels)),
         "by_number_of_labels": {number: asdict(subsets[number]) for number in NUMBERS},
     }

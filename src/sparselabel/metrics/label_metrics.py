@@ -40,15 +40,15 @@ def label_metrics(
         warnings.simplefilter("ignore", DataWarning)  # classes without positives are named in the result
         ap = {rule: average_precision(scores, positive, rule) for rule in RULES}
     means = {rule: asdict(mean_average_precision(ap[rule], positive)) for rule in RULES}
-    decisions = precision_recall_f1(scores, positive, threshold)
+    at_threshold = precision_recall_f1(scores, positive, threshold)
     top_three = precision_recall_f1(scores, positive, threshold, top=3)
     per_class = zip(
         labels.classes,
         labels.counts().tolist(),
         ap["sklearn"].tolist(),
-        decisions.precision.tolist(),
-        decisions.recall.tolist(),
-        decisions.f1.tolist(),
+        at_threshold.precision.tolist(),
+        at_threshold.recall.tolist(),
+        at_threshold.f1.tolist(),
         strict=True,
     )
     names = ("name", "positive", "average_precision", "precision", "recall", "f1")
@@ -63,7 +63,7 @@ def label_metrics(
             c for c, n in zip(labels.classes, labels.counts(), strict=True) if n == 0
         ],
         "by_number_of_labels": None if subsets is None else {k: asdict(v) for k, v in subsets.items()},
-        "at_threshold": decisions.averages(),
+        "at_threshold": at_threshold.averages(),
         "at_threshold_top_3": top_three.averages(),
         "at_k": [asdict(at_k(scores, positive, k)) for k in (1, 3, 5) if k <= values.shape[1]],
     }

@@ -97,37 +97,37 @@ def location_precision(
     return Location(float(by_class[there].mean()) if there.any() else 0.0, by_class)
 
 
-Places = Literal["any", "masks", "boxes"]
-"""What maps are judged by: masks where a class has them, else boxes; or one of the two alone.
+GroundTruth = Literal["any", "masks", "boxes"]
+"""What maps are evaluated by: masks where a class has them, else boxes; or one of the two alone.
 
 Where only masks count, images with things and no mask are not ranked at all: their classes could not be
 right, and would stand among the others as if they were absent.
 """
 
 
-class Located:
+class LocalizationMetric:
     """P pairs of an image and a class that is there and whose places are known, and how well maps show them.
 
-    A class of an image is judged by masks if every one of its things there has one.
+    A class of an image is evaluated by masks if every one of its things there has one.
     """
 
-    def __init__(self, part: PreparedSplit, places: Places = "any") -> None:
+    def __init__(self, part: PreparedSplit, ground_truth: GroundTruth = "any") -> None:
         self.part = part
         self.masks = part.masks if part.masks is not None else Masks.none(len(part.spatial_labels))
         self._labels = evaluation_labels(part)
-        self._find_pairs(places)
+        self._find_pairs(ground_truth)
         could_be_right = self._labels.per_image(POSITIVE) == 0
         could_be_right[part.spatial_labels.rows[self.masks.there]] = True
-        self.ranked = np.flatnonzero(could_be_right) if places == "masks" else np.arange(len(part))
-        if places != "any" and len(part.spatial_labels) and not self.pairs:
+        self.ranked = np.flatnonzero(could_be_right) if ground_truth == "masks" else np.arange(len(part))
+        if ground_truth != "any" and len(part.spatial_labels) and not self.pairs:
             raise DataError(
-                f"split {part.name!r} has no {places} of classes that are there",
-                f"leave {param('places', places)} out",
+                f"split {part.name!r} has no {ground_truth} of classes that are there",
+                f"leave {param('ground_truth', ground_truth)} out",
             )
         self.shares = np.zeros((self.pairs, len(CUTS)), np.float32)
         self.areas = np.zeros(self.pairs, np.float32)
 
-    def _find_pairs(self, places: Places) -> None:
+    def _find_pairs(self, ground_truth: GroundTruth) -> None:
         spatial_labels, classes = self.part.spatial_labels, len(self._labels.classes)
         key = np.asarray(spatial_labels.rows) * classes + np.asarray(spatial_labels.classes)
         good = ~spatial_labels.is_point
@@ -136,9 +136,9 @@ class Located:
         pairs, first = np.unique(key[self._order], return_index=True)
         counts = np.diff(np.append(first, len(self._order)))
         masked = np.logical_and.reduceat(self.masks.there[self._order], first) if len(first) else first == -1
-        kept = masked if places == "masks" else np.ones(len(pairs), np.bool_)
+        kept = masked if ground_truth == "masks" else np.ones(len(pairs), np.bool_)
         self._first, self._counts = first[kept], counts[kept]
-        self.masked = masked[kept] & (places != "boxes")
+        self.masked = masked[kept] & (ground_truth != "boxes")
         self.rows, self.classes = np.divmod(pairs[kept], max(classes, 1))
 
     @property
@@ -146,20 +146,20 @@ class Located:
         """How many there are."""
         return len(self.rows)
 
-    def another(self) -> "Located":
+    def new(self) -> "LocalizationMetric":
         """The same pairs, for the maps of another model."""
         other = copy(self)
         other.shares, other.areas = np.zeros_like(self.shares), np.zeros_like(self.areas)
         return other
 
-    def see(self, rows: Tensor, output: Output, geometry: ViewGeometry) -> None:
-        """Judge the maps of a batch of images; a model that has attention instead is judged by that."""
-        self.see_all(rows, geometry, [(self, output)])
+    def update(self, rows: Tensor, output: Output, geometry: ViewGeometry) -> None:
+        """Evaluate the maps of a batch of images; a model that has attention instead is evaluated by that."""
+        self.update_all(rows, geometry, [(self, output)])
 
-    def see_all(
-        self, rows: Tensor, geometry: ViewGeometry, outputs: "Sequence[tuple[Located, Output]]"
+    def update_all(
+        self, rows: Tensor, geometry: ViewGeometry, outputs: "Sequence[tuple[LocalizationMetric, Output]]"
     ) -> None:
-        """Judge what several models see in the same images; where things are is found out once for all."""
+        """Evaluate the maps of several models for the same images; where things are is found once for all."""
         wanted = rows.numpy()
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
@@ -167,7 +167,7 @@ class Located:
         position = np.repeat(np.arange(len(wanted)), counts)
         boxes = np.concatenate([geometry.box.numpy(), geometry.flip.numpy()[:, None]], axis=1)
         covered: dict[tuple[int, ...], Floats] = {}
-        for judged, output in outputs:
+        for evaluated, output in outputs:
             maps = output.maps if output.maps is not None else output.attention
             if maps is None:
                 raise DataError("the model gives no maps")
@@ -175,8 +175,8 @@ class Located:
             grid = shown.shape[1:]
             if grid not in covered:
                 covered[grid] = self.covered(chosen, boxes[position], grid)
-            judged.shares[chosen] = on_things(shown, covered[grid])
-            judged.areas[chosen] = covered[grid].mean(axis=(1, 2))
+            evaluated.shares[chosen] = on_things(shown, covered[grid])
+            evaluated.areas[chosen] = covered[grid].mean(axis=(1, 2))
 
     def covered(
         self, pairs: npt.NDArray[np.int64], geometries: npt.NDArray[np.floating], grid: tuple[int, ...]
@@ -201,7 +201,7 @@ class Located:
                 found[some] = covered_by_boxes(centers, sizes, groups, geometries[some], cells)
         return found
 
-    def measures(self, scores: Scores) -> dict[str, Any] | None:
+    def compute(self, scores: Scores) -> dict[str, Any] | None:
         """mAP-loc, that of every class, and by how many images with masks and with boxes; None without."""
         if not self.pairs:
             return None
@@ -219,7 +219,7 @@ class Located:
             "without": int(positive.sum()) - self.pairs,
         }
 
-    def keep(self, file: Path) -> None:
+    def save(self, file: Path) -> None:
         """Write all pairs: rows, classes, whether by masks, IoA-P at each cut, and the things' area."""
         if self.pairs:
             names = ("rows", "classes", "masked", "shares", "areas")

@@ -19,7 +19,7 @@ from sparselabel.report.page import environment
 
 
 def measures_of(rows: Sequence[KindResult]) -> list[Measure]:
-    """What was judged."""
+    """What was evaluated."""
     measures: tuple[Measure, ...] = ("mAP", "mAP-loc")
     return [measure for measure in measures if any(row.mean(measure) is not None for row in rows)]
 
@@ -64,7 +64,7 @@ class About:
 
     data: str
     split: str
-    judged: int
+    evaluated: int
     draws: int
     methods: tuple[str, str]
     config: TrainConfig

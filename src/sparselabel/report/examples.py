@@ -17,7 +17,7 @@ from sparselabel.inference.score_files import read_arrays, saved_scores
 from sparselabel.metrics.average_precision import Scores, Values
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
-from sparselabel.report.run_data import Reported, ShownRun
+from sparselabel.report.run_data import ReportData, ShownRun
 
 EACH = 6  # cases of a group
 LOOKED_AT = 20_000  # highest entries among which cases are sought
@@ -202,13 +202,13 @@ def entries(groups: Sequence[Group]) -> tuple[list[int], list[int]]:
     return [row for row, _ in pairs], [index for _, index in pairs]
 
 
-def with_maps(about: Reported, split: str) -> list[ShownRun]:
+def with_maps(about: ReportData, split: str) -> list[ShownRun]:
     """The runs whose maps of a split are shown: the first few that have the reference's images there."""
     digests = [run.about["data_digest"].get(split) for run in about.runs]
     return [run for run, digest in zip(about.runs, digests, strict=True) if digest == digests[0]][:MAPS]
 
 
-def read_missing(about: Reported) -> Missing | None:
+def read_missing(about: ReportData) -> Missing | None:
     """What ``write_missing`` wrote of the reference run; None if there is no file, or a damaged one.
 
     Rows are those of the training data that the run was trained on: of other data there is nothing to say.
@@ -223,7 +223,7 @@ def read_missing(about: Reported) -> Missing | None:
         return None
 
 
-def missing_rows(about: Reported, missing: Missing) -> list[MissingRow]:
+def missing_rows(about: ReportData, missing: Missing) -> list[MissingRow]:
     """The list of the likeliest ones."""
     train = about.data.train
     return [
@@ -232,7 +232,7 @@ def missing_rows(about: Reported, missing: Missing) -> list[MissingRow]:
     ]
 
 
-def missing_cards(about: Reported, missing: Missing) -> list[Card]:
+def missing_cards(about: ReportData, missing: Missing) -> list[Card]:
     """The likeliest ones of various classes, with their images and maps."""
     maps, train = _read_maps(about, "train"), about.data.train
     cards = []
@@ -243,7 +243,7 @@ def missing_cards(about: Reported, missing: Missing) -> list[Card]:
     return cards
 
 
-def case_cards(about: Reported, groups: Sequence[Group]) -> list[CardGroup]:
+def case_cards(about: ReportData, groups: Sequence[Group]) -> list[CardGroup]:
     """The chosen cases of the split, with their images and maps."""
     if about.split is None:
         return []
@@ -262,7 +262,7 @@ def case_cards(about: Reported, groups: Sequence[Group]) -> list[CardGroup]:
 
 
 def _card(
-    about: Reported,
+    about: ReportData,
     split: PreparedSplit,
     row: int,
     classes: Sequence[int],
@@ -292,7 +292,7 @@ def _card(
     return Card(uri, str(split.truth.ids[row]), panels[0].name, panels[0].truth, value, panels)
 
 
-def _read_maps(about: Reported, split: str) -> dict[str, Maps]:
+def _read_maps(about: ReportData, split: str) -> dict[str, Maps]:
     """By run: score and map of each row and class that was asked for."""
     maps: dict[str, Maps] = {}
     for run in with_maps(about, split):
@@ -328,7 +328,7 @@ class Scored:
     groups: list[Group] = field(default_factory=list)
 
 
-def look_at_scores(about: Reported) -> Scored:
+def look_at_scores(about: ReportData) -> Scored:
     """What the runs' kept scores of the split say; all of them must be there (``saved_scores``)."""
     if about.split is None:
         return Scored()

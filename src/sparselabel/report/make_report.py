@@ -15,11 +15,11 @@ from sparselabel.inference.score_files import saved_scores
 from sparselabel.progress import progress_bar
 from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
 from sparselabel.report.page import write_report
-from sparselabel.report.run_data import Reported
+from sparselabel.report.run_data import ReportData
 
 
 def make_report(
-    about: Reported, out: Path, workers: int = 0, render: Callable[[SparselabelError], str] = str
+    about: ReportData, out: Path, workers: int = 0, render: Callable[[SparselabelError], str] = str
 ) -> list[str]:
     """Let the models say what is not on the disk yet, and write the report with what there is.
 
@@ -51,7 +51,7 @@ def make_report(
     return list(dict.fromkeys(notes.values()))
 
 
-def _score(about: Reported, split: str, workers: int) -> None:
+def _score(about: ReportData, split: str, workers: int) -> None:
     """Score the split's images with the models that have not, or whose scores are of other images."""
     for run in about.runs:
         try:

@@ -16,7 +16,7 @@ from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
 from sparselabel.report.examples import Missing, Scored
-from sparselabel.report.run_data import Reported, ShownRun
+from sparselabel.report.run_data import ReportData, ShownRun
 
 
 def checked_page(out: Path) -> Path:
@@ -27,7 +27,7 @@ def checked_page(out: Path) -> Path:
     return out
 
 
-def refuse_other_report(out: Path, about: Reported) -> None:
+def refuse_other_report(out: Path, about: ReportData) -> None:
     """Raise if a file is there that is not an older report of the same runs."""
     if not out.exists():
         return
@@ -40,14 +40,14 @@ def refuse_other_report(out: Path, about: Reported) -> None:
             )
 
 
-def _identity(about: Reported) -> str:
+def _identity(about: ReportData) -> str:
     """Says which runs a report is of."""
     paths = [str(run.folder.path.resolve()) for run in about.runs]
     return hashlib.blake2b("\n".join(paths).encode(), digest_size=16).hexdigest()
 
 
 def write_report(
-    about: Reported, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
+    about: ReportData, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
     template = environment().get_template("report.html")
@@ -76,7 +76,7 @@ def environment() -> Environment:
 
 
 def _content(
-    about: Reported, scored: Scored, missing: Missing | None, notes: dict[str, str], version: str
+    about: ReportData, scored: Scored, missing: Missing | None, notes: dict[str, str], version: str
 ) -> dict[str, Any]:
     classes = tables.class_rows(about)
     measured = None if about.split is None else about.reference.measured(about.split)
@@ -118,13 +118,13 @@ def _content(
     }
 
 
-def _validation_name(about: Reported) -> str:
+def _validation_name(about: ReportData) -> str:
     """What is measured on validation: mAP, or observed-label mAP."""
     by_run = (run.measured("val") for run in about.runs)
     return next((str(measured["name"]) for measured in by_run if measured is not None), "mAP")
 
 
-def _data(about: Reported) -> dict[str, Any]:
+def _data(about: ReportData) -> dict[str, Any]:
     """The data in a few numbers."""
     train = about.data.train
     observed = train.observed

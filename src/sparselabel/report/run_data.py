@@ -39,7 +39,7 @@ class ShownRun:
 
 
 @dataclass(frozen=True, eq=False)
-class Reported:
+class ReportData:
     """What a report is about: runs with the same classes and images, the first one being the reference.
 
     ``split`` is None where the data has neither a test nor a validation split.
@@ -68,7 +68,7 @@ class Reported:
 
 def read_runs(
     paths: Sequence[Path], split: str | None = None, moved: Path | Dataset | None = None
-) -> Reported:
+) -> ReportData:
     """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
     if not paths:
         raise ConfigError("there is nothing to report on", "name one or more finished runs")
@@ -83,7 +83,7 @@ def read_runs(
     for run in runs:
         _refuse_other_data(runs[0], run, chosen)
         run.folder.split(chosen or "train")  # refuses data that is gone or has changed
-    return Reported(runs, runs[0].folder.data(), chosen)
+    return ReportData(runs, runs[0].folder.data(), chosen)
 
 
 def shortened(names: Sequence[str]) -> list[str]:

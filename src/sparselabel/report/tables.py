@@ -8,7 +8,7 @@ import numpy as np
 from sparselabel.report.charts import Chart, Drawn, Line, draw
 from sparselabel.report.examples import Scored
 from sparselabel.report.figures.score_histogram import EDGES, RANKS
-from sparselabel.report.run_data import SPLITS, Reported, ShownRun
+from sparselabel.report.run_data import SPLITS, ReportData, ShownRun
 
 NUMBERS = ("1", "2", "3", "4", "5", "6", "7+")
 FEW_NUMBERS = ("1", "2", "3", "4+")  # where no more is known
@@ -48,7 +48,7 @@ class ClassRow:
     numbers: list[Number]
 
 
-def run_rows(about: Reported) -> list[RunRow]:
+def run_rows(about: ReportData) -> list[RunRow]:
     """What each run reached."""
     values = [(measured or {}).get("value") for measured in _measured(about)]
     oracles = [about.hidden and run.oracle for run in about.runs]
@@ -65,7 +65,7 @@ def run_rows(about: Reported) -> list[RunRow]:
     return rows
 
 
-def class_rows(about: Reported) -> list[ClassRow]:
+def class_rows(about: ReportData) -> list[ClassRow]:
     """Every class: one run's AP, precision, recall and F1; of several runs the AP of each."""
     if about.split is None:
         return []
@@ -81,7 +81,7 @@ def class_rows(about: Reported) -> list[ClassRow]:
     return rows
 
 
-def measure_rows(about: Reported) -> list[tuple[str, list[Number]]]:
+def measure_rows(about: ReportData) -> list[tuple[str, list[Number]]]:
     """All other measures of the split: a name, and a number of each run."""
     rows: dict[str, list[Number]] = {}
     for number, measured in enumerate(_measured(about)):
@@ -90,7 +90,7 @@ def measure_rows(about: Reported) -> list[tuple[str, list[Number]]]:
     return list(rows.items())
 
 
-def by_labels(about: Reported) -> Drawn | None:
+def by_labels(about: ReportData) -> Drawn | None:
     """The mAP on images with one, two, ... labels; None where their number is not known."""
     by_run = [(measured or {}).get("by_number_of_labels") or {} for measured in _measured(about)]
     numbers = NUMBERS if any("4" in subsets for subsets in by_run) else FEW_NUMBERS
@@ -109,7 +109,7 @@ def by_labels(about: Reported) -> Drawn | None:
     return draw(Chart("By number of labels", label, "mAP, %", names, lines, slots=True))
 
 
-def by_size(about: Reported, scored: Scored) -> Drawn | None:
+def by_size(about: ReportData, scored: Scored) -> Drawn | None:
     """The mAP of small to large things; None without boxes."""
     if not scored.by_size:
         return None
@@ -122,7 +122,7 @@ def by_size(about: Reported, scored: Scored) -> Drawn | None:
     return draw(Chart("By size of things", label, "mAP, %", names, lines, slots=True))
 
 
-def distributions(about: Reported, scored: Scored) -> list[Drawn]:
+def distributions(about: ReportData, scored: Scored) -> list[Drawn]:
     """A chart for the 1st to the 4th highest score of an image."""
     if not scored.distribution:
         return []
@@ -159,12 +159,12 @@ def _compared(values: list[float | None]) -> list[Number]:
     ]
 
 
-def _measured(about: Reported) -> list[dict[str, Any] | None]:
+def _measured(about: ReportData) -> list[dict[str, Any] | None]:
     """The measures of the runs on the split, if there is one."""
     return [None if about.split is None else run.measured(about.split) for run in about.runs]
 
 
-def name_of_split(about: Reported) -> str:
+def name_of_split(about: ReportData) -> str:
     """What the split is called in the text."""
     return SPLITS.get(about.split or "", "")
 
@@ -207,7 +207,7 @@ class CalibratedRun:
     error_of_raw: float | None
 
 
-def calibrated_runs(about: Reported) -> list[CalibratedRun]:
+def calibrated_runs(about: ReportData) -> list[CalibratedRun]:
     """The runs that chose thresholds, in their order; runs of older versions have not."""
     rows = []
     for name, decided in _decided(about).items():
@@ -217,13 +217,13 @@ def calibrated_runs(about: Reported) -> list[CalibratedRun]:
     return rows
 
 
-def class_thresholds(about: Reported) -> list[dict[str, Any]]:
+def class_thresholds(about: ReportData) -> list[dict[str, Any]]:
     """The thresholds of the reference run, class by class."""
     rows: list[dict[str, Any]] = _decided(about).get(about.reference.name, {}).get("classes", [])
     return rows
 
 
-def reliability_charts(about: Reported) -> list[Drawn]:
+def reliability_charts(about: ReportData) -> list[Drawn]:
     """Of scores of a tenth, how many are really there: calibrated, and as the model gives them."""
     numbers = {run.name: number for number, run in enumerate(about.runs)}
     middles = [5.0 + 10 * place for place in range(10)]
@@ -247,7 +247,7 @@ def _share(row: dict[str, Any]) -> float | None:
     return 100 * row["share_there"] if row["count"] >= FEWEST else None
 
 
-def _decided(about: Reported) -> dict[str, dict[str, Any]]:
+def _decided(about: ReportData) -> dict[str, dict[str, Any]]:
     """By run what its thresholds bring on the split."""
     by_run = zip(about.runs, _measured(about), strict=True)
     return {run.name: measured["decided"] for run, measured in by_run if measured and measured.get("decided")}

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.session import Asking, rows_of
+from sparselabel.review.session import ReviewSession, rows_of
 
 
-class WholeImages(Asking):
+class CompleteImageReview(ReviewSession):
     """Asks for all labels of random training images, one image at a time; the order is that of a seed."""
 
     def __init__(

@@ -32,7 +32,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.thumbnails import palette, stretched
 from sparselabel.data.transforms import View, draw
 from sparselabel.errors import SparselabelError
-from sparselabel.review.complete_images import WholeImages
+from sparselabel.review.complete_images import CompleteImageReview
 from sparselabel.review.session import Review
 
 SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
@@ -110,7 +110,7 @@ class ReviewServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(
-        self, review: Review | WholeImages, images: Images, about: dict[str, Any], port: int = PORT
+        self, review: Review | CompleteImageReview, images: Images, about: dict[str, Any], port: int = PORT
     ) -> None:
         self.review, self.images, self.about = review, images, about
         self.token = secrets.token_urlsafe(18)

@@ -16,7 +16,7 @@ from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import Chance, Pool, known_positives
 
 
-class Asking:
+class ReviewSession:
     """A split's images with the model's scores (N, L), and the file that answers go to."""
 
     def __init__(
@@ -53,7 +53,7 @@ VALUES = {"yes": POSITIVE, "no": NEGATIVE, "skip": SKIPPED}
 WORDS = {value: word for word, value in VALUES.items()}
 
 
-class Review(Asking):
+class Review(ReviewSession):
     """Questions about unknown labels of a training split (scores (N, L)), the most useful first."""
 
     def __init__(

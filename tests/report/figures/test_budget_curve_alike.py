@@ -77,5 +77,5 @@ def test_other_data_and_places_are_refused(data: Dataset, tmp_path: Path) -> Non
         budgets(first, held, out=tmp_path / "out.png")
     boxes = finished(tmp_path / "boxes", data, pairs=9, masks=0, boxes=4)
     budgets(first, boxes, out=tmp_path / "out.png")
-    with pytest.raises(RunError, match=r"boxes do not .*`places` of .* \[9, 4, 0\] and \[9, 0, 4\]"):
+    with pytest.raises(RunError, match=r"boxes do not .*`ground_truth` of .* \[9, 4, 0\] and \[9, 0, 4\]"):
         budgets(first, boxes, measure="mAP-loc", out=tmp_path / "out.png")

@@ -16,8 +16,13 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.files import write_json
-from sparselabel.metrics.localization import Located, on_things
-from sparselabel.report.figures.localization_examples import Examples, choose, draw_localization, judged
+from sparselabel.metrics.localization import LocalizationMetric, on_things
+from sparselabel.report.figures.localization_examples import (
+    Examples,
+    choose,
+    draw_localization,
+    read_evaluated,
+)
 from sparselabel.report.figures.panels import show_map
 from sparselabel.run import Run
 from tests.report.figures.made_up import make_run, score
@@ -42,13 +47,13 @@ def scored(path: Path, data: Dataset, sharp: float) -> Run:
     run, part = make_run(path, data), data.split("test")
     random = np.random.default_rng(3)
     score(run, data, "test", random.random((len(part), len(data.classes))))
-    located = Located(part)
+    located = LocalizationMetric(part)
     whole = np.tile([0.0, 0, 1, 1, 0], (located.pairs, 1))
     covered = located.covered(np.arange(located.pairs), whole, GRID)
     cells = (sharp * covered + random.random(covered.shape)).astype(np.float32)
     located.shares, located.areas = on_things(cells, covered), covered.mean(axis=(1, 2))
-    located.keep(run.location_file("test"))
-    examples = choose(judged([path], "test"), 3)
+    located.save(run.location_file("test"))
+    examples = choose(read_evaluated([path], "test"), 3)
     np.savez(path / "all-maps.npz", cells=cells)
     keep_maps(run, examples.numbers)
     return run
@@ -66,7 +71,7 @@ def test_examples_of_one_run_and_of_two(data: Dataset, tmp_path: Path) -> None:
     for name, sharp in (("image", 0.4), ("points", 1.5)):
         scored(tmp_path / name, data, sharp)
     out = tmp_path / "two.png"
-    found = judged([tmp_path / "image", tmp_path / "points"], "test")
+    found = read_evaluated([tmp_path / "image", tmp_path / "points"], "test")
     examples = choose(found, 3)
     assert (examples.good, len(examples.numbers)) == (3, 6)
     assert len({*examples.classes[:3].tolist()}) == 3  # of different classes
@@ -95,7 +100,7 @@ def test_attention_is_shown_as_it_was_judged(
 ) -> None:
     run = scored(tmp_path / "q2l", data, 1.5)
     save(TrainConfig(classifier="query2label"), run.config_file)
-    found = judged([run.path], "test")
+    found = read_evaluated([run.path], "test")
     numbers = choose(found, 1)
     shares = np.full((len(numbers.rows), 2, 2), 0.1, np.float32)
     shares[:, 0] = 0.2, 0.6
@@ -121,7 +126,7 @@ def test_where_all_are_good_or_all_fail_there_is_no_empty_half(
     data: Dataset, tmp_path: Path, sharp: float, kind: str
 ) -> None:
     scored(tmp_path / "run", data, sharp)
-    found = judged([tmp_path / "run"], "test")
+    found = read_evaluated([tmp_path / "run"], "test")
     numbers = choose(found, 2)
     assert numbers.good == (2 if kind == "good" else 0)
     only = Examples(numbers.good, *(of[:2] for of in (numbers.numbers, numbers.rows, numbers.classes)))
@@ -141,9 +146,11 @@ def test_what_cannot_be_shown(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`count` must be 1 to 12, not 0"):
         localization(run.path, count=0, out=tmp_path / "a.png")
     other = scored(tmp_path / "other", data, 1.0)
-    boxes = Located(data.split("test"), "boxes")
-    boxes.keep(other.location_file("test"))
-    with pytest.raises(RunError, match=r"run and .*other were judged by other places: evaluate both by"):
+    boxes = LocalizationMetric(data.split("test"), "boxes")
+    boxes.save(other.location_file("test"))
+    with pytest.raises(
+        RunError, match=r"run and .*other were evaluated by another ground truth: evaluate both by"
+    ):
         localization(run.path, other.path, out=tmp_path / "a.png")
     run.location_file("test").unlink()
     with pytest.raises(RunError, match=r"location-test.npz: `sparselabel evaluate .*run --split test` write"):

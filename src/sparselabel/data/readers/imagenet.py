@@ -127,11 +127,11 @@ def read_real(file: Path, split: RawSplit) -> RawSplit:
                     f"{file}, list {number + 1:,} ({ids[row]}): must hold numbers of the {classes:,} "
                     f"classes, from 0, not {wrong!r:.100}: ReaL is for all 1,000 classes"
                 )
-    judged = real[:, 0] != UNKNOWN
-    if not judged.any():
+    labeled = real[:, 0] != UNKNOWN
+    if not labeled.any():
         raise DataError(f"{file} has no label for any of the {len(ids):,} images in val: is it real.json?")
     agreed = (real == POSITIVE) & (split.labels.values == POSITIVE)
-    share = agreed[judged].any(axis=1).mean()
+    share = agreed[labeled].any(axis=1).mean()
     if share < AGREE:
         raise DataError(
             f"{file} keeps the single label of only {share:.0%} of the images: one of the two is in "

@@ -17,7 +17,7 @@ from sparselabel.run import Run, flat_settings
 BOUGHT = ("sparsify", "annotate", "budget", "answers", "cost", "label_seed")
 OF_THE_METHOD = ("lr", "batch_size")
 OF_A_FILE = ("prior", "expected_positives")
-PLACES = ("pairs", "masks", "boxes")
+COUNTED = ("pairs", "masks", "boxes")
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Conditions:
 
 
 def conditions_of(
-    run: Run, method: str, data: Dataset, split: str, judged: dict[str, Any] | None
+    run: Run, method: str, data: Dataset, split: str, evaluated: dict[str, Any] | None
 ) -> Conditions:
-    """Those of a run; ``judged`` says by how many masks and boxes, for mAP-loc."""
+    """Those of a run; ``evaluated`` says by how many masks and boxes, for mAP-loc."""
     about, config = run.metadata(), run.config()
     images = hashlib.blake2b(digest_size=4)  # and all that is known of their labels
     for array in (data.train.truth.ids, data.train.digests, data.train.truth.values):
@@ -56,9 +56,9 @@ def conditions_of(
             group[param(name)] = "a file" if from_file else value
     weights = about.get("weights_identity", config.weights)  # a file's content, wherever it is
     everywhere[param("weights")] = weights.removesuffix(f"-{config.seed}")
-    if judged is not None:
-        places = f"{param('places')} of {command('evaluate')}: {', '.join(PLACES)}"
-        everywhere[places] = [judged.get(name) for name in PLACES]
+    if evaluated is not None:
+        name = f"{param('ground_truth')} of {command('evaluate')}: {', '.join(COUNTED)}"
+        everywhere[name] = [evaluated.get(count) for count in COUNTED]
     return Conditions(run.path, method, everywhere, of_method)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, RunError, command, param
-from sparselabel.inference.score_files import Saved, read_arrays, refuse_other_data, saved_scores
+from sparselabel.inference.score_files import SplitScores, read_arrays, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
 from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style
@@ -41,10 +41,10 @@ class Examples:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class EvaluatedMaps:
     """A run's scores, and IoA-P (P, C) of its maps of P pairs."""
 
-    saved: Saved
+    saved: SplitScores
     pairs: dict[str, npt.NDArray[Any]]
 
     @property
@@ -63,32 +63,32 @@ class Judged:
         return np.asarray(self.saved.scores[self.pairs["rows"], self.pairs["classes"]])
 
 
-def judged(runs: Sequence[Path], split: str) -> list[Judged]:
-    """What evaluation wrote of the runs' maps; refuses runs on other data, or judged by other places."""
+def read_evaluated(runs: Sequence[Path], split: str) -> list[EvaluatedMaps]:
+    """What evaluation wrote of the runs' maps; refuses runs on other data or ground truth."""
     if not runs:
         raise ConfigError("there is nothing to show", "name an evaluated run")
-    first, *others = every = [_judged(path, split) for path in runs]
+    first, *others = every = [_read_run(path, split) for path in runs]
     refuse_other_data([one.saved for one in every])
     for one in others:
         pairs = ((one.pairs[name], first.pairs[name]) for name in ("rows", "classes", "masked"))
         if not all(np.array_equal(*pair) for pair in pairs):
             raise RunError(
-                f"{first.saved.run.path} and {one.saved.run.path} were judged by other places",
-                "evaluate both by the same places",
+                f"{first.saved.run.path} and {one.saved.run.path} were evaluated by another ground truth",
+                "evaluate both by the same ground truth",
             )
     return every
 
 
-def _judged(path: Path, split: str) -> Judged:
+def _read_run(path: Path, split: str) -> EvaluatedMaps:
     saved = saved_scores(Run(path), split)
     file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks")
     names = ("rows", "classes", "masked", "shares", "areas")
-    return Judged(saved, read_arrays(file, names, f"{evaluate} writes it again"))
+    return EvaluatedMaps(saved, read_arrays(file, names, f"{evaluate} writes it again"))
 
 
-def choose(runs: Sequence[Judged], count: int) -> Examples:
+def choose(runs: Sequence[EvaluatedMaps], count: int) -> Examples:
     """Good and failed maps of the last run, so many of each, of different classes where there are enough.
 
     Good: right at every cut, first those most above the first run's map; of a single run, above what a map
@@ -118,7 +118,7 @@ def _various(
     return order[np.argsort(times, kind="stable")][:count]
 
 
-def draw_localization(runs: Sequence[Judged], examples: Examples, split: str, out: Path) -> Path:
+def draw_localization(runs: Sequence[EvaluatedMaps], examples: Examples, split: str, out: Path) -> Path:
     """A line for each pair of a good and a failed example: the image with outlines, and every run's map."""
     if not len(examples.rows):
         raise RunError("no map is right at every cut or wrong at every cut: there is nothing to show")
@@ -164,7 +164,7 @@ def _where(run: str, kinds: Sequence[str]) -> str:
 
 def _show(
     line: "Sequence[Axes]",
-    runs: Sequence[Judged],
+    runs: Sequence[EvaluatedMaps],
     maps: Sequence[npt.NDArray[np.float32]],
     examples: Examples,
     place: int,
@@ -196,14 +196,16 @@ def _show(
     return rows
 
 
-def _maps(one: Judged, examples: Examples, split: str) -> npt.NDArray[np.float32]:
+def _maps(one: EvaluatedMaps, examples: Examples, split: str) -> npt.NDArray[np.float32]:
     """(n, h, w) The run's maps of the examples, each from 0 to 1."""
     file = one.saved.run.located_maps_file(split)
     arrays = read_arrays(file, ("rows", "classes", "cells"), "draw the figure again")
     if not all(np.array_equal(arrays[name], getattr(examples, name)) for name in ("rows", "classes")):
         raise RunError(f"{file} has other maps: draw the figure again")
     cells = arrays["cells"]
-    return scaled_maps(1 / (1 + np.exp(-cells)) if one.attention else cells)  # as they were judged: in shares
+    return scaled_maps(
+        1 / (1 + np.exp(-cells)) if one.attention else cells
+    )  # as they were evaluated: in shares
 
 
 def _outline(axes: "Axes", split: PreparedSplit, row: int, index: int, masked: bool) -> None:

@@ -15,7 +15,7 @@ from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.metrics.average_precision import precision_of_classes
-from sparselabel.metrics.localization import Located, location_precision
+from sparselabel.metrics.localization import LocalizationMetric, location_precision
 from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
@@ -36,15 +36,15 @@ def random_output(count: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]
     return torch.randn(count, classes, *GRID, generator=made), torch.rand(count, classes, generator=made)
 
 
-@pytest.mark.parametrize("places", ["any", "boxes"])
-def test_masks_and_boxes_seen_through_views(data: Dataset, places: str) -> None:
+@pytest.mark.parametrize("ground_truth", ["any", "boxes"])
+def test_masks_and_boxes_seen_through_views(data: Dataset, ground_truth: str) -> None:
     part = data.split("test")
     maps, scores = random_output(len(part), len(part.truth.classes))
-    located = Located(part, places)  # type: ignore[arg-type]
+    located = LocalizationMetric(part, ground_truth)  # type: ignore[arg-type]
     geometries = ViewGeometry(BOXES[torch.arange(len(part)) % 2], torch.arange(len(part)) % 3 == 0)
     for batch in (torch.arange(0, 5), torch.arange(5, 10), torch.arange(10, 14)):
-        located.see(batch, Output(scores[batch], maps[batch]), geometries[batch])
-    found = located.measures(scores.numpy())
+        located.update(batch, Output(scores[batch], maps[batch]), geometries[batch])
+    found = located.compute(scores.numpy())
     assert found is not None
     assert part.masks is not None
     rows, classes, right = [], [], []
@@ -57,7 +57,7 @@ def test_masks_and_boxes_seen_through_views(data: Dataset, places: str) -> None:
         size = part.masks.sizes[things[0]]
         truth = np.zeros(size * 8, np.bool_)
         for spatial_label in things:
-            if places == "any":
+            if ground_truth == "any":
                 truth |= part.masks.decode(spatial_label).repeat(8, 0).repeat(8, 1)
             else:
                 (left, top), (end, bottom) = (
@@ -84,7 +84,7 @@ def test_masks_and_boxes_seen_through_views(data: Dataset, places: str) -> None:
     )
     assert found["mean"] == pytest.approx(expected.mean, abs=1e-9)
     assert (found["pairs"], found["without"]) == (len(rows), 0)
-    assert (found["masks"], found["boxes"]) == ((14, 0) if places == "any" else (0, 14))
+    assert (found["masks"], found["boxes"]) == ((14, 0) if ground_truth == "any" else (0, 14))
 
 
 def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Dataset) -> None:
@@ -93,7 +93,9 @@ def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Dataset) -
     truth = part.truth.values.copy()
     truth[[3, 8]] = 0
     masks = replace(part.masks, offsets=np.cumsum([0, *~np.isin(part.spatial_labels.rows, [3, 5, 8])]))
-    located = Located(replace(part, observed=replace(part.observed, values=truth), masks=masks), "masks")
+    located = LocalizationMetric(
+        replace(part, observed=replace(part.observed, values=truth), masks=masks), "masks"
+    )
     assert located.ranked.tolist() == [row for row in range(14) if row != 5]  # which shows things without
 
 
@@ -105,14 +107,14 @@ def test_a_class_of_which_one_thing_has_no_mask_is_judged_by_boxes(data: Dataset
     lost = replace(
         part.masks, offsets=np.where(np.arange(len(offsets)) == first, offsets[first + 1], offsets)
     )
-    located = Located(replace(part, masks=lost))
+    located = LocalizationMetric(replace(part, masks=lost))
     assert [*zip(located.rows[~located.masked], located.classes[~located.masked], strict=True)] == [
         (3, part.spatial_labels.classes[first])
     ]
-    alone = Located(replace(part, masks=lost), "masks")
+    alone = LocalizationMetric(replace(part, masks=lost), "masks")
     assert (alone.pairs, bool(alone.masked.all())) == (located.pairs - 1, True)
     with pytest.raises(DataError, match=r"split 'test' has no masks of classes that are there: leave"):
-        Located(replace(part, masks=None), "masks")
+        LocalizationMetric(replace(part, masks=None), "masks")
 
 
 def test_images_without_masks_leave_the_ranking_by_masks(data: Dataset) -> None:
@@ -122,17 +124,17 @@ def test_images_without_masks_leave_the_ranking_by_masks(data: Dataset) -> None:
     # Which things have a mask is all that counts here: nobody reads the texts.
     some = replace(part.masks, offsets=np.cumsum([0, *kept[part.spatial_labels.rows]]))
     _, scores = random_output(len(part), len(part.truth.classes))
-    located = Located(replace(part, masks=some), "masks")
+    located = LocalizationMetric(replace(part, masks=some), "masks")
     located.shares[:] = 1  # everything is shown where it is, so mAP-loc is mAP of the six images
-    found = located.measures(scores.numpy())
+    found = located.compute(scores.numpy())
     assert found is not None
     six, there = part.truth.values[kept], part.truth.values[kept].any(axis=0)
     expected = precision_of_classes(scores.numpy()[kept], six, "sklearn", False)[there].mean()
     assert found["mean"] == pytest.approx(expected)
     assert (found["ranked"], found["masks"], found["boxes"], found["without"]) == (6, 6, 0, 0)
-    everything = Located(replace(part, masks=some))
+    everything = LocalizationMetric(replace(part, masks=some))
     everything.shares[:] = 1
-    whole = everything.measures(scores.numpy())
+    whole = everything.compute(scores.numpy())
     assert whole is not None
     assert (whole["ranked"], whole["masks"], whole["boxes"]) == (14, 6, 8)
 
@@ -157,7 +159,7 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
             scores, data.split("test").truth.values, kept["rows"], kept["classes"], kept["shares"] >= 0.5
         )
     assert (located["mean"], located["masks"], located["cuts"]) == (again.mean, 14, [0.6, 0.7, 0.8, 0.9])
-    boxes = evaluate_run(Run(run), "test", places="boxes")["location"]
+    boxes = evaluate_run(Run(run), "test", ground_truth="boxes")["location"]
     assert (boxes["masks"], boxes["boxes"]) == (0, 14)
     assert boxes["mean"] >= located["mean"]  # a box is never smaller than its mask
 
@@ -165,10 +167,10 @@ def test_a_run_is_judged_by_masks_and_its_numbers_are_kept(
 def test_a_drawing_of_marks_in_a_view(data: Dataset, tmp_path: Path) -> None:
     """Masks and boxes on the cells of a crop, as an image to look at."""
     part = data.split("test")
-    located = Located(part)
+    located = LocalizationMetric(part)
     geometry = np.array([[0.1, 0.2, 0.6, 0.6, 1.0]])
     pair = int(np.argmax(located._counts))
-    judges = {"masks": located, "boxes": Located(part, "boxes")}
+    judges = {"masks": located, "boxes": LocalizationMetric(part, "boxes")}
     covered = {name: judge.covered(np.array([pair]), geometry, (12, 12))[0] for name, judge in judges.items()}
     image = Image.open(part.path(int(located.rows[pair]))).convert("RGB")
     side = image.width
@@ -192,5 +194,5 @@ def test_a_drawing_of_marks_in_a_view(data: Dataset, tmp_path: Path) -> None:
 def test_only_runs_have_places(capsys: pytest.CaptureFixture[str]) -> None:
     from sparselabel.cli.evaluate import evaluate
 
-    with pytest.raises(ConfigError, match=r"places=masks.* is for runs"):
-        evaluate(pretrained="resnet50", data=Path("nowhere"), places="masks")
+    with pytest.raises(ConfigError, match=r"ground_truth.* is for runs"):
+        evaluate(pretrained="resnet50", data=Path("nowhere"), ground_truth="masks")
