@@ -19,7 +19,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.losses.patch_cluster import ClusterLabels
-from sparselabel.losses.registry import build_method, make_method
+from sparselabel.losses.registry import make_method
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.heads import make_head
@@ -67,10 +67,12 @@ def of_training() -> dict[str, float]:
             optimizer.zero_grad()
 
         methods = {
-            "image": build_method("csl-i", observed, unknown="ignore"),
-            "patchml": build_method("patchml", observed),
-            "csl-p": build_method("csl-p", observed),
+            "image": make_method("csl-i", unknown="ignore"),
+            "patchml": make_method("patchml"),
+            "csl-p": make_method("csl-p"),
         }
+        for method in methods.values():
+            method.prepare(Layout(torch.arange(ROWS), observed, ROWS))
         times = alternating(
             {key: partial(one, method, model, views, optimizer) for key, method in methods.items()}, 7
         )

@@ -17,7 +17,6 @@ from PIL import Image
 from sparselabel.config import Views
 from sparselabel.data.transforms import (
     View,
-    cole_train,
     draw,
     imagenet_test,
     imagenet_train,
@@ -48,7 +47,7 @@ def draws(view: View, count: int, width: int = 500, height: int = 375) -> npt.ND
 
 def test_views_that_do_not_crop() -> None:
     assert draw(squashed(448), (0, 0, 0, 0), 500, 375).tolist() == WHOLE.tolist()
-    flips = draws(cole_train(), 400)
+    flips = draws(View(448, flip=0.5), 400)
     assert (flips[:, :4] == WHOLE[:4]).all()
     assert 0.4 < flips[:, 4].mean() < 0.6
     assert set(flips[:, 4]) == {0.0, 1.0}
@@ -188,7 +187,7 @@ def test_views_do_not_need_torch() -> None:
 
 def test_the_configuration_chooses_the_presets() -> None:
     assert views_of(Views(size=448)) == (verelst_train(448), squashed(448))
-    assert views_of(Views(size=448, smallest_crop=1.0)) == (cole_train(448), squashed(448))
+    assert views_of(Views(size=448, smallest_crop=1.0)) == (View(448, flip=0.5), squashed(448))
     published = Views(size=224, geometry="imagenet", smallest_crop=0.08)
     assert views_of(published) == (imagenet_train(224), imagenet_test(224))
     uncropped = Views(size=224, geometry="imagenet", smallest_crop=1.0, flip=0.25)

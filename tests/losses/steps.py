@@ -1,6 +1,7 @@
-"""Making a Step of given logits, for tests."""
+"""Making a method and a Step of given logits, for tests."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.losses.base import (
     ComposedLoss,
     EntryLoss,
+    Layout,
     Progress,
     Scan,
     Step,
@@ -17,6 +19,7 @@ from sparselabel.losses.base import (
     TargetRule,
     Targets,
 )
+from sparselabel.losses.registry import make_method
 from sparselabel.models.classifier import Output
 
 PROGRESS = Progress(epoch=1, epochs=10, head_epochs=0, lr=1e-3)  # consistency has joined
@@ -34,6 +37,14 @@ def make_step(
     maps = logits[:, :, None, None].expand(-1, -1, 2, 2)  # every cell says what the image says
     outputs = (Output(logits, maps, maps.detach()),) * 2
     return Step(rows, observed, outputs, geometries, progress, SpatialLabels.none(), truth)
+
+
+def build_method(name: str, observed: Tensor, **settings: Any) -> ComposedLoss:
+    """A method that knows the labels (N, L) of the training set, all of them of this process."""
+    method = make_method(name, **settings)
+    labels = observed.to(torch.int8)
+    method.prepare(Layout(torch.arange(len(labels)), labels, len(labels)))
+    return method
 
 
 def showing(steps: list[Step]) -> Scan:

@@ -9,8 +9,8 @@ from torch import Tensor
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
 from sparselabel.losses.consistency import DISTANCES, DistanceName
-from sparselabel.losses.registry import build_method, make_method
-from tests.losses.steps import make_step
+from sparselabel.losses.registry import make_method
+from tests.losses.steps import build_method, make_step
 
 
 def plain_jsd(p: float, q: float) -> float:

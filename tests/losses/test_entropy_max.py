@@ -9,8 +9,8 @@ from torch import Tensor
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.entropy_max import _upside_down
-from sparselabel.losses.registry import build_method, make_method
-from tests.losses.steps import make_step
+from sparselabel.losses.registry import make_method
+from tests.losses.steps import build_method, make_step
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)
 SCORES = torch.tensor([[0.8, 0.3, 0.1]], dtype=torch.float64)

@@ -10,8 +10,7 @@ from torch import Tensor
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.losses.base import ComposedLoss, Progress
 from sparselabel.losses.expected_negatives import ExpectedLabels, positives_of_classes
-from sparselabel.losses.registry import build_method
-from tests.losses.steps import make_step, targets_of
+from tests.losses.steps import build_method, make_step, targets_of
 
 
 def test_equation_3_where_every_row_has_one_positive() -> None:

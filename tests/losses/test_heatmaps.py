@@ -15,9 +15,10 @@ from sparselabel.losses import heatmaps
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.memory.row_store import FileRowStore, make_row_store
-from sparselabel.losses.registry import build_method, make_method
+from sparselabel.losses.registry import make_method
 from sparselabel.models.classifier import Output
 from tests.losses import spatial_reference as slow
+from tests.losses.steps import build_method
 
 WHERE: tuple[Literal["ram", "file"], ...] = ("ram", "file")
 

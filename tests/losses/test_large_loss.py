@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from sparselabel.losses.base import Layout, Progress
-from sparselabel.losses.registry import build_method, make_method
-from tests.losses.steps import make_step, targets_of
+from sparselabel.losses.registry import make_method
+from tests.losses.steps import build_method, make_step, targets_of
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)
 

@@ -12,9 +12,9 @@ from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.base import ComposedLoss, Progress, Step, batch_mean, counted_mean
 from sparselabel.losses.patch_cluster import ClusterLabels, nearest_cosine
-from sparselabel.losses.registry import build_method, make_method
+from sparselabel.losses.registry import make_method
 from sparselabel.models.classifier import Output
-from tests.losses.steps import make_step
+from tests.losses.steps import build_method, make_step
 
 PROGRESS = Progress(1, 10, 0, 0.1)
 FIRST = Progress(0, 10, 0, 0.1)

@@ -9,8 +9,8 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Layout
 from sparselabel.losses.pu import AnnotationLikelihood
-from sparselabel.losses.registry import build_method, make_method
-from tests.losses.steps import make_step
+from sparselabel.losses.registry import make_method
+from tests.losses.steps import build_method, make_step
 
 
 def of_counts(expected: list[float], **settings: float) -> AnnotationLikelihood:

@@ -20,7 +20,6 @@ from sparselabel.losses.registry import (
     METHODS,
     UNLABELED,
     Combination,
-    build_method,
     combinations,
     make_method,
     needs_of,
@@ -31,6 +30,7 @@ from sparselabel.losses.registry import (
 from sparselabel.losses.running_scores import RunningScores
 from tests.losses.steps import (
     PROGRESS,
+    build_method,
     entry_loss_of,
     make_step,
     rule_of,

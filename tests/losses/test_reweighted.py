@@ -25,12 +25,12 @@ from sparselabel.losses.focal_asl_hill import Asymmetric, Focal, Hill
 from sparselabel.losses.generalized_robust import GeneralizedRobust, Line
 from sparselabel.losses.large_loss import LargeLoss
 from sparselabel.losses.pseudo_labels import ConfidentNow
-from sparselabel.losses.registry import METHODS, build_method, make_method, settings_of
+from sparselabel.losses.registry import METHODS, make_method, settings_of
 from sparselabel.losses.target_rules import AssumedNegative
 from tests.conftest import Golden
 from tests.losses import reference as single_positive
 from tests.losses import reweighted_reference as reference
-from tests.losses.steps import make_step, rule_of, showing, value_and_gradient
+from tests.losses.steps import build_method, make_step, rule_of, showing, value_and_gradient
 
 Case = dict[str, Any]
 

@@ -62,6 +62,12 @@ def make_estimates(
     return beliefs
 
 
+@torch.no_grad()
+def logits_of(beliefs: LabelEstimates, rows: Tensor) -> Tensor:
+    """(B, L) The logits φ of rows, up to date; rows of -1 get 0."""
+    return beliefs._look_up(rows)[-1]
+
+
 def with_logits(beliefs: LabelEstimates, logits: Tensor) -> LabelEstimates:
     everyone = torch.arange(len(logits))
     beliefs.lines.write(everyone, F.pad(logits.to(beliefs.dtype), (0, 2 * logits.shape[1])))
@@ -169,7 +175,7 @@ def test_everything_is_finite_at_large_logits() -> None:
     method.update(step)
     assert gradient(logits).isfinite().all()
     assert all(loss.isfinite() for loss in losses.values())
-    assert beliefs.look_up(step.rows).isfinite().all()
+    assert logits_of(beliefs, step.rows).isfinite().all()
 
 
 def test_initial_logits_are_the_authors(cole: Golden) -> None:
@@ -243,7 +249,7 @@ EPOCH = COUNT // BATCH
 
 def dense_adam(observed: Tensor, gradients: list[Tensor] | None = None) -> list[Tensor]:
     """φ after each of 3 epochs of torch's Adam over all rows in float64; gradients by autograd, or given."""
-    phi = make_estimates(layout(observed, seed=7)).look_up(torch.arange(COUNT)).requires_grad_()
+    phi = logits_of(make_estimates(layout(observed, seed=7)), torch.arange(COUNT)).requires_grad_()
     adam = torch.optim.Adam([phi])
     after = []
     for number, step in enumerate(training(observed, 3, BATCH, torch.float64)):
@@ -268,11 +274,11 @@ def dense() -> list[Tensor]:
 def test_lazy_adam_is_dense_adam(dense: list[Tensor]) -> None:
     observed = sparse_labels(COUNT, CLASSES)
     beliefs = make_estimates(layout(observed, seed=7))
-    start = beliefs.look_up(torch.arange(COUNT))
+    start = logits_of(beliefs, torch.arange(COUNT))
     steps = list(training(observed, 3, BATCH, torch.float64))
     for epoch, wanted in enumerate(dense):
         run(beliefs, steps[epoch * EPOCH : (epoch + 1) * EPOCH])
-        ours = beliefs.look_up(torch.arange(COUNT))
+        ours = logits_of(beliefs, torch.arange(COUNT))
         assert (ours - wanted).abs().max() <= 1e-7
         assert torch.allclose(ours.sigmoid(), beliefs.estimates(), rtol=0, atol=1e-14)
         assert (wanted - start).abs().mean() > 0.3  # there was something to get wrong
@@ -292,7 +298,7 @@ def test_lazy_adam_in_float32(dense: list[Tensor], monkeypatch: pytest.MonkeyPat
     observed = sparse_labels(COUNT, CLASSES)
     beliefs = make_estimates(layout(observed, seed=7), torch.float32)
     run(beliefs, training(observed, 3, BATCH, torch.float32))
-    ours = beliefs.look_up(torch.arange(COUNT)).double()
+    ours = logits_of(beliefs, torch.arange(COUNT)).double()
     assert (ours - dense_adam(observed, gradients)[-1]).abs().max() <= 1e-5
     assert ((ours - dense[-1]).abs() <= 1e-4).double().mean() > 0.999
 
@@ -304,7 +310,7 @@ def test_skipping_the_replay_would_be_another_method(
     monkeypatch.setattr(LabelEstimates, "_up_to_date", plain_read)
     beliefs = make_estimates(layout(observed, seed=7))
     run(beliefs, training(observed, 3, BATCH, torch.float64))
-    assert (beliefs.look_up(torch.arange(COUNT)) - dense[-1]).abs().mean() > 0.3
+    assert (logits_of(beliefs, torch.arange(COUNT)) - dense[-1]).abs().mean() > 0.3
 
 
 def plain_read(beliefs: LabelEstimates, local_index: Tensor) -> Tensor:
@@ -385,7 +391,7 @@ def test_reading_estimates_in_between_changes_nothing() -> None:
     quiet, curious = (make_estimates(layout(observed), torch.float32) for _ in range(2))
     for step in training(observed, 5, 8, torch.float32):
         curious.estimates()
-        curious.look_up(torch.arange(20))
+        logits_of(curious, torch.arange(20))
         run(quiet, [step])
         run(curious, [step])
     assert torch.equal(quiet.estimates(), curious.estimates())
@@ -396,7 +402,7 @@ def test_a_new_phase_keeps_the_beliefs_and_begins_a_new_adam() -> None:
     beliefs = make_estimates(layout(observed))
     run(beliefs, training(observed, 3, 8, torch.float64))
     everyone = torch.arange(64)
-    with_logits(beliefs, torch.where(observed == POSITIVE, 30.0, beliefs.look_up(everyone)))
+    with_logits(beliefs, torch.where(observed == POSITIVE, 30.0, logits_of(beliefs, everyone)))
     before = beliefs.estimates()
     beliefs.begin_phase()
     after = beliefs.estimates()
@@ -405,7 +411,7 @@ def test_a_new_phase_keeps_the_beliefs_and_begins_a_new_adam() -> None:
     # the first step of an Adam moves by its whole learning rate, whatever the gradient
     steps = list(training(observed, 1, 8, torch.float64))
     run(beliefs, steps[:1])
-    moved = (beliefs.look_up(everyone) - carried_logits(after)).abs()
+    moved = (logits_of(beliefs, everyone) - carried_logits(after)).abs()
     assert moved[steps[0].rows].median().item() == pytest.approx(0.1, rel=1e-3)
     untouched = torch.ones(64, dtype=torch.bool).index_fill(0, steps[0].rows, False)
     assert moved[untouched].max() < 1e-9
@@ -434,7 +440,7 @@ def test_a_process_without_rows_keeps_time() -> None:
     run(beliefs, [make_step(padding, torch.full((2, 4), UNKNOWN), torch.zeros(2, 4))])
     assert beliefs.clock.step == 1
     assert beliefs.estimates().shape == (0, 4)
-    assert beliefs.look_up(padding).tolist() == [[0.0] * 4] * 2
+    assert logits_of(beliefs, padding).tolist() == [[0.0] * 4] * 2
 
 
 def test_a_step_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,11 +89,6 @@ def verelst_train(size: int = 448) -> View:
     return View(size, area=(0.25, 1.0), flip=0.5)
 
 
-def cole_train(size: int = 448) -> View:
-    """Training views of Cole 2021: the whole image squashed, half of them flipped."""
-    return View(size, flip=0.5)
-
-
 def squashed(size: int = 448) -> View:
     """Test views of Verelst 2023 and Cole 2021: the whole image resized to a square."""
     return View(size)

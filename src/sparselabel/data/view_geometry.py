@@ -85,12 +85,10 @@ class ViewGeometry:
                 )
 
     @staticmethod
-    def whole(
-        batch: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> "ViewGeometry":
+    def whole(batch: int, *, dtype: torch.dtype | None = None) -> "ViewGeometry":
         """The whole image: the geometry of ``batch`` images that are neither cropped nor flipped."""
-        box = torch.tensor([0.0, 0.0, 1.0, 1.0], device=device, dtype=dtype).repeat(batch, 1)
-        return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool, device=device))
+        box = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=dtype).repeat(batch, 1)
+        return ViewGeometry(box, torch.zeros(batch, dtype=torch.bool))
 
     @staticmethod
     def from_boxes(
@@ -151,10 +149,6 @@ class ViewGeometry:
     def boxes_to_view(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes, as centers and sizes (B, ..., 2), from the images to the views; nothing is clipped."""
         return self.to_view(centers), sizes / self._transform(sizes).length
-
-    def boxes_to_image(self, centers: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes, as centers and sizes (B, ..., 2), from the views to the images."""
-        return self.to_image(centers), sizes * self._transform(sizes).length
 
     def crop_maps(self, maps: Tensor, size: tuple[int, int], unit: float = 1) -> Tensor:
         """Maps (B, L, H, W) of the images, cropped to the views: (B, L, h, w) for ``size`` (h, w).

@@ -28,13 +28,8 @@ from importlib.metadata import entry_points
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from sparselabel.data.labels import LabelTable, as_labels
 from sparselabel.errors import ConfigError, DataWarning, command, nearest, param
-from sparselabel.losses.base import ComposedLoss, LabelLoss, Layout, LossPart, Needs, TargetLoss
+from sparselabel.losses.base import ComposedLoss, LabelLoss, LossPart, Needs, TargetLoss
 
 Settings = Mapping[str, Any]
 Factory = TypeVar("Factory", bound=Callable[..., "ComposedLoss | LabelLoss"])
@@ -318,25 +313,6 @@ def make_method(name: str, **settings: Any) -> ComposedLoss:
         method = _exchanged(method, entry_loss.make(**own), plain_negatives=not base.all_known)
     for term, own in added:
         method = term.make(method, **own)
-    return method
-
-
-def build_method(
-    name: str, observed: "LabelTable | np.ndarray[Any, Any] | Tensor", **settings: Any
-) -> ComposedLoss:
-    """A method ready for a training loop of your own.
-
-    ``observed`` are the training labels, N×L with POSITIVE, NEGATIVE and UNKNOWN; rows in a ``Step`` are rows
-    of it. The trainer of this package does the same for the rows of its process.
-    """
-    values = observed.values if isinstance(observed, LabelTable) else np.asarray(observed)
-    labels = torch.from_numpy(np.array(as_labels(values)))
-    if labels.ndim != 2 or 0 in labels.shape:
-        raise ConfigError(
-            f"observed must be N×L with at least one of each, not of shape {tuple(labels.shape)}"
-        )
-    method = make_method(name, **settings)
-    method.prepare(Layout(torch.arange(len(labels)), labels, len(labels)))
     return method
 
 

@@ -196,15 +196,10 @@ class LabelEstimates(LossPart):
         return {"lines": self.lines, "clock": self.clock}
 
     @torch.no_grad()
-    def look_up(self, rows: Tensor) -> Tensor:
-        """(B, L) The logits φ of ``rows``, up to date; rows of -1 get 0."""
-        return self._find(rows)[-1]
-
-    @torch.no_grad()
     def current(self, step: Step) -> Current:
         """The estimates of the step's rows, looked up once for all who ask during the step."""
         if self._current is None or self._current.step is not step:
-            kept, local_index, lines, logits = self._find(step.rows)
+            kept, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
             sums = torch.stack((beliefs.new_tensor(len(local_index)), beliefs[kept].sum()))
@@ -250,7 +245,7 @@ class LabelEstimates(LossPart):
             beliefs[local_index] = self._up_to_date(local_index)[:, 0].sigmoid()
         return beliefs
 
-    def _find(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
+    def _look_up(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
         kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
         local_index = self.layout.local_index(rows[kept])

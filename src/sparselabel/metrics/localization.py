@@ -36,14 +36,14 @@ ROUNDING = 1e-6
 Maps = npt.NDArray[np.float32]
 
 
-def on_things(maps: Maps, covered: Maps, cuts: Sequence[float] = CUTS) -> Maps:
+def on_things(maps: Maps, covered: Maps) -> Maps:
     """(P, C) IoA-P: the share of what is left of each map (P, h, w) at each cut that lies on the class."""
     if maps.shape != covered.shape:
         raise DataError(f"maps {maps.shape} and places {covered.shape} must have the same cells")
     flat, under = maps.reshape(len(maps), -1), covered.reshape(len(covered), -1)
     scaled = scaled_maps(flat[:, None])[:, 0]
-    found = np.empty((len(maps), len(cuts)), np.float32)
-    for number, cut in enumerate(cuts):
+    found = np.empty((len(maps), len(CUTS)), np.float32)
+    for number, cut in enumerate(CUTS):
         left = scaled >= cut
         found[:, number] = (under * left).sum(axis=1) / np.maximum(left.sum(axis=1), 1)
     return found

@@ -12,6 +12,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 360.0, 222.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 12.0, 32.0, 36.0
 FEW = 32  # points of a line that still get a mark each
+MOST_TICKS = 7
 LEVELS = 20  # shades of a density
 
 
@@ -114,11 +115,11 @@ def nice(step: float) -> float:
     return next((factor * power for factor in (1, 2, 5) if factor * power >= step * (1 - 1e-9)), 10 * power)
 
 
-def places_of_ticks(count: int, most: int = 7) -> list[int]:
+def places_of_ticks(count: int) -> list[int]:
     """Places of whole-number ticks among 0 ... count - 1, for names that count from 1: 1, 5, 10, ..."""
-    if count <= most:
+    if count <= MOST_TICKS:
         return list(range(count))
-    step = int(nice(max(1.0, count / (most - 1))))
+    step = int(nice(max(1.0, count / (MOST_TICKS - 1))))
     return [*([0] if step > 2 else []), *range(step - 1, count, step)]
 
 

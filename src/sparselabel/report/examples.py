@@ -61,12 +61,12 @@ def spread_out(
     return chosen
 
 
-def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int, most: int = EACH) -> list[Case]:
+def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int) -> list[Case]:
     """The entries of (N, L) with the highest values, where ``among``; different images."""
     entries = np.flatnonzero(among)
     order = np.argsort(-values.ravel()[entries], kind="stable")[:LOOKED_AT]
     rows, classes = np.divmod(entries[order], values.shape[1])
-    chosen = ((int(rows[p]), int(classes[p])) for p in spread_out(rows, classes, most, of_class))
+    chosen = ((int(rows[p]), int(classes[p])) for p in spread_out(rows, classes, EACH, of_class))
     return [Case(row, (index,), float(values[row, index])) for row, index in chosen]
 
 

@@ -17,13 +17,13 @@ from sparselabel.review.session import ReviewSession, rows_of
 
 
 class CompleteImageReview(ReviewSession):
-    """Asks for all labels of random training images, one image at a time; the order is that of a seed."""
+    """Asks for all labels of random training images, one image at a time, always in the same order."""
 
     def __init__(
-        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile, seed: int = 0
+        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
         super().__init__(part, scores, answers)
-        self._order = np.random.default_rng(seed).permutation(len(part))
+        self._order = np.random.default_rng(0).permutation(len(part))
         self._done: dict[
             int, int
         ] = {}  # rows in the order they were answered, and how many classes are there
