@@ -12,6 +12,7 @@ import pytest
 
 from sparselabel import doctor
 from sparselabel.doctor import OPTIONAL, as_json, broken, examine
+from sparselabel.errors import spell
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +41,7 @@ def test_this_machine_has_what_is_needed(tmp_path: Path) -> None:
 def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = doctor._hub()
     assert (hub.state, hub.what) == ("missing", "huggingface.co cannot be reached (Connection refused)")
-    assert "--weights FILE" in hub.remedy
+    assert "`weights=FILE`" in spell(hub.remedy)
 
     def answer(request: object, timeout: float) -> None:
         raise HTTPError("https://huggingface.co", 404, "no", {}, None)  # type: ignore[arg-type]

@@ -4,7 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.errors import ConfigError, DataError, DataWarning, RunError, SparselabelError, command, param
+from sparselabel.cli.arguments import AS_FLAGS
+from sparselabel.errors import (
+    AS_PYTHON,
+    ConfigError,
+    DataError,
+    DataWarning,
+    RunError,
+    SparselabelError,
+    Spelling,
+    command,
+    param,
+    spell,
+)
+
+NO_FLAGS = Spelling(lambda name, value: None, AS_PYTHON.command)
 
 EXISTS = RunError(
     "runs/a holds a run already",
@@ -24,15 +38,18 @@ def test_another_spelling_leaves_out_what_it_does_not_have() -> None:
     def only_out(name: str, value: str | None) -> str | None:
         return "--out" if name == "out" else None
 
-    assert EXISTS.render(only_out) == "runs/a holds a run already: choose another --out"
-    assert EXISTS.render(lambda name, value: None) == "runs/a holds a run already"
+    assert (
+        EXISTS.render(Spelling(only_out, AS_PYTHON.command))
+        == "runs/a holds a run already: choose another --out"
+    )
+    assert EXISTS.render(NO_FLAGS) == "runs/a holds a run already"
 
 
 def test_a_problem_keeps_its_words_where_a_flag_is_missing() -> None:
     error = ConfigError(f"{param('frozen')} needs {param('head.epochs', 3)}", value=0)
-    assert error.render(lambda name, value: None) == "`frozen` needs `head.epochs=3`"
+    assert error.render(NO_FLAGS) == "`frozen` needs `head.epochs=3`"
     assert (
-        error.render(lambda name, value: f"--{name} {value or ''}".strip())
+        error.render(Spelling(lambda name, value: f"--{name} {value or ''}".strip(), AS_PYTHON.command))
         == "--frozen needs --head.epochs 3"
     )
 
@@ -50,7 +67,9 @@ def test_errors_travel_between_processes(kind: type[SparselabelError]) -> None:
 
 def test_a_command_as_a_remedy() -> None:
     said = command("prepare", "table", "LABELS", images="photos", skip_missing=True)
-    assert said == "`sparselabel prepare table LABELS --images photos --skip-missing`"
+    assert spell(said) == "`sparselabel prepare table LABELS` with `images=photos` and `skip_missing=True`"
+    assert spell(said, AS_FLAGS) == "`sparselabel prepare table LABELS --images photos --skip-missing`"
+    assert spell(command("predict")) == spell(command("predict"), AS_FLAGS) == "`sparselabel predict`"
 
 
 def test_no_module_of_the_library_speaks_in_flags() -> None:

@@ -7,23 +7,32 @@
     ├── ResourceError    something does not fit into memory or onto the disk
     └── RunError         a run directory is in the way, incomplete or of another configuration; or it failed
 
-An error has a problem (the thing, the rule, the value) and remedies. Its texts name parameters by ``param``:
-``str`` shows them as the library has them, the command as flags, and leaves out a remedy whose flag the
-command does not have. The command prints no traceback and exits with 1 (2 for wrong usage).
+An error has a problem (the thing, the rule, the value) and remedies. Its texts name parameters by ``param``
+and commands by ``command``: ``str`` shows them as the library has them, the command as flags, and leaves
+out a remedy whose flag the command does not have. The command prints no traceback and exits with 1 (2 for
+wrong usage).
 """
 
 import errno
 import re
-from collections.abc import Callable, Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Self
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_MEMORY = "can't allocate memory"  # torch's words on a CPU
 
-Spelling = Callable[[str, str | None], str | None]
-"""How a parameter, perhaps with a value, is shown to a user; None where this user cannot set it."""
-
 _PARAMETER = re.compile("\x02([^=\x03]+)(?:=([^\x03]*))?\x03")
+_COMMAND = re.compile("\x04([^\x05]*)\x05")
+
+
+class Spelling(NamedTuple):
+    """How a user is shown a parameter, perhaps with a value, and a command with its parameters.
+
+    ``parameter`` gives None where this user cannot set it.
+    """
+
+    parameter: Callable[[str, str | None], str | None]
+    command: Callable[[str, Mapping[str, str | None]], str]
 
 
 def param(name: str, value: object = None) -> str:
@@ -31,13 +40,40 @@ def param(name: str, value: object = None) -> str:
     return f"\x02{name}\x03" if value is None else f"\x02{name}={value}\x03"
 
 
-def command(*words: object, **flags: object) -> str:
+def command(*words: object, **parameters: object) -> str:
     """A command that helps, for the texts of an error: ``command("expect", "DATA", how="counted")``."""
-    given = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        for name, value in flags.items()
-    ]
-    return f"`{' '.join(['sparselabel', *map(str, words), *given])}`"
+    given = [name if value is True else f"{name}={value}" for name, value in parameters.items()]
+    return "\x04" + "\x1f".join([" ".join(["sparselabel", *map(str, words)]), *given]) + "\x05"
+
+
+def _python_parameter(name: str, value: str | None) -> str:
+    return f"`{name}`" if value is None else f"`{name}={value}`"
+
+
+def _python_command(words: str, parameters: Mapping[str, str | None]) -> str:
+    given = [_python_parameter(name, value or "True") for name, value in parameters.items()]
+    return f"`{words}`{' with ' if given else ''}{' and '.join(given)}"
+
+
+AS_PYTHON = Spelling(_python_parameter, _python_command)
+"""As the library has it."""
+
+
+def spell(text: str, spelling: Spelling = AS_PYTHON) -> str:
+    """A text, its parameters and commands spelled for a user."""
+
+    def shown(found: re.Match[str]) -> str:
+        words, *given = found[1].split("\x1f")
+        pairs = (one.partition("=") for one in given)
+        return spelling.command(words, {name: value if equals else None for name, equals, value in pairs})
+
+    text = _PARAMETER.sub(
+        lambda found: (
+            spelling.parameter(found[1], found[2]) or AS_PYTHON.parameter(found[1], found[2]) or found[1]
+        ),
+        text,
+    )
+    return _COMMAND.sub(shown, text)
 
 
 MAKE_ROOM = (
@@ -45,11 +81,6 @@ MAKE_ROOM = (
     "take a folder on a larger disk",
 )
 """What to do when the disk is full, wherever it is noticed."""
-
-
-def as_python(name: str, value: str | None) -> str:
-    """A parameter as the library has it."""
-    return f"`{name}`" if value is None else f"`{name}={value}`"
 
 
 class _Message(Exception):  # noqa: N818 - warnings are such messages too
@@ -73,22 +104,17 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
         self.what, self.where, self.value, self.allowed = what, where, value, allowed
 
     def __str__(self) -> str:
-        return self.render(as_python)
+        return self.render(AS_PYTHON)
 
     def render(self, spelling: Spelling) -> str:
-        """The message, its parameters spelled for a user, without remedies that this user does not have."""
-
-        def show(text: str) -> str:
-            return _PARAMETER.sub(
-                lambda found: spelling(found[1], found[2]) or as_python(found[1], found[2]), text
-            )
-
+        """The message, spelled for a user, without remedies whose parameters this user does not have."""
         remedies = [
-            show(text)
+            spell(text, spelling)
             for text in self.remedies
-            if all(spelling(found[1], found[2]) for found in _PARAMETER.finditer(text))
+            if all(spelling.parameter(found[1], found[2]) for found in _PARAMETER.finditer(text))
         ]
-        return ": ".join([show(self.problem), ", or ".join(remedies)]) if remedies else show(self.problem)
+        problem = spell(self.problem, spelling)
+        return ": ".join([problem, ", or ".join(remedies)]) if remedies else problem
 
     def without_prefix(self, prefix: str) -> Self:
         """The same, of parameters that are given without a prefix, as ``settings.``."""

@@ -214,14 +214,14 @@ def test_what_cannot_be_estimated() -> None:
         estimate_positives(None, keep_per_image(truth, 1, 0, seed=1), names(truth))
     observed = keep_per_image(truth, 1, 0, seed=1)
     one_class = np.where(np.arange(6) == 2, observed, UNKNOWN).astype(np.int8)
-    with pytest.raises(DataError, match=r"1 annotated class is too few .* --how counted`"):
+    with pytest.raises(DataError, match=r"1 annotated class is too few .*`how=counted`"):
         estimate(features, one_class)
-    with pytest.raises(DataError, match=r"20 labeled .* same features \(7, ...\).* --how counted`"):
+    with pytest.raises(DataError, match=r"20 labeled .* same features \(7, ...\).*`how=counted`"):
         estimate(np.full_like(features, 7), observed)
-    with pytest.raises(DataError, match=r"24 features hardly vary within a class.* --how counted`"):
+    with pytest.raises(DataError, match=r"24 features hardly vary within a class.*`how=counted`"):
         estimate(features * np.float32(1e-30), observed)
     features[3, 4] = np.nan
-    with pytest.raises(DataError, match=r"feature 4 of image 3 is nan: .* --how counted`"):
+    with pytest.raises(DataError, match=r"feature 4 of image 3 is nan: .*`how=counted`"):
         estimate(features, observed)
     many = np.full((500, 500), UNKNOWN, dtype=np.int8)
     np.fill_diagonal(many, POSITIVE)

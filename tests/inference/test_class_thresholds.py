@@ -138,7 +138,7 @@ def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
 
 def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
     about = finished(tmp_path / "older", data, "an", None)
-    with pytest.raises(RunError, match=r"older --split val` chooses them"):
+    with pytest.raises(RunError, match=r"older` with `split=val` chooses them"):
         load_class_thresholds(about)
     opened = open_prepared(data.folder)  # no validation on the disk: its digest would not be found either
     keep_scores(about, data.split("val"), SCORES)

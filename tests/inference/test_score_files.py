@@ -34,7 +34,7 @@ def test_scores_come_with_the_labels_they_are_judged_by(run: Run, data: Dataset)
 
 def test_without_scores_the_command_is_named(run: Run) -> None:
     with pytest.raises(
-        RunError, match=r"no .*scores-test.npz: `sparselabel evaluate .*run --split test` writes"
+        RunError, match=r"no .*scores-test.npz: `sparselabel evaluate .*run` with `split=test` writes"
     ):
         saved_scores(run, "test")
 

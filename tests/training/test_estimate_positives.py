@@ -161,7 +161,7 @@ def test_a_method_takes_the_counts_of_classes_or_their_sum(small: Dataset) -> No
             resolve(small, tiny("en", settings={"expected_positives": given}))
     with pytest.warns(DataWarning, match=r"is 0\.5, but already 1\.000 labels per image are annotated"):
         resolve(small, tiny("en", settings={"expected_positives": 0.5}))
-    with pytest.raises(ConfigError, match="--how counted --labels TABLE"):
+    with pytest.raises(ConfigError, match="`how=counted` and `labels=TABLE`"):
         resolve(small, tiny("en", settings={"expected_positives": "counted"}))
 
 

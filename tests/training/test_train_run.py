@@ -149,7 +149,7 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     ):
         said = (
             f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
-            r"never stops early, or prepare data with one \(`sparselabel prepare \.\.\. --validation 0\.2`\)$"
+            r"never stops early, or prepare data with one \(`.* prepare \.\.\.` with `validation=0\.2`\)$"
         )
         with pytest.raises(ConfigError, match=said):
             train_run(data, config, tmp_path / "other", HERE, QUIET)

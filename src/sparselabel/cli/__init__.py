@@ -32,7 +32,7 @@ from sparselabel.cli import (
     train,
 )
 from sparselabel.cli import prepare as prepare_exports
-from sparselabel.cli.arguments import as_flag, note_flags, refuse_fractions, take_file
+from sparselabel.cli.arguments import AS_FLAGS, note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp, explained
 from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError, is_out_of_memory
 
@@ -88,7 +88,7 @@ def main() -> None:
     try:
         app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
-        _say("error", error.render(as_flag))
+        _say("error", error.render(AS_FLAGS))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         _say(
@@ -136,6 +136,6 @@ def _say(kind: str, text: str) -> None:
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if isinstance(message, DataWarning):
-        _say("warning", message.render(as_flag))
+        _say("warning", message.render(AS_FLAGS))
     elif issubclass(category, UserWarning):
         _say("note", f"{category.__name__}: {message}")

@@ -4,12 +4,13 @@ Both are sources in cyclopts' sense: they see the arguments of the command that 
 them is converted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, Spelling
 
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
@@ -89,12 +90,25 @@ def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollec
     TOLD_FLAGS.update(name for argument in arguments if argument.tokens for name in argument.names)
 
 
-def as_flag(name: str, value: str | None) -> str | None:
+def _flag(name: str, value: str | None) -> str | None:
     """A parameter of the library as a flag of the command at hand; None if it has no such flag."""
     flag = f"--{name.replace('_', '-')}"
     if flag not in FLAGS and not (flag.startswith("--settings.") and "--settings" in FLAGS):
         return None
     return flag if value in (None, "True") else f"{flag} {value}"
+
+
+def _in_shell(words: str, parameters: Mapping[str, str | None]) -> str:
+    """A command of ours with its flags."""
+    flags = [
+        f"--{name.replace('_', '-')}{'' if value is None else f' {value}'}"
+        for name, value in parameters.items()
+    ]
+    return f"`{' '.join([words, *flags])}`"
+
+
+AS_FLAGS = Spelling(_flag, _in_shell)
+"""As the command at hand has it."""
 
 
 def refuse_fractions(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

@@ -1,13 +1,16 @@
 """``sparselabel data``: what prepared data holds, and what may be wrong with it."""
 
 import json as json_format
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.errors import counted as number_of
+from sparselabel.errors import spell
 
 if TYPE_CHECKING:
     from sparselabel.data.checks import Problem
@@ -123,7 +126,9 @@ def _problems(
     from sparselabel.data.checks import file_problems, image_problems, label_problems
 
     problems = [*label_problems(prepared, counted), *file_problems(prepared)]
-    return [*problems, *image_problems(prepared, fingerprints)] if fingerprints else problems
+    if fingerprints:
+        problems += image_problems(prepared, fingerprints)
+    return [replace(problem, remedy=spell(problem.remedy, AS_FLAGS)) for problem in problems]
 
 
 def _fingerprints(prepared: "Dataset") -> "Fingerprints":

@@ -2,9 +2,12 @@
 
 import json as json_format
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console
+from sparselabel.errors import spell
 
 SIGNS = {"ok": "✓", "missing": "–", "broken": "✗"}
 
@@ -28,11 +31,12 @@ def doctor(folder: Path = Path(), /, *, json: bool = False) -> None:
     console = plain_console()
     findings = []
     for finding in examine(folder):
-        findings.append(finding)
+        what, remedy = (spell(text, AS_FLAGS) for text in (finding.what, finding.remedy))
+        findings.append(replace(finding, what=what, remedy=remedy))
         if not json:
-            console.print(f"{SIGNS[finding.state]} {finding.name}: {finding.what}")
-            if finding.remedy:
-                console.print(f"    {finding.remedy}")
+            console.print(f"{SIGNS[finding.state]} {finding.name}: {what}")
+            if remedy:
+                console.print(f"    {remedy}")
     if json:
         console.print_json(json_format.dumps(as_json(findings)))
     elif broken(findings):

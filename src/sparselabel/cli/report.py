@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparselabel.cli.arguments import as_flag
+from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console
 from sparselabel.config import Machine
 
@@ -46,6 +46,6 @@ def report(
     about = read_runs(runs, split, data)
     if not force:
         refuse_other_report(out, about)
-    for note in make_report(about, out, workers, lambda error: error.render(as_flag)):
+    for note in make_report(about, out, workers, lambda error: error.render(AS_FLAGS)):
         plain_console().print(f"left out: {note}")
     plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")

@@ -3,13 +3,13 @@
 import sys
 from contextlib import AbstractContextManager
 
-from sparselabel.cli.arguments import as_flag
+from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.comparison.runs_display import RunsDisplay, runs_display
 
 
 def runs_shown(total: int) -> AbstractContextManager[RunsDisplay]:
     """Show how far the runs inside are."""
-    return runs_display(total, as_flag)
+    return runs_display(total, AS_FLAGS)
 
 
 def exit_if_failed(failed: int, runs: int) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
-from sparselabel.errors import Spelling, as_python
+from sparselabel.errors import AS_PYTHON, Spelling
 from sparselabel.progress import Bar, duration, progress_bar
 
 
@@ -17,7 +17,7 @@ class RunsDisplay(RunsCallback):
     ``spelling`` is how errors name parameters.
     """
 
-    def __init__(self, console: Console, bar: Bar, total: int, spelling: Spelling = as_python) -> None:
+    def __init__(self, console: Console, bar: Bar, total: int, spelling: Spelling = AS_PYTHON) -> None:
         self._console = console
         self._bar = bar
         self._total = total
@@ -64,7 +64,7 @@ class RunsDisplay(RunsCallback):
 
 
 @contextmanager
-def runs_display(total: int, spelling: Spelling = as_python) -> Iterator[RunsDisplay]:
+def runs_display(total: int, spelling: Spelling = AS_PYTHON) -> Iterator[RunsDisplay]:
     """Show how far the runs inside are."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if console.is_terminal:

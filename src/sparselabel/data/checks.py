@@ -13,7 +13,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.describe import Counts
 from sparselabel.data.image_hashes import Fingerprints, ImageNumbers, exact_duplicates, near_duplicates
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import command, listing
+from sparselabel.errors import command, listing, spell
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
 NAMED = 5  # items that a line names; JSON has all
@@ -31,7 +31,7 @@ class Problem:
     items: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.what} → {self.remedy}"
+        return spell(f"{self.name}: {self.what} → {self.remedy}")
 
     def as_json(self) -> dict[str, Any]:
         """As the command ``data`` prints it in JSON."""

@@ -164,7 +164,7 @@ def test_beside_shows_heat_maps_where_both_have_them(run: Run, tmp_path: Path) -
 
 def test_what_cannot_be_set_beside(run: Run, tmp_path: Path, data: Dataset) -> None:
     other = make_run(tmp_path / "en", data)
-    with pytest.raises(RunError, match=r"has watched no images yet: train with .* --watch 8"):
+    with pytest.raises(RunError, match=r"has watched no images yet: train with .*`watch=8`"):
         draw_beside(run.path, other.path, 1, tmp_path / "a.png")
     watch(other, 0, [3], SCORES[3:])
     with pytest.raises(RunError, match=r"en kept no maps .*: train it on images"):

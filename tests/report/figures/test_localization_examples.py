@@ -153,7 +153,7 @@ def test_what_cannot_be_shown(data: Dataset, tmp_path: Path) -> None:
     ):
         localization(run.path, other.path, out=tmp_path / "a.png")
     run.location_file("test").unlink()
-    with pytest.raises(RunError, match=r"location-test.npz: `sparselabel evaluate .*run --split test` write"):
+    with pytest.raises(RunError, match=r"location-test.npz: `.*evaluate .*run` with `split=test` write"):
         localization(run.path, out=tmp_path / "a.png")
 
 
@@ -181,12 +181,12 @@ def test_budgets(tmp_path: Path) -> None:
     Run(runs[0]).evaluation_file("test").unlink()
     with pytest.raises(RunError, match=r"evaluation-test.json: `sparselabel evaluate .* writes it"):
         budgets(*runs, measure="mAP-loc", out=out)
-    with pytest.raises(ConfigError, match=r"name runs on data prepared with .*--sparsify budget"):
+    with pytest.raises(ConfigError, match=r"name runs on data prepared with .*`sparsify=budget`"):
         budgets(out=out)
 
 
 def test_runs_without_a_budget_are_named(data: Dataset, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", data)
     write_json(run.result_file, {"method": "an", "test": {"value": 0.5}})
-    with pytest.raises(RunError, match=r"which no budget bought: prepare data with .*--sparsify budget"):
+    with pytest.raises(RunError, match=r"which no budget bought: prepare data with .*`sparsify=budget`"):
         budgets(run.path, out=tmp_path / "a.png")

@@ -80,7 +80,7 @@ def test_scores(runs: tuple[Path, Path], tmp_path: Path) -> None:
 def test_scores_of_nothing(runs: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to draw: name one or more evaluated runs"):
         draw_scores([], "test", tmp_path / "a.png")
-    with pytest.raises(RunError, match=r"`sparselabel evaluate .*an --split train` writes it"):
+    with pytest.raises(RunError, match=r"`sparselabel evaluate .*an` with `split=train` writes it"):
         draw_scores(runs, "train", tmp_path / "a.png")
 
 
