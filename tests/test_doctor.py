@@ -110,7 +110,7 @@ def test_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LITTLE_RAM", 1e18)
     monkeypatch.setattr(doctor, "LITTLE_DISK", 1e18)
     assert doctor._memory().state == doctor._disk(tmp_path).state == "missing"
-    assert "--memories file" in doctor._memory().remedy
+    assert "`memories=file`" in spell(doctor._memory().remedy)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert doctor._disk(tmp_path).what.endswith("where you cannot write")
 

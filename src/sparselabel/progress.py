@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+def stderr_console(*, quiet: bool = False) -> "Console":
+    """Where progress and notes go, beside the results: words are printed as they are."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
+
+
 class Bar:
     """A progress bar; shows nothing where there is no terminal."""
 

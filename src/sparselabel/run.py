@@ -165,11 +165,15 @@ class Run:
                 )
             self._refuse_other(config, about)
             return True
-        if self.path.exists() and not self._replaceable(force):
+        self.refuse_taken(force)
+        return False
+
+    def refuse_taken(self, force: bool) -> None:
+        """Raise if something other than a run is in the way."""
+        if self.path.exists() and not self.config_file.exists() and not self._replaceable(force):
             raise RunError(
                 f"{self.path} exists and is not a run", f"choose another {param('out')}", "remove it yourself"
             )
-        return False
 
     def _clear(self) -> None:
         """Delete the run, but not what people have answered."""

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.cli import train_folder as photos
-from sparselabel.config import HeadPhase, Machine, TrainConfig
-from sparselabel.errors import ModelError
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 
@@ -116,48 +113,6 @@ def test_several_processes_prepare_first(
     assert "several processes cannot train on a folder of images: prepare it first" in done.err
 
 
-def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    cpu, plain = Machine(accelerator="cpu"), TrainConfig()
-    config = photos.with_schedule(plain, set(), cpu, 5000, said.append)
-    assert (config.frozen, config.head.batch_size) == (True, 64)
-    assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
-    assert photos.with_schedule(plain, {"--finetune.epochs"}, cpu, 5000, said.append) == plain
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    config = photos.with_schedule(plain, set(), Machine(), 5000, said.append)
-    assert (config.frozen, config.head.epochs, config.finetune.epochs) == (False, 5, 25)
-    assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
-    assert photos.with_schedule(plain, set(), Machine(), 300, said.append).frozen
-    assert said[-1].startswith("only 300 images: a linear classifier")
-
-
-def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    there = {"mobilenetv2_100", "resnet18", "resnet50"}
-
-    def make(name: str, *_: object, **__: object) -> None:
-        if name not in there:
-            raise ModelError(f"no weights of {name}")
-
-    monkeypatch.setattr("sparselabel.training.network.make_backbone", make)
-    monkeypatch.setattr("sparselabel.training.network.refuse_without_cells", lambda *_: None)
-    cpu = Machine(accelerator="cpu")
-    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "mobilenetv2_100"
-    there.clear()
-    there.add("resnet18")
-    assert photos.with_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "resnet18"
-    assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
-    there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
-    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch_size=8))
-    going_on = photos.with_backbone(TrainConfig(), set(), cpu, said.append, begun).config
-    assert photos.with_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
-    told = TrainConfig(backbone="resnet18")
-    assert photos.with_backbone(told, {"--backbone"}, cpu, said.append).config == told
-    there.clear()
-    with pytest.raises(ModelError, match="no weights of mobilenetv2_100"):
-        photos.with_backbone(TrainConfig(), set(), cpu, said.append)
-
-
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
 def test_other_names_of_columns(command: Command, folder: Path) -> None:
     (folder / "named.csv").write_text("file,tag\n1.png,red\n")
@@ -206,4 +161,14 @@ def test_prepared_data_is_no_place_for_a_run(command: Command, folder: Path) -> 
     done = command("train", "photos", "--labels", "labels.csv", "--out", "taken", *SMALL)
     assert done == 1
     assert "taken holds prepared data" in done.err
+    assert not (folder / "taken-data").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused_before_images_are_read(command: Command, folder: Path) -> None:
+    (folder / "taken").mkdir()
+    (folder / "taken" / "notes.txt").write_text("mine")
+    done = command("train", "photos", "--labels", "labels.csv", "--out", "taken", *SMALL)
+    assert done == 1
+    assert "taken exists and is not a run: choose another --out" in done.err
+    assert "checking" not in done.err
     assert not (folder / "taken-data").exists()

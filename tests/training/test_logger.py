@@ -16,11 +16,10 @@ def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, *, terminal: bool, **op
     """What a run of one epoch shows."""
     stream = io.StringIO()
 
-    def console(stderr: bool, **others: Any) -> Console:
-        assert stderr
-        return Console(file=stream, force_terminal=terminal, width=100, **others)
+    def console() -> Console:
+        return Console(file=stream, force_terminal=terminal, width=100, highlight=False, soft_wrap=True)
 
-    monkeypatch.setattr(module, "Console", console)
+    monkeypatch.setattr(module, "stderr_console", console)
     log = Log(Run(folder), speaks=True, **options)
     with log.bar(10, "training") as bar:
         bar.advance(4)

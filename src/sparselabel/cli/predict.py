@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param
-from sparselabel.progress import progress_bar
+from sparselabel.progress import progress_bar, stderr_console
 
 if TYPE_CHECKING:
     from sparselabel.inference.predictor import Predictor
@@ -115,7 +114,7 @@ def _write(
     from sparselabel.inference.image_paths import count_images, image_paths
     from sparselabel.inference.writer import MapFolder
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = stderr_console()
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
     left = output.skip(image_paths(words))
@@ -147,7 +146,7 @@ def _summary(
     """Say what was found; ``rely`` on the classes' own thresholds, if those were used."""
     from sparselabel.metrics.thresholds import NEVER
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = stderr_console()
     read = seen["images"] - seen["broken"]
     said = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
     said += f" ({seen['labels'] / read:.2f} per image)" if read else ""
@@ -155,7 +154,7 @@ def _summary(
         said += f"; {counted(seen['broken'], 'image')} could not be read"
     if seen["before"]:
         said += f"; {seen['before']:,} were there before"
-    console.print(f"{'' if out == '-' else f'{out}: '}{said}", soft_wrap=True)
+    console.print(f"{'' if out == '-' else f'{out}: '}{said}")
     never = [
         name for name, value in zip(predictor.classes, predictor.thresholds, strict=True) if value == NEVER
     ]

@@ -2,19 +2,18 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli import train_folder as photos
-from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig
-from sparselabel.errors import ConfigError, DataError
-from sparselabel.run import Run
+from sparselabel.errors import ConfigError, DataError, spell
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset
@@ -57,17 +56,16 @@ def train(
     """
     from sparselabel.data.answers import with_files
 
-    own, lazy = data.is_dir() and not photos.is_prepared(data), None  # a folder of images
+    own, backbone = data.is_dir() and not (data / "dataset.json").exists(), None  # a folder of images
     out = out or Path("runs") / (data.resolve().name or "run")
     if own:
-        photos.refuse_early(out, handling)
-        say = (lambda text: None) if handling.quiet else plain_console().print
-        # What was chosen for a run that goes on stays, whatever there is now.
-        begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
-        lazy = photos.with_backbone(config, TOLD_FLAGS, machine, say, begun)
-        config = lazy.config
-        prepared = photos.prepare_photos(data, labels, out, handling)
-        config = photos.with_schedule(config, TOLD_FLAGS, machine, len(prepared.train), say, begun)
+        from sparselabel.training.train_folder import choose_for_folder
+
+        given_names = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
+        chosen = choose_for_folder(
+            data, labels, out, config, given_names, machine, handling, _teller(handling)
+        )
+        prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:
         prepared = _open(data, labels)
     prepared = with_files(prepared, answers or ())
@@ -80,7 +78,6 @@ def train(
         return
     from sparselabel.training.train_run import train_run
 
-    backbone = lazy.made if lazy else None
     result = train_run(prepared, config, out, machine, handling, sys.argv, backbone=backbone)
     if handling.quiet or not first_process():
         return
@@ -103,6 +100,12 @@ def train(
     report(out, out=out / "report.html", workers=machine.workers, force=True)
     console.print(f"next: sparselabel predict {run} MORE-IMAGES --out tags.csv  # what is in other images")
     console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
+
+
+def _teller(handling: Handling) -> Callable[[str], None]:
+    """Prints what is chosen, unless nobody wants to hear it."""
+    console = plain_console()
+    return lambda text: None if handling.quiet else console.print(spell(text, AS_FLAGS))
 
 
 def _open(data: Path, labels: Path | None) -> "Dataset":

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
 from sparselabel.errors import AS_PYTHON, Spelling
-from sparselabel.progress import Bar, duration, progress_bar
+from sparselabel.progress import Bar, duration, progress_bar, stderr_console
 
 
 class RunsDisplay(RunsCallback):
@@ -66,7 +66,7 @@ class RunsDisplay(RunsCallback):
 @contextmanager
 def runs_display(total: int, spelling: Spelling = AS_PYTHON) -> Iterator[RunsDisplay]:
     """Show how far the runs inside are."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = stderr_console()
     if console.is_terminal:
         with progress_bar(console, total, "all runs") as bar:
             yield RunsDisplay(console, bar, total, spelling)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from sparselabel.data.loaders import Batch, rows_of
@@ -18,7 +17,7 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, counted, param
 from sparselabel.files import atomic_write, read_json, write_json
 from sparselabel.losses.base import ComposedLoss
-from sparselabel.progress import Bar, progress_bar
+from sparselabel.progress import Bar, progress_bar, stderr_console
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import Run
 from sparselabel.training.network import in_evaluation
@@ -51,7 +50,7 @@ class Log:
         self.speaks = speaks
         self.loggers = loggers
         self.title = title
-        self.console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self.console = stderr_console()
         self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
         self.cost = CostMeter(run)
         self._writer: Any = _tensorboard() if tensorboard and speaks else None
@@ -63,7 +62,7 @@ class Log:
     def say(self, text: str) -> None:
         """One line for the user."""
         if not self.title:
-            self.console.print(text, markup=False)
+            self.console.print(text)
 
     def bar(self, total: int, what: str) -> AbstractContextManager[Bar]:
         """A progress bar with the time left."""

@@ -3,18 +3,22 @@
 import hashlib
 import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sparselabel.cli.terminal import plain_console, progress
+import torch
+
 from sparselabel.config import Handling, Machine, Preparation, TrainConfig
+from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.labels import NEGATIVE, POSITIVE
+from sparselabel.data.prepare import prepare
+from sparselabel.data.readers import reader
+from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
-
-if TYPE_CHECKING:
-    from sparselabel.data.dataset import Dataset
-    from sparselabel.data.readers.raw_dataset import RawDataset
-    from sparselabel.training.network import LazyBackbone
+from sparselabel.models.backbone import Backbone
+from sparselabel.progress import progress_bar, stderr_console
+from sparselabel.run import Run
+from sparselabel.training.network import LazyBackbone
 
 ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
@@ -28,11 +32,44 @@ LABELS = "labels.digest"
 """File beside the prepared data: the digest of the table it was made of."""
 
 Say = Callable[[str], None]
+"""Is told what was found and chosen; parameters in it are those of ``param``."""
+
+
+@dataclass(frozen=True)
+class FolderRun:
+    """A folder of images, prepared, and how to train on it."""
+
+    data: Dataset
+    config: TrainConfig
+    backbone: Backbone | None
 
 
 def is_prepared(data: Path) -> bool:
     """Whether a folder is prepared data."""
     return (data / "dataset.json").exists()
+
+
+def choose_for_folder(
+    data: Path,
+    labels: Path | None,
+    out: Path,
+    config: TrainConfig,
+    given: Collection[str],
+    machine: Machine,
+    handling: Handling,
+    say: Say,
+) -> FolderRun:
+    """Prepare a folder of images, and choose network and schedule as far as they are not ``given``.
+
+    ``given`` are the names of parameters that somebody has set, as ``head.epochs``. What was chosen for a run
+    that goes on stays, whatever there is now.
+    """
+    refuse_early(out, handling)
+    begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
+    lazy = choose_backbone(config, given, machine, say, begun)
+    prepared = prepare_folder(data, labels, out, handling, say)
+    chosen = choose_schedule(lazy.config, given, machine, len(prepared.train), say, begun)
+    return FolderRun(prepared, chosen, lazy.made)
 
 
 def data_of(out: Path) -> Path:
@@ -44,7 +81,7 @@ def refuse_early(out: Path, handling: Handling) -> None:
     """Raise if a run, or other processes that prepare the same folder, are in the way."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         prepare_first = command("prepare", "table", "labels.csv", images="IMAGES", out="prepared")
-        remedy = f"prepare it first ({prepare_first}, or `prepare folder`) and train on that"
+        remedy = f"prepare it first ({prepare_first}, or {command('prepare', 'folder')}) and train on that"
         raise ConfigError("several processes cannot train on a folder of images", remedy)
     if is_prepared(out):
         raise RunError(
@@ -54,7 +91,8 @@ def refuse_early(out: Path, handling: Handling) -> None:
             what="out",
             value=out,
         )
-    if (out / "config.toml").exists() and not (handling.resume or handling.force):
+    run = Run(out)
+    if run.config_file.exists() and not (handling.resume or handling.force):
         raise RunError(
             f"{out} holds a run already",
             f"go on with it ({param('resume', True)})",
@@ -62,13 +100,11 @@ def refuse_early(out: Path, handling: Handling) -> None:
             f"choose another {param('out')}",
             f"train on the same images in another way with {command('train', data_of(out))}",
         )
+    run.refuse_taken(handling.force)
 
 
-def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handling) -> "Dataset":
+def prepare_folder(data: Path, labels: Path | None, out: Path, handling: Handling, say: Say) -> Dataset:
     """Read and check images and labels; what cannot be read is left out, and named."""
-    from sparselabel.data.dataset import open_prepared
-    from sparselabel.data.prepare import prepare
-
     folder = data_of(out)
     if handling.resume and is_prepared(folder):
         _refuse_other_labels(labels, folder)
@@ -77,16 +113,15 @@ def prepare_photos(data: Path, labels: Path | None, out: Path, handling: Handlin
         prepare_first = command("prepare", "table", "LABELS", images=data, out="prepared")
         raise ConfigError(
             f"{param('dry_run', True)} writes nothing, so the images must be prepared before",
-            f"{prepare_first} (or `prepare folder`), then {command('train', 'prepared', dry_run=True)}",
+            f"{prepare_first} (or {command('prepare', 'folder')}), then {command('train', 'prepared', dry_run=True)}",
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
-    with progress(everything, f"checking {counted(everything, 'image')}") as advance:
+    with progress_bar(stderr_console(), everything, f"checking {counted(everything, 'image')}") as bar:
         how = Preparation(skip_broken=True)
-        prepared = prepare(source, folder, how, force=is_prepared(folder), report=advance)
+        prepared = prepare(source, folder, how, force=is_prepared(folder), report=bar.advance)
     (folder / LABELS).write_text(_digest(labels))
-    if not handling.quiet:
-        plain_console().print(found_in(prepared, everything))
+    say(found_in(prepared, everything))
     return prepared
 
 
@@ -106,9 +141,7 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
         )
 
 
-def _read(data: Path, labels: Path | None) -> "RawDataset":
-    from sparselabel.data.readers import reader
-
+def _read(data: Path, labels: Path | None) -> RawDataset:
     if labels is not None:
         try:
             return reader("table")(labels, images=data, skip_missing=True)
@@ -129,10 +162,8 @@ def _read(data: Path, labels: Path | None) -> "RawDataset":
     return reader("folder")(data)
 
 
-def found_in(prepared: "Dataset", read: int) -> str:
+def found_in(prepared: Dataset, read: int) -> str:
     """The prepared data in one line; ``read`` is how many images had labels, broken ones included."""
-    from sparselabel.data.labels import NEGATIVE, POSITIVE
-
     splits = prepared.splits.values()
     decoded = sum(len(split) for split in splits)
     present = sum(int(split.truth.counts(POSITIVE).sum()) for split in splits)
@@ -147,16 +178,14 @@ def found_in(prepared: "Dataset", read: int) -> str:
     return f"{counted(decoded, 'image')} ({sizes}), {classes}, {labels}{broken}"
 
 
-def with_backbone(
-    config: TrainConfig, flags: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
-) -> "LazyBackbone":
+def choose_backbone(
+    config: TrainConfig, given: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
+) -> LazyBackbone:
     """A backbone whose weights can be had, with its configuration; the given one, or that of a run ``begun``.
 
     It is made now, and not after all images were checked.
     """
-    from sparselabel.training.network import LazyBackbone
-
-    if "--backbone" in flags or "--weights" in flags:
+    if "backbone" in given or "weights" in given:
         backbone = LazyBackbone(config)
         backbone()
         return backbone
@@ -177,16 +206,16 @@ def with_backbone(
     raise why
 
 
-def with_schedule(
+def choose_schedule(
     config: TrainConfig,
-    flags: Collection[str],
+    given: Collection[str],
     machine: Machine,
     images: int,
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
     """The configuration with a schedule for the machine and the number of images, unless one is given."""
-    if any(flag.startswith(("--head.", "--finetune.")) or flag == "--frozen" for flag in flags):
+    if any(name.startswith(("head.", "finetune.")) or name == "frozen" for name in given):
         return config
     if begun is not None:
         return replace(config, frozen=begun.frozen, head=begun.head, finetune=begun.finetune)
@@ -198,14 +227,12 @@ def with_schedule(
     reason = f"only {counted(images, 'image')}" if gpu else "no GPU"
     say(
         f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
-        f"(--finetune.epochs 10 trains everything{'' if gpu else ': better, but hours'})"
+        f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
     )
     return replace(config, frozen=True, head=replace(config.head, batch_size=64))
 
 
 def _has_gpu(machine: Machine) -> bool:
-    import torch
-
     if machine.accelerator == "cpu":
         return False
     return torch.cuda.is_available() or (machine.accelerator == "mps" and torch.backends.mps.is_available())

@@ -1,0 +1,49 @@
+"""What is chosen for a folder of images."""
+
+import pytest
+
+from sparselabel.config import HeadPhase, Machine, TrainConfig
+from sparselabel.errors import ModelError
+from sparselabel.training.train_folder import choose_backbone, choose_schedule
+
+
+def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    cpu, plain = Machine(accelerator="cpu"), TrainConfig()
+    config = choose_schedule(plain, set(), cpu, 5000, said.append)
+    assert (config.frozen, config.head.batch_size) == (True, 64)
+    assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
+    assert choose_schedule(plain, {"finetune.epochs"}, cpu, 5000, said.append) == plain
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    config = choose_schedule(plain, set(), Machine(), 5000, said.append)
+    assert (config.frozen, config.head.epochs, config.finetune.epochs) == (False, 5, 25)
+    assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
+    assert choose_schedule(plain, set(), Machine(), 300, said.append).frozen
+    assert said[-1].startswith("only 300 images: a linear classifier")
+
+
+def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    there = {"mobilenetv2_100", "resnet18", "resnet50"}
+
+    def make(name: str, *_: object, **__: object) -> None:
+        if name not in there:
+            raise ModelError(f"no weights of {name}")
+
+    monkeypatch.setattr("sparselabel.training.network.make_backbone", make)
+    monkeypatch.setattr("sparselabel.training.network.refuse_without_cells", lambda *_: None)
+    cpu = Machine(accelerator="cpu")
+    assert choose_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "mobilenetv2_100"
+    there.clear()
+    there.add("resnet18")
+    assert choose_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "resnet18"
+    assert said == ["the weights of mobilenetv2_100 cannot be had, so it is resnet18, whose weights can"]
+    there.add("mobilenetv2_100")  # a run that goes on has the network that it was begun with
+    begun = TrainConfig(backbone="resnet18", frozen=True, head=HeadPhase(batch_size=8))
+    going_on = choose_backbone(TrainConfig(), set(), cpu, said.append, begun).config
+    assert choose_schedule(going_on, set(), cpu, 5000, said.append, begun) == begun
+    told = TrainConfig(backbone="resnet18")
+    assert choose_backbone(told, {"backbone"}, cpu, said.append).config == told
+    there.clear()
+    with pytest.raises(ModelError, match="no weights of mobilenetv2_100"):
+        choose_backbone(TrainConfig(), set(), cpu, said.append)
