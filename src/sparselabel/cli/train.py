@@ -61,10 +61,8 @@ def train(
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
-        given_names = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
-        chosen = choose_for_folder(
-            data, labels, out, config, given_names, machine, handling, _teller(handling)
-        )
+        told = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
+        chosen = choose_for_folder(data, labels, out, config, told, machine, handling, _teller(handling))
         prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:
         prepared = _open(data, labels)

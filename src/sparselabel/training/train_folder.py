@@ -113,7 +113,7 @@ def prepare_folder(data: Path, labels: Path | None, out: Path, handling: Handlin
         prepare_first = command("prepare", "table", "LABELS", images=data, out="prepared")
         raise ConfigError(
             f"{param('dry_run', True)} writes nothing, so the images must be prepared before",
-            f"{prepare_first} (or {command('prepare', 'folder')}), then {command('train', 'prepared', dry_run=True)}",
+            f"{prepare_first} (or {command('prepare', 'folder')}), then train on that",
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
