@@ -92,7 +92,8 @@ def test_figures_of_attention(command: Command, tmp_path: Path) -> None:
     train_run(data, tiny(frozen=True, finetune=FinetunePhase(epochs=0)), tmp_path / "frozen", machine)
     done = command("figure", "heat-maps", "frozen")
     assert done == 1
-    assert "frozen kept no maps of its watched images: train it on images, not on stored" in done.err
+    assert "frozen kept no maps of its watched images, as it was trained on stored features" in done.err
+    assert "`sparselabel report frozen`" in done.err
 
 
 def test_differ(command: Command, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_a_run_alone_says_every_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert words in text
 
 
+def test_a_term_that_waits_has_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = RECORD | {"losses": {"labels": 0.5, "consistency": 0.0}}
+    Log(Run(tmp_path), speaks=True).epoch(record, ["consistency"])
+    assert "labels 0.5000 consistency joins after the warm-up" in capsys.readouterr().err
+    assert '"consistency": 0.0' in (tmp_path / "metrics.jsonl").read_text()
+
+
 def test_a_run_of_many_shows_its_bar_and_only_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

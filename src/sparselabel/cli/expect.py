@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 CONFIG, VIEWS = TrainConfig(), Views()
 REMEDY: "dict[How, str]" = {
-    "auto": "label a few dozen random training images completely and count in them (--how counted --labels "
-    "TABLE); or give a number of your own to training (--settings.expected-positives 2.5)",
+    "auto": "label a few dozen random training images completely (`sparselabel review RUN --complete` asks "
+    "for them) and count in them (this command with --how counted --labels TABLE), or give training a "
+    "number of your own, as --settings.expected-positives 2.5",
     "counted": "label more random training images completely, until the interval is narrow enough for you",
 }
 

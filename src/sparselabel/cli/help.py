@@ -1,6 +1,8 @@
 """Help that fits a screen: the flags most used, and all of them with ``--help-all``."""
 
 import copy
+import inspect
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,7 +13,7 @@ from cyclopts.help.formatters import DefaultFormatter
 from sparselabel.config import Kind
 
 if TYPE_CHECKING:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, MissingArgumentError
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
     from rich.panel import Panel
@@ -106,12 +108,23 @@ AMOUNTS = {
 
 def explained(error: "CycloptsError") -> "Panel":
     """The error as cyclopts shows it, and in plain words where it only names what is left over."""
-    from cyclopts import CycloptsPanel, UnusedCliTokensError
+    from cyclopts import CycloptsPanel, MissingArgumentError, UnusedCliTokensError
 
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        return CycloptsPanel(_missing(error))
     if not isinstance(error, UnusedCliTokensError):
         return CycloptsPanel(error)
     left = error.unused_tokens or []
     return CycloptsPanel(too_many(error.root_input_tokens or [], left))
+
+
+def _missing(error: "MissingArgumentError") -> str:
+    """What is missing, and the command's own example of how it is given."""
+    command = " ".join(error.command_chain or ())
+    name = error.argument.name if error.argument is not None else "an argument"
+    example = re.search(r"Example: `(.*?)`", inspect.getdoc(error.target) or "") if error.target else None
+    how = f"as in `{example[1]}`" if example else f"`sparselabel {command} --help` explains it"
+    return f"sparselabel {command} needs {name}: {how}."
 
 
 def too_many(words: Sequence[str], left: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
-from sparselabel.errors import DataError, command, counted, listing
+from sparselabel.errors import DataError, command, counted, listing, spell
 from sparselabel.files import write_json
 from sparselabel.losses.setting_checks import within_label_bounds
 
@@ -49,7 +49,8 @@ class ClassCounts:
         """K with its interval, how it was found and whether to trust it, in one line."""
         low, high = self.interval
         trust = "" if self.trusted else ", not to be trusted"
-        return f"K {self.per_image:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}"
+        advice = "" if self.trusted else f" ({spell(command('expect', 'DATA'))} says what to do)"
+        return f"K {self.per_image:.3f} ({low:.2f} – {high:.2f}), {self.how}{trust}: {self.why}{advice}"
 
     def within(self, observed: Labels) -> "ClassCounts":
         """The same for labels (N, L) of which more is known by now: no class below or above what can be."""

@@ -249,6 +249,8 @@ class LossPart(nn.Module):
     """A part of a method, with hooks for its state. Subclasses define what calling it returns."""
 
     needs = Needs()
+    after_warm_up = False
+    """Whether it is 0 until the warm-up is over."""
 
     def prepare(self, layout: Layout) -> None:
         """Called once, before training: look at the labels, allocate memories."""

@@ -59,6 +59,8 @@ DISTANCES: dict[DistanceName, Distance] = {
 class Consistency(LossPart):
     """γ times the distance between the scores and the image's running scores (Verelst 2023 eq. 6)."""
 
+    after_warm_up = True
+
     def __init__(self, scores: RunningScores, weight: float = 1.0, distance: DistanceName = "l1") -> None:
         super().__init__()
         self.scores = scores
@@ -84,6 +86,7 @@ class SpatialConsistency(LossPart):
     """
 
     needs = Needs(maps=True)
+    after_warm_up = True
 
     def __init__(self, heat_maps: HeatMaps, weight: float = 1.0, distance: DistanceName = "l1") -> None:
         super().__init__()

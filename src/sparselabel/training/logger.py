@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -84,8 +84,8 @@ class Log:
             with atomic_write(self.run.metrics_file) as partial:
                 partial.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        """Keep the numbers of an epoch and say the most important ones."""
+    def epoch(self, record: dict[str, Any], waiting: Collection[str] = ()) -> None:
+        """Keep the numbers of an epoch and say the most important ones; terms still ``waiting`` have none."""
         if not self.speaks:
             return
         with self.run.metrics_file.open("a", encoding="utf-8") as file:
@@ -94,7 +94,9 @@ class Log:
         losses = " ".join(  # four digits, also of a loss that went astray
             f"{name} {value:.4f}" if abs(value) < 1e5 else f"{name} {value:.3e}"
             for name, value in record["losses"].items()
+            if name not in waiting
         )
+        losses += "".join(f" {name} joins after the warm-up" for name in waiting)
         validation, score = record["validation"], ""
         if validation is not None:
             score = f" | validation {validation['name']} {100 * validation['value']:.2f}"

@@ -131,7 +131,7 @@ class Trainer:
                         "validation": validation,
                         "hidden_positives": histogram,
                     }
-                    self.log.epoch(record)
+                    self.log.epoch(record, self.waiting_terms(stage, epoch))
                     for callback in self.hooks.callbacks:
                         callback.on_epoch_end(self, record)
                     # Last: after a crash, epochs that are logged but not in a checkpoint are trained again.
@@ -306,6 +306,12 @@ class Trainer:
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, lr)
         head_epochs = self.config.head.epochs if self.config.finetune.epochs else 0
         return Progress(epoch, self.config.epochs, head_epochs, lr)
+
+    def waiting_terms(self, stage: Stage, epoch: int) -> list[str]:
+        """The terms of the loss that join after the warm-up, while that goes on."""
+        if self.progress(stage, epoch).warmed_up:
+            return []
+        return [name for name, term in self.method.terms.items() if getattr(term, "after_warm_up", False)]
 
     def steps(self, done: TrainingState | None = None) -> int:
         """Training steps of the whole run, or of the epochs done."""

@@ -103,8 +103,10 @@ class Watched:
             if name in self.last.arrays:
                 return name
         raise RunError(
-            f"{self.run.path} kept no maps of its watched images",
-            "train it on images, not on stored features",
+            f"{self.run.path} kept no maps of its watched images, as it was trained on stored features",
+            f"see maps of other images in its report ({command('report', self.run.path)})",
+            "train it on images, with a fine-tuning phase or without stored features",
+            "take a method that keeps heat maps, as pu+scl",
         )
 
     def place(self, row: int) -> int:
