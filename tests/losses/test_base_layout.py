@@ -45,13 +45,13 @@ def test_no_method_looks_at_all_labels_at_once(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     found = make_method("en", expected_positives=2.0)
     found.prepare(layout_of(OBSERVED))
-    # K·N = 10 positives by (3, 1, 1) annotated ones: (6, 2, 2), at most 5 images; less the annotated ones.
+    # K·N = 10 positives by (3, 1, 1) observed ones: (6, 2, 2), at most 5 images; less the observed ones.
     wanted = [part.num_to_select.tolist() for part in found.parts() if isinstance(part, ExpectedLabels)]
     assert wanted == [[2, 1, 1]]
     likelihood = make_method("pu", expected_positives=2.0)
     likelihood.prepare(layout_of(OBSERVED))
     assert isinstance(likelihood.label_loss, AnnotationLikelihood)
-    torch.testing.assert_close(likelihood.label_loss.annotated_share, torch.tensor([3 / 5, 1 / 2, 1 / 2]))
+    torch.testing.assert_close(likelihood.label_loss.observed_share, torch.tensor([3 / 5, 1 / 2, 1 / 2]))
     maps = make_method("en+scl", expected_positives=2.0, top_maps=2)
     maps.prepare(layout_of(OBSERVED))
     logits = torch.arange(15.0).view(5, 3) / 15

@@ -14,7 +14,7 @@ from tests.losses.steps import build_method, make_step
 
 
 def of_counts(expected: list[float], **settings: float) -> AnnotationLikelihood:
-    """Eight rows: class 0 annotated twice, class 1 once with an observed negative, class 2 never."""
+    """Eight rows: class 0 observed twice, class 1 once with an observed negative, class 2 never."""
     observed = torch.full((8, 3), UNKNOWN, dtype=torch.int8)
     observed[:2, 0], observed[2, 1], observed[3, 1] = POSITIVE, POSITIVE, NEGATIVE
     chosen = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.0} | settings
@@ -25,7 +25,7 @@ def of_counts(expected: list[float], **settings: float) -> AnnotationLikelihood:
 
 def test_chances_and_margins_follow_from_the_counts() -> None:
     part = of_counts([4, 4, 0], margin=0.5)
-    assert part.annotated_share.tolist() == [0.5, 0.25, 1.0]
+    assert part.observed_share.tolist() == [0.5, 0.25, 1.0]
     # Unknown labels: 6, 6 and 8; expected among them: 2, 3 and 0; half per image and one more.
     wanted = [0.5 * math.log(7 / 2.5), 0.5 * math.log(7 / 3.5), 0.5 * math.log(9 / 0.5)]
     assert part.margin.tolist() == pytest.approx(wanted, rel=1e-6)

@@ -70,7 +70,7 @@ class SelectiveUnknown(TargetRule):
 
     Likely are the ``likeliest``·B unknown entries with the highest scores in the batch of B rows, over all
     processes, and all unknown entries of a class whose ``prior`` is above ``prior_threshold`` (CSL eq. 7–8).
-    As in the authors' code, the first count entries of such classes too. With ``annotated_only`` images
+    As in the authors' code, the first count entries of such classes too. With ``labeled_only`` images
     without any label are left out (D^u of PatchML eq. 5), and do not count in B.
     """
 
@@ -80,7 +80,7 @@ class SelectiveUnknown(TargetRule):
         likeliest: int = 5,
         prior: Sequence[float] | None = None,
         prior_threshold: float = 0.5,
-        annotated_only: bool = False,
+        labeled_only: bool = False,
     ) -> None:
         super().__init__()
         if isinstance(prior, str):
@@ -95,7 +95,7 @@ class SelectiveUnknown(TargetRule):
             )
         self.unknown = unknown
         self.needs = Needs(negatives=unknown == "ignore")
-        self.annotated_only = annotated_only
+        self.labeled_only = labeled_only
         self.likeliest = likeliest
         self.prior: tuple[float, ...] | None = None
         if prior is not None:
@@ -122,7 +122,7 @@ class SelectiveUnknown(TargetRule):
         unknown = step.observed == UNKNOWN
         if self.unknown == "ignore":
             return Targets(value, (~unknown).to(value.dtype))
-        rows = step.valid & annotated(step.observed) if self.annotated_only else step.valid
+        rows = step.valid & has_labels(step.observed) if self.labeled_only else step.valid
         left_out = ~rows[:, None] & unknown
         if self.unknown == "selective":
             left_out = left_out | self._likely(step, unknown & rows[:, None], rows)
@@ -139,7 +139,7 @@ class SelectiveUnknown(TargetRule):
         return likely
 
 
-def annotated(observed: Tensor) -> Tensor:
+def has_labels(observed: Tensor) -> Tensor:
     """(B,) bool Which images have a label at all; the others are D^u of PatchML §3.2."""
     return (observed != UNKNOWN).any(dim=1)
 

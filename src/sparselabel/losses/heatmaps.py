@@ -56,12 +56,12 @@ class Current:
 class HeatMaps(LossPart):
     """Running averages of every image's cell scores, at ``scale`` times the model's resolution.
 
-    They start at 1 for an annotated class and at 0 elsewhere. After the optimizer's step, the cells whose
+    They start at 1 for an observed class and at 0 elsewhere. After the optimizer's step, the cells whose
     centers lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
     stalls); cells outside the crop stay as they are, byte for byte. An observed negative stays 0 (ours).
 
-    With ``top`` only the k best classes of each image by its running scores, annotated ones first, have
-    maps, chosen when the warm-up is over; they start at 1 (annotated) and at the running score (ours; from 0
+    With ``top`` only the k best classes of each image by its running scores, observed ones first, have
+    maps, chosen when the warm-up is over; they start at 1 (observed) and at the running score (ours; from 0
     the first epoch would pull everything down). The other classes' maps count as 0.
     """
 
@@ -99,11 +99,11 @@ class HeatMaps(LossPart):
                 "keep the maps of all"
             )
         chunks = layout.chunks() if len(layout.observed) else ()
-        annotated = max((int((some == POSITIVE).sum(dim=1).max()) for some in chunks), default=0)
-        if annotated > self.depth:
+        most = max((int((some == POSITIVE).sum(dim=1).max()) for some in chunks), default=0)
+        if most > self.depth:
             raise ConfigError(
-                f"top_maps is {self.top}, but an image has {annotated} annotated classes, which all need a "
-                f"heat map: give top_maps of at least {annotated}"
+                f"top_maps is {self.top}, but an image has {most} observed classes, which all need a "
+                f"heat map: give top_maps of at least {most}"
             )
         self.register_buffer("chosen", torch.tensor(self.top is None))
         if layout.grid is not None:

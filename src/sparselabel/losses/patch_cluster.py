@@ -1,6 +1,6 @@
-"""PatchCluster: pseudo labels for images that nobody has annotated (PatchML §3.3, eq. 4–5).
+"""PatchCluster: pseudo labels for images that nobody has labeled (PatchML §3.3, eq. 4–5).
 
-The prototype of a class is the mean feature of its annotated cells. An image without any label
+The prototype of a class is the mean feature of its labeled cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
 distance is the cosine distance. Or, as PatchML's "I+PC", images' mean features take the place of cells.
 
@@ -35,14 +35,14 @@ from sparselabel.losses.base import (
     at_least_float32,
     with_other_terms,
 )
-from sparselabel.losses.class_selective import SelectiveUnknown, annotated
+from sparselabel.losses.class_selective import SelectiveUnknown, has_labels
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.patchml import BoxRule, cell_labels
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
 
 Source = Literal["cells", "images"]
-"""What prototypes are means of: annotated cells, or whole images with the class."""
+"""What prototypes are means of: labeled cells, or whole images with the class."""
 NEAR: dict[Source, float] = {"cells": 0.3, "images": 0.1}  # d⁺: PatchML has .30 to .35 for cells
 FAR = 0.7  # d⁻ (ours)
 
@@ -51,7 +51,7 @@ class ClusterLabels(LossPart):
     """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
 
     Once training has warmed up (after the warm-up or, without one, the first epoch). A class of which
-    nothing is annotated has no prototype and no pseudo labels.
+    nothing is observed has no prototype and no pseudo labels.
     """
 
     rows: RowStore
@@ -76,7 +76,7 @@ class ClusterLabels(LossPart):
     def prepare(self, layout: Layout) -> None:
         """Find the images without a label, and make room for theirs."""
         self.layout = layout
-        labeled = torch.cat([annotated(some) for some in layout.chunks()])
+        labeled = torch.cat([has_labels(some) for some in layout.chunks()])
         positive = [(some == POSITIVE).any(dim=1) for some in layout.chunks()]
         self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
         self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
@@ -100,7 +100,7 @@ class ClusterLabels(LossPart):
             self._asked = progress.epoch
 
     def scan(self, steps: Scan) -> None:
-        """Make prototypes of annotated images, and labels of the others by them."""
+        """Make prototypes of labeled images, and labels of the others by them."""
         if self._asked == self._scanned:
             return
         self._scanned = self._asked
@@ -113,7 +113,7 @@ class ClusterLabels(LossPart):
             self.rows.write(local_index, self.labels_by(prototypes, self._features(step)).cpu()[real])
 
     def prototypes(self, steps: Scan) -> Tensor:
-        """(L, D) Means of annotated features over all processes; not a number for a class without any."""
+        """(L, D) Means of labeled features over all processes; not a number for a class without any."""
         classes = self.layout.observed.shape[1]
         sums: Tensor | None = None
         counts = torch.zeros(classes, dtype=torch.float64)
@@ -121,10 +121,10 @@ class ClusterLabels(LossPart):
             features = self._features(step)
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-            which, found = self._annotated_features(step, features)
+            which, found = self._observed_features(step, features)
             sums.index_add_(0, which.cpu(), found.double().cpu())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
-        # A process without an annotated image does not know the width.
+        # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
         if sums is None:
             sums = torch.zeros(classes, int(widths.max()), dtype=torch.float64)
@@ -150,8 +150,8 @@ class ClusterLabels(LossPart):
             return (features if features.ndim == 2 else features.mean(dim=(2, 3)))[:, :, None]
         return features.flatten(2)
 
-    def _annotated_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) classes and (n, D) features of what is annotated as positive in a step."""
+    def _observed_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) classes and (n, D) features of what is observed as positive in a step."""
         if self.source == "images":
             image, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
             return which, features[image, :, 0]
@@ -174,7 +174,7 @@ class ClusterLabels(LossPart):
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
         kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return kept.masked_fill(annotated(step.observed)[:, None], UNKNOWN)
+        return kept.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
@@ -207,12 +207,12 @@ class AnnotatedOnly(LabelLoss):
         super().__init__()
         self.label_loss = label_loss
         if isinstance(label_loss.rule, SelectiveUnknown):  # it chooses in the whole batch: only among these
-            label_loss.rule.annotated_only = True
+            label_loss.rule.labeled_only = True
 
     def forward(self, step: Step) -> EntryLosses:
         """The other's entry losses, 0 and not counted for all entries of an image without labels."""
         losses, counted = self.label_loss(step)
-        labeled = annotated(step.observed)[:, None]
+        labeled = has_labels(step.observed)[:, None]
         return EntryLosses(losses * labeled, counted & labeled)
 
 
@@ -257,10 +257,10 @@ def cluster(
     pseudo_weight: float = 1.0,
     box_rule: BoxRule = "half",
 ) -> ComposedLoss:
-    """PatchCluster: images without labels get some, by the features of annotated cells (PatchML eq. 4–5).
+    """PatchCluster: images without labels get some, by the features of labeled cells (PatchML eq. 4–5).
 
     Before every epoch (ours) once training has warmed up, the prototype of each class is the mean feature of
-    its annotated cells in all training images, seen whole. An image without any label is positive for a
+    its labeled cells in all training images, seen whole. An image without any label is positive for a
     class if one of its cells is within the cosine distance ``near`` (d⁺, .3; PatchML .30–.35) of the
     prototype, and negative if all are beyond ``far`` (d⁻, ours .7). They act at image level only, at
     ``pseudo_weight``. ``prototypes`` images: mean features of whole images instead (PatchML's I+PC; d⁺ .1),
@@ -272,7 +272,7 @@ def cluster(
     method
         What it is added to.
     prototypes
-        What prototypes are means of: annotated cells, or whole images. Default: cells, where the method has
+        What prototypes are means of: labeled cells, or whole images. Default: cells, where the method has
         points or boxes.
     near
         d⁺, the cosine distance to a prototype up to which an image is positive.

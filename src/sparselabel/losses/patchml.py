@@ -26,7 +26,7 @@ from sparselabel.losses.base import (
     at_least_float32,
     counted_mean,
 )
-from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, annotated
+from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, has_labels
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
 
@@ -136,7 +136,7 @@ class PatchLoss(LossPart):
         if self.unknown == "selective":
             counted = counted | _unlikely(logits.detach(), labels, self._unknown(step, labels))
         elif self.unknown == "negative":
-            rows = step.valid & annotated(step.observed)
+            rows = step.valid & has_labels(step.observed)
             counted = counted | (self._unknown(step, labels) & rows[:, None, None, None])
         losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels) * counted
         return self.weight * all_reduce_sum(losses.sum()) / all_reduce_sum(counted.sum()).clamp(min=1)
@@ -226,7 +226,7 @@ def patchml(
     gamma_unknown
         Exponent γ_u of unknown labels that count as negative.
     """
-    rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, annotated_only=True)
+    rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, labeled_only=True)
     gammas = gamma_pos, gamma_neg, gamma_unknown
     cells = SelectiveFocal(
         *gammas,

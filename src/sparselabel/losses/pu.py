@@ -1,7 +1,7 @@
-"""Positive-unlabeled learning: an unknown label is absent, or present and not annotated.
+"""Positive-unlabeled learning: an unknown label is absent, or present and not observed.
 
 Ours: the likelihood of the annotations. If an annotator labels a class that is there with the chance c, a
-label is annotated with the chance c·f and unknown with 1 − c·f, where f is the model's score. c follows from
+label is observed with the chance c·f and unknown with 1 − c·f, where f is the model's score. c follows from
 how many images show the class.
 """
 
@@ -21,20 +21,20 @@ from sparselabel.losses.setting_checks import Expected, checked_counts, not_nega
 
 
 class AnnotationLikelihood(LabelLoss):
-    """The losses of entries with score f = σ(x), for a class with count annotated of p expected images.
+    """The losses of entries with score f = σ(x), for a class with count observed of p expected images.
 
-    - annotated: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
+    - observed: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
     - unknown:   −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
     - observed to be absent: −log(1 − f)
 
     Without a margin, w = 1 and α = 0, it is the likelihood of the annotations if they are a random choice of
     what is there. With them scores rank, but are too high to be probabilities: thresholds and calibration see
     to that. The margin m must not make it say yes everywhere: where all f are near 1, an unknown entry pulls
-    its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) annotated ones that come with each push up by
+    its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) observed ones that come with each push up by
     eᵐ·(1−f). So m is at most log w/u, and 0 for a class without unknown labels.
     """
 
-    annotated_share: Tensor
+    observed_share: Tensor
     margin: Tensor
 
     def __init__(
@@ -51,17 +51,17 @@ class AnnotationLikelihood(LabelLoss):
         self.margin_share = margin
 
     def prepare(self, layout: Layout) -> None:
-        """Find every class's chance to be annotated, and its margin."""
+        """Find every class's chance to be observed, and its margin."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
-        annotated, negatives, unknown = (
+        observed_positives, negatives, unknown = (
             all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
         )
-        positives = positives_of_classes(self.expected, annotated, negatives, layout.total)
-        # A class that nobody annotated has no positives to learn from: its unknown labels are negative.
-        share = torch.where(annotated > 0, annotated / positives.clamp(min=1), 1.0)
-        # Half an image more, so that a class that was always annotated has a finite margin.
-        present = (positives - annotated + 0.5) / (unknown + 1.0)
-        self.register_buffer("annotated_share", share.float(), persistent=False)
+        positives = positives_of_classes(self.expected, observed_positives, negatives, layout.total)
+        # A class that nobody labeled has no positives to learn from: its unknown labels are negative.
+        share = torch.where(observed_positives > 0, observed_positives / positives.clamp(min=1), 1.0)
+        # Half an image more, so that a class that was always observed has a finite margin.
+        present = (positives - observed_positives + 0.5) / (unknown + 1.0)
+        self.register_buffer("observed_share", share.float(), persistent=False)
         surprise = present.clamp(max=1).log().neg()
         most = surprise + math.log(self.unknown_weight) if self.unknown_weight else torch.zeros_like(surprise)
         margin = torch.minimum(self.margin_share * surprise, most).clamp(min=0)
@@ -71,7 +71,7 @@ class AnnotationLikelihood(LabelLoss):
     def forward(self, step: Step) -> EntryLosses:
         """The entry losses of the step's first view."""
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
-        share, margin = self.annotated_share.to(logits), self.margin.to(logits)
+        share, margin = self.observed_share.to(logits), self.margin.to(logits)
         absent = F.softplus(logits)  # −log(1 − f)
         # −log(1 − c·f) from logits: 1 − c·f = (1 + (1−c)·eˣ) / (1 + eˣ), exact also for c = 1.
         missed = absent - F.softplus(logits + torch.log1p(-share))
@@ -89,10 +89,10 @@ def pu(
     entropy_weight: float = 0.2,
     margin: float = 0.5,
 ) -> ComposedLoss:
-    """Unknown is absent, or present and not annotated: the likelihood of the annotations (ours).
+    """Unknown is absent, or present and not observed: the likelihood of the annotations (ours).
 
-    With c, the share of a class's images that are annotated, an unknown label costs −w·log(1 − c·f) less
-    α times the entropy of its score (as em has it), an annotated one −log σ(x − κ·log 1/u): a margin that is
+    With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less
+    α times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that is
     the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
     The mean over the entries. Positive-unlabeled learning with class priors, a margin (as in splc) and
     entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
@@ -107,6 +107,6 @@ def pu(
     entropy_weight
         α of the entropy of unknown labels.
     margin
-        κ: times log 1/u it is taken off the logits of annotated labels.
+        κ: times log 1/u it is taken off the logits of observed labels.
     """
     return ComposedLoss(AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin))

@@ -36,13 +36,13 @@ def finite(name: str, value: float) -> float:
 
 def within_label_bounds(
     expected: npt.NDArray[np.float64],
-    annotated: npt.NDArray[np.int64],
+    positives: npt.NDArray[np.int64],
     negatives: npt.NDArray[np.int64],
     images: int,
 ) -> npt.NDArray[np.float64]:
-    """At least what is annotated, at most all images but the observed negatives, 0 if never annotated."""
+    """At least what is observed, at most all images but the observed negatives, 0 if never observed."""
     kept: npt.NDArray[np.float64] = np.where(
-        annotated > 0, np.clip(expected, annotated, images - negatives), 0.0
+        positives > 0, np.clip(expected, positives, images - negatives), 0.0
     )
     return kept
 
