@@ -306,14 +306,14 @@ class Run:
 
     def split(self, name: str) -> "PreparedSplit":
         """A split of its data; refuses one that has changed since training."""
-        part = self.data().split(name)
-        if part.digest != self.metadata()["data_digest"].get(name):
+        split = self.data().split(name)
+        if split.digest != self.metadata()["data_digest"].get(name):
             raise RunError(
                 f"split {name!r} of {self.data_folder} is not what {self.path} was trained with",
                 "prepare it as it was",
                 "train again",
             )
-        return part
+        return split
 
     @cached_property
     def model(self) -> "Classifier":

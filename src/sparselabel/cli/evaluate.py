@@ -80,11 +80,11 @@ def _show_reliability(calibration: dict[str, Any]) -> None:
 
 def _reasons(classes: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Why classes are poor, each reason once."""
-    found: dict[str, list[str]] = {}
+    classes_by_reason: dict[str, list[str]] = {}
     for row in classes:
         if row["trust"] == "poor":
-            found.setdefault(row["why"], []).append(row["name"])
-    return found
+            classes_by_reason.setdefault(row["why"], []).append(row["name"])
+    return classes_by_reason
 
 
 def evaluate(

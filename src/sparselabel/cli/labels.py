@@ -40,7 +40,9 @@ def labels(
 
     prepared = open_prepared(folder)
     write_labels(prepared, split, which, out, force)
-    images = sum(len(part) for name, part in prepared.splits.items() if split in (None, name))
+    images = sum(
+        len(prepared_split) for name, prepared_split in prepared.splits.items() if split in (None, name)
+    )
     plain_console().print(
         f"{which} labels of {images:,} images and {len(prepared.classes):,} classes in {out}"
     )

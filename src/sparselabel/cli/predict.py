@@ -120,14 +120,14 @@ def _write(
     left = output.skip(image_paths(words))
     with progress_bar(console, count_images(words), "predicting") as bar:
         bar.skip(output.done)
-        for found in predictor(left, maps=folder is not None, batch=batch, workers=workers):
-            output.write(found, None if folder is None else folder.write(found))
+        for prediction in predictor(left, maps=folder is not None, batch=batch, workers=workers):
+            output.write(prediction, None if folder is None else folder.write(prediction))
             seen["images"] += 1
-            seen["labels"] += len(found.labels)
-            if found.error is not None:
+            seen["labels"] += len(prediction.labels)
+            if prediction.error is not None:
                 seen["broken"] += 1
                 if seen["broken"] <= SAID:
-                    console.print(f"skipped: {found.error}")
+                    console.print(f"skipped: {prediction.error}")
             bar.advance()
     if not seen["images"] + output.done:
         output.discard()
@@ -148,13 +148,13 @@ def _summary(
 
     console = stderr_console()
     read = seen["images"] - seen["broken"]
-    said = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
-    said += f" ({seen['labels'] / read:.2f} per image)" if read else ""
+    counts = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
+    counts += f" ({seen['labels'] / read:.2f} per image)" if read else ""
     if seen["broken"]:
-        said += f"; {counted(seen['broken'], 'image')} could not be read"
+        counts += f"; {counted(seen['broken'], 'image')} could not be read"
     if seen["before"]:
-        said += f"; {seen['before']:,} were there before"
-    console.print(f"{'' if out == '-' else f'{out}: '}{said}")
+        counts += f"; {seen['before']:,} were there before"
+    console.print(f"{'' if out == '-' else f'{out}: '}{counts}")
     never = [
         name for name, value in zip(predictor.classes, predictor.thresholds, strict=True) if value == NEVER
     ]

@@ -66,16 +66,16 @@ def review(
     if not 0 <= port <= 65535:
         raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
     console, folder = plain_console(), Run.open(run, data)
-    part = folder.split("train")
+    split = folder.split("train")
     file = answers or (folder.complete_file if complete else folder.answers_file)
     with AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             console.print(kept.mended)
-        scores = _scored(folder, part, workers)
-        maps = MapCache(folder, part)
+        scores = _scored(folder, split, workers)
+        maps = MapCache(folder, split)
         if not complete:
             maps.load_ahead()
-        session = CompleteImageReview(part, scores, kept) if complete else Review(part, scores, kept)
+        session = CompleteImageReview(split, scores, kept) if complete else Review(split, scores, kept)
         if session.strangers:
             console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
         about: dict[str, Any] = {
@@ -85,7 +85,7 @@ def review(
             "classes": list(session.classes),
             "mode": "whole" if complete else "suggested",
         }
-        images = Images(part, maps.view, maps.maps)
+        images = Images(split, maps.view, maps.maps)
         with ReviewServer(session, images, about, port) as server:
             if port not in (0, server.port):
                 console.print(f"port {port} is taken: this is {server.port}")
@@ -99,20 +99,20 @@ def review(
         _tell_next(folder, kept, complete)
 
 
-def _scored(run: "Run", part: "PreparedSplit", workers: int) -> "ReviewScores":
+def _scored(run: "Run", split: "PreparedSplit", workers: int) -> "ReviewScores":
     """Scores of the training images: those that were kept, or new ones."""
     from sparselabel.inference.review_scores import review_scores, write_review_scores
 
-    kept = review_scores(run, part)
-    if kept is not None:
-        return kept
+    stored = review_scores(run, split)
+    if stored is not None:
+        return stored
     require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
-    with progress(len(part), "scoring the training images") as advance:
-        features = _stored_features(run, part)
-        return write_review_scores(run, part, features=features, workers=workers, report=advance)
+    with progress(len(split), "scoring the training images") as advance:
+        features = _stored_features(run, split)
+        return write_review_scores(run, split, features=features, workers=workers, report=advance)
 
 
-def _stored_features(run: "Run", part: "PreparedSplit") -> Any:
+def _stored_features(run: "Run", split: "PreparedSplit") -> Any:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
     import numpy as np
 
@@ -123,7 +123,7 @@ def _stored_features(run: "Run", part: "PreparedSplit") -> Any:
     of_file = config.weights not in ("pretrained", "none")
     if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
         return None
-    file = features_file(part, run.data_folder / "features", config, evaluation_view(config))
+    file = features_file(split, run.data_folder / "features", config, evaluation_view(config))
     return np.load(file, mmap_mode="c", allow_pickle=False) if file.is_file() else None
 
 

@@ -22,7 +22,13 @@ from sparselabel.metrics.calibration import (
 )
 from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
 from sparselabel.metrics.precision_recall import precision_recall_f1
-from sparselabel.metrics.thresholds import PRECISIONS, between, f1_thresholds, precision_thresholds
+from sparselabel.metrics.thresholds import (
+    PRECISIONS,
+    between,
+    check_threshold,
+    f1_thresholds,
+    precision_thresholds,
+)
 from sparselabel.run import Run
 
 FORMAT = 1
@@ -68,8 +74,7 @@ class ClassThresholds:
                 "give one of the two",
             )
         if threshold is not None:
-            if not 0 <= threshold <= 1:
-                raise ConfigError(f"{param('threshold')} must be a score in 0..1, not {threshold:g}")
+            check_threshold(threshold)
             return np.full(len(self.classes), float(threshold))
         if precision is not None:
             if not self.images:
@@ -101,11 +106,11 @@ class ClassThresholds:
 
 def write_class_thresholds(run: Run, data: Dataset, scores: Scores | None) -> ClassThresholds:
     """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
-    part = data.splits.get(SPLIT)
-    if part is None or scores is None or not (part.observed.values == POSITIVE).any():
-        chosen = no_class_thresholds(data.classes, "nothing" if part is None else "no positive")
+    split = data.splits.get(SPLIT)
+    if split is None or scores is None or not (split.observed.values == POSITIVE).any():
+        chosen = no_class_thresholds(data.classes, "nothing" if split is None else "no positive")
     else:
-        chosen = choose(run, data, part, scores)
+        chosen = choose(run, data, split, scores)
     write_json(run.thresholds_file, chosen.as_json())
     return chosen
 
@@ -142,15 +147,15 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
     return ClassThresholds(rows, no_calibration(len(rows)), why, 0)
 
 
-def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> ClassThresholds:
+def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores."""
-    logits, labels = logits_of(scores), np.asarray(part.observed.values)
+    logits, labels = logits_of(scores), np.asarray(split.observed.values)
     expected = expected_by_run(run)
     prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected)
     calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating)
     calibrated = calibration(logits)
     thresholds = f1_thresholds(calibrated)
-    kept = np.stack([precision_thresholds(calibrated, wanted) for wanted in PRECISIONS], axis=1)
+    at_precision = np.stack([precision_thresholds(calibrated, wanted) for wanted in PRECISIONS], axis=1)
     above = calibrated >= thresholds
     hits = np.where(above, calibrated, 0).sum(axis=0)
     precision = hits / np.maximum(above.sum(axis=0), 1)
@@ -169,7 +174,7 @@ def choose(run: Run, data: Dataset, part: PreparedSplit, scores: Scores) -> Clas
                 round(float(recall[index]), 4),
                 trust,
                 why,
-                tuple(round(value, 6) for value in kept[index].tolist()),
+                tuple(round(value, 6) for value in at_precision[index].tolist()),
             )
         )
     complete = all(situation == "full" for situation in prevalence.situations)

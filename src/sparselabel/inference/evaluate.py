@@ -32,6 +32,7 @@ from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import GroundTruth, LocalizationMetric
+from sparselabel.metrics.thresholds import check_threshold
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (
@@ -60,36 +61,31 @@ def evaluate_run(
     Where boxes or masks are known, maps are evaluated by them too, and location-SPLIT.npz is written;
     ``ground_truth`` says by which of the two.
     """
-    _check_threshold(threshold)
+    check_threshold(threshold)
     keep_freed_memory()
     run.require_finished()
-    part = run.split(split)
-    localization = LocalizationMetric(part, ground_truth)
-    loader = evaluation_loader(run.config(), part, workers)
+    prepared_split = run.split(split)
+    localization = LocalizationMetric(prepared_split, ground_truth)
+    loader = evaluation_loader(run.config(), prepared_split, workers)
     look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
-    scores = load_scorer(run).scores(loader, len(part), maps=maps, report=report, look=look)
-    return keep_evaluation(run, part, scores.numpy(), localization, threshold)
-
-
-def _check_threshold(threshold: float) -> None:
-    if not 0 <= threshold <= 1:
-        raise ConfigError(
-            f"{param('threshold')} must be a score in [0, 1], not {threshold}",
-            what="threshold",
-            value=threshold,
-        )
+    scores = load_scorer(run).scores(loader, len(prepared_split), maps=maps, report=report, look=look)
+    return keep_evaluation(run, prepared_split, scores.numpy(), localization, threshold)
 
 
 def keep_evaluation(
-    run: Run, part: PreparedSplit, scores: Scores, localization: LocalizationMetric, threshold: float = 0.5
+    run: Run,
+    prepared_split: PreparedSplit,
+    scores: Scores,
+    localization: LocalizationMetric,
+    threshold: float = 0.5,
 ) -> dict[str, Any]:
     """Measure scores and maps of a split's images, and write both and the measures into the run."""
-    split, labels = part.name, evaluation_labels(part)
+    split, labels = prepared_split.name, evaluation_labels(prepared_split)
     about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
     measured = about | label_metrics(scores, labels, threshold)
-    measured["real"] = real_metrics_of(scores, part)
+    measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
-    keep_scores(run, part, scores)
+    keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
     thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
@@ -116,16 +112,21 @@ def evaluate_published(
     Verelst 2023 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's
     measures by the logits themselves, whose top-1 is the same.
     """
-    _check_threshold(threshold)
+    check_threshold(threshold)
     prepared = open_prepared(data)
-    part = prepared.split(split)
+    prepared_split = prepared.split(split)
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
-        loader = ImageLoader(part, squashed(side), workers=workers)
-        scores = Scorer(released, best_device()).scores(loader, len(part), report=report).numpy()
-        about = {"run": weights, "split": split, "recovery": None, "real": real_metrics_of(scores, part)}
-        return about | label_metrics(scores, evaluation_labels(part), threshold)
+        loader = ImageLoader(prepared_split, squashed(side), workers=workers)
+        scores = Scorer(released, best_device()).scores(loader, len(prepared_split), report=report).numpy()
+        about = {
+            "run": weights,
+            "split": split,
+            "recovery": None,
+            "real": real_metrics_of(scores, prepared_split),
+        }
+        return about | label_metrics(scores, evaluation_labels(prepared_split), threshold)
     if size is not None:
         raise ConfigError(
             f"{param('size', size)} is for a file of a Query2Label model ({param('weights')}), and {name} "
@@ -136,15 +137,19 @@ def evaluate_published(
         )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
-    loader = ImageLoader(part, replace(imagenet_test(model.size), center=model.center), workers=workers)
+    loader = ImageLoader(
+        prepared_split, replace(imagenet_test(model.size), center=model.center), workers=workers
+    )
     # Doubles: probabilities next to 1 must not become ties.
     scorer = Scorer(model, best_device())
-    logits = scorer.scores(loader, len(part), report=report, scores_of=lambda logits: logits.cpu().double())
+    logits = scorer.scores(
+        loader, len(prepared_split), report=report, scores_of=lambda logits: logits.cpu().double()
+    )
     scores = logits.softmax(dim=1).numpy()
     measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
-    measured |= label_metrics(scores, evaluation_labels(part), threshold)
-    measured["real"] = real_metrics_of(scores, part)
-    measured["real_by_logits"] = real_metrics_of(logits.numpy(), part)
+    measured |= label_metrics(scores, evaluation_labels(prepared_split), threshold)
+    measured["real"] = real_metrics_of(scores, prepared_split)
+    measured["real_by_logits"] = real_metrics_of(logits.numpy(), prepared_split)
     return measured
 
 
@@ -163,10 +168,10 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
     synsets = imagenet_synsets()
     if model.classes != len(synsets):
         return
-    for index, (wanted, found) in enumerate(zip(synsets, classes, strict=True)):
-        if found.split(" ")[0] != wanted:
+    for index, (wanted, name_of_class) in enumerate(zip(synsets, classes, strict=True)):
+        if name_of_class.split(" ")[0] != wanted:
             raise ConfigError(
-                f"output {index} of {name} is {wanted}, but class {index} of the data is {found!r}",
+                f"output {index} of {name} is {wanted}, but class {index} of the data is {name_of_class!r}",
                 f"prepare ImageNet with {command('prepare', 'imagenet')}",
             )
 
@@ -179,19 +184,19 @@ def evaluate_together(
     All must have been trained on the same images, seen in the same way, and have the same backbone.
     """
     keep_freed_memory()
-    part, config = runs[0].split(split), runs[0].config()
+    prepared_split, config = runs[0].split(split), runs[0].config()
     for run in runs[1:]:
-        if run.split(split).digest != part.digest or run.config().views != config.views:
+        if run.split(split).digest != prepared_split.digest or run.config().views != config.views:
             raise RunError(f"{run.path} and {runs[0].path} have other images or views", "evaluate them apart")
     scorers = _with_one_backbone(runs)
-    localization = LocalizationMetric(part)
+    localization = LocalizationMetric(prepared_split)
     evaluated = [localization.new() for _ in runs]
     dtype = np.float64 if config.precision == "64-true" else np.float32
-    scores = [np.zeros(part.truth.values.shape, dtype) for _ in runs]
+    scores = [np.zeros(prepared_split.truth.values.shape, dtype) for _ in runs]
     heads = [scorer.head for scorer in scorers]
     needs_token = any(head.reads_token for head in heads)
-    loader = evaluation_loader(config, part, workers)
-    for rows, inputs, geometries in loader(in_order(np.arange(len(part)), BATCH), 0):
+    loader = evaluation_loader(config, prepared_split, workers)
+    for rows, inputs, geometries in loader(in_order(np.arange(len(prepared_split)), BATCH), 0):
         features, token = scorers[0].features(inputs[0], needs_token)
         outputs = [
             scorer.head_output(features, token if head.reads_token else None, bool(localization.pairs))
@@ -204,7 +209,7 @@ def evaluate_together(
         if report is not None:
             report(len(rows))
     for run, own, metric in zip(runs, scores, evaluated, strict=True):
-        keep_evaluation(run, part, own, metric)
+        keep_evaluation(run, prepared_split, own, metric)
 
 
 def _with_one_backbone(runs: Sequence[Run]) -> list[Scorer]:
@@ -246,8 +251,8 @@ def evaluate_coupled(
             value=config.classifier,
             allowed="tscam",
         )
-    part = run.split(split)
-    localization = LocalizationMetric(part, ground_truth)
+    prepared_split = run.split(split)
+    localization = LocalizationMetric(prepared_split, ground_truth)
     if not localization.pairs:
         raise DataError(
             f"{param('coupled')} evaluates maps by masks or boxes, and split {split!r} has none of "
@@ -256,8 +261,8 @@ def evaluate_coupled(
         )
     scorer = load_scorer(run)
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
-    loader = evaluation_loader(config, part, workers)
-    scores = seeing.scores(loader, len(part), report=report, look=localization.update)
+    loader = evaluation_loader(config, prepared_split, workers)
+    scores = seeing.scores(loader, len(prepared_split), report=report, look=localization.update)
     return localization.compute(scores.numpy()) or {}
 
 

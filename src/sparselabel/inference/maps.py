@@ -41,12 +41,12 @@ def write_maps(
     be given.
     """
     run.require_finished()
-    part = run.split(split)
+    prepared_split = run.split(split)
     wanted, indices = np.asarray(rows, np.int64), np.asarray(classes, np.int64)
     file = file or run.maps_file(split)
     if not len(wanted) or _there(file, wanted, indices):
         return
-    scorer, loader = load_scorer(run), evaluation_loader(run.config(), part)
+    scorer, loader = load_scorer(run), evaluation_loader(run.config(), prepared_split)
     cells, scores = [], []
     for scored, chosen in zip(
         scorer.batches(loader, wanted, batch=MAPS_BATCH, maps=True),
@@ -65,10 +65,10 @@ def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int6
     if not file.is_file():
         return False
     try:
-        kept = read_arrays(file, ("rows", "classes", "scores", "cells"))
+        stored = read_arrays(file, ("rows", "classes", "scores", "cells"))
     except RunError:  # damaged: it is written anew
         return False
-    return np.array_equal(kept["rows"], rows) and np.array_equal(kept["classes"], classes)
+    return np.array_equal(stored["rows"], rows) and np.array_equal(stored["classes"], classes)
 
 
 KEPT = 32  # images whose maps are remembered
@@ -77,8 +77,8 @@ KEPT = 32  # images whose maps are remembered
 class MapCache:
     """Maps (L, h, w) of images' logits, made when they are asked for; threads take turns."""
 
-    def __init__(self, run: Run, part: PreparedSplit) -> None:
-        self._run, self._part = run, part
+    def __init__(self, run: Run, split: PreparedSplit) -> None:
+        self._run, self._split = run, split
         self._lock = threading.Lock()
         self._scorer: Scorer | None = None
         self._maps: OrderedDict[int, npt.NDArray[np.float16]] = OrderedDict()
@@ -100,7 +100,7 @@ class MapCache:
                 return self._maps[row]
             if self._scorer is None:
                 self._scorer = load_scorer(self._run)
-            image = self._part.image(row, self.view.at_least)
+            image = self._split.image(row, self.view.at_least)
             geometry = draw(self.view, (0, 0, row, 0), image.width, image.height)
             pixels = torch.from_numpy(render(image, geometry, self.view.size))[None]
             cells = cells_of(self._scorer(pixels, maps=True))

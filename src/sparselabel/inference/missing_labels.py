@@ -30,7 +30,7 @@ class Highest:
         owners = torch.cat([self.rows, rows[:, None].expand_as(scores)])
         # A stable sort: of equal scores the first rows stay, whatever the batches were.
         self.scores, places = (
-            part[: len(self.scores)] for part in everything.sort(dim=0, descending=True, stable=True)
+            split[: len(self.scores)] for split in everything.sort(dim=0, descending=True, stable=True)
         )
         self.rows = owners.gather(0, places)
 
@@ -47,11 +47,11 @@ def write_missing(run: Run, *, workers: int = 0, report: Callable[[int], None] |
 
     At most 20 of a class, the highest first.
     """
-    scorer, part = load_scorer(run), run.split("train")
-    loader = evaluation_loader(run.config(), part, workers)
-    highest = Highest(len(part.truth.classes), MOST)
-    for batch, output, _ in scorer.batches(loader, np.arange(len(part)), report=report):
-        unknown = torch.from_numpy(part.observed.values[batch.numpy()] == UNKNOWN)
+    scorer, split = load_scorer(run), run.split("train")
+    loader = evaluation_loader(run.config(), split, workers)
+    highest = Highest(len(split.truth.classes), MOST)
+    for batch, output, _ in scorer.batches(loader, np.arange(len(split)), report=report):
+        unknown = torch.from_numpy(split.observed.values[batch.numpy()] == UNKNOWN)
         highest.add(torch.sigmoid(full_precision(output.logits)).float().cpu(), batch, unknown)
     rows, classes, scores = highest.ranked()
     np.savez(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())

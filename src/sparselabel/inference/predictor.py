@@ -96,8 +96,8 @@ class Predictor:
         return scores, cells_of(output).float().cpu().numpy() if maps else None
 
     def _labels(self, scores: Floats) -> tuple[tuple[str, float], ...]:
-        found = np.flatnonzero(scores >= self.thresholds)
-        order = found[np.argsort(-scores[found], kind="stable")]
+        chosen = np.flatnonzero(scores >= self.thresholds)
+        order = chosen[np.argsort(-scores[chosen], kind="stable")]
         return tuple((self.classes[index], float(scores[index])) for index in order.tolist())
 
 

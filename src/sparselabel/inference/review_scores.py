@@ -26,23 +26,23 @@ FEATURES = 1024  # rows of stored features at a time
 ReviewScores = npt.NDArray[np.float16]
 
 
-def review_scores(run: Run, part: PreparedSplit) -> ReviewScores | None:
+def review_scores(run: Run, split: PreparedSplit) -> ReviewScores | None:
     """What was kept, in the file; None if there is nothing, or it is of another model or other images."""
     file, about = run.review_scores_file, _about_file(run)
     if not file.is_file() or not about.is_file():
         return None
     try:
-        if read_json(about) != _identity(run, part):
+        if read_json(about) != _identity(run, split):
             return None
         scores: ReviewScores = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, RunError):
         return None
-    return scores if scores.shape == part.truth.values.shape else None
+    return scores if scores.shape == split.truth.values.shape else None
 
 
 def write_review_scores(
     run: Run,
-    part: PreparedSplit,
+    split: PreparedSplit,
     *,
     features: npt.NDArray[np.float32] | None = None,
     workers: int = 0,
@@ -52,23 +52,23 @@ def write_review_scores(
     scorer = load_scorer(run)
     file = run.review_scores_file
     partial = file.with_name(file.name + ".partial")
-    scores = np.lib.format.open_memmap(partial, "w+", np.float16, part.truth.values.shape)
+    scores = np.lib.format.open_memmap(partial, "w+", np.float16, split.truth.values.shape)
     scores[:] = np.nan
     unreadable: list[str] = []
     if features is not None:
         scorer, batch = replace(scorer, model=scorer.head), FEATURES
         loader: Loader = FeatureLoader(torch.from_numpy(features))
     else:
-        loader, batch = Readable(evaluation_loader(run.config(), part, workers), unreadable), BATCH
-    for rows, output, _ in scorer.batches(loader, np.arange(len(part)), batch=batch, report=report):
+        loader, batch = Readable(evaluation_loader(run.config(), split, workers), unreadable), BATCH
+    for rows, output, _ in scorer.batches(loader, np.arange(len(split)), batch=batch, report=report):
         scores[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy().astype(np.float16)
-    if len(part) and len(unreadable) == len(part):
+    if len(split) and len(unreadable) == len(split):
         del scores
         partial.unlink()
         raise DataError(
-            f"none of the {counted(len(part), 'training image')} can be read: {listing(unreadable, 5)}",
-            f"bring them back to {part.root}",
-            what=part.root,
+            f"none of the {counted(len(split), 'training image')} can be read: {listing(unreadable, 5)}",
+            f"bring them back to {split.root}",
+            what=split.root,
             value=len(unreadable),
         )
     if unreadable:
@@ -83,7 +83,7 @@ def write_review_scores(
     del scores
     _about_file(run).unlink(missing_ok=True)  # so that what it says is never said of another file
     partial.replace(file)
-    write_json(_about_file(run), _identity(run, part))
+    write_json(_about_file(run), _identity(run, split))
     written: ReviewScores = np.load(file, mmap_mode="r", allow_pickle=False)
     return written
 
@@ -117,9 +117,9 @@ def _about_file(run: Run) -> Path:
     return run.review_scores_file.with_suffix(".json")
 
 
-def _identity(run: Run, part: PreparedSplit) -> dict[str, Any]:
+def _identity(run: Run, split: PreparedSplit) -> dict[str, Any]:
     """What the scores depend on: the model, the images and their order."""
-    images = hashlib.blake2b(np.ascontiguousarray(part.digests).tobytes(), digest_size=16)
+    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16)
     with run.model_file.open("rb") as stream:
         model = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"model": model, "images": images.hexdigest(), "classes": list(part.truth.classes)}
+    return {"model": model, "images": images.hexdigest(), "classes": list(split.truth.classes)}

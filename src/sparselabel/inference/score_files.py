@@ -35,23 +35,23 @@ class SplitScores:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def keep_scores(run: Run, part: PreparedSplit, scores: Scores) -> None:
+def keep_scores(run: Run, split: PreparedSplit, scores: Scores) -> None:
     """Write RUN/scores-SPLIT.npz, as floats."""
-    ids = np.asarray(part.truth.ids)
-    np.savez(run.scores_file(part.name), ids=ids, scores=np.asarray(scores, np.float32))
+    ids = np.asarray(split.truth.ids)
+    np.savez(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
 
 
 def saved_scores(run: Run, split: str) -> SplitScores:
     """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
-    part = run.split(split)
+    prepared_split = run.split(split)
     file = run.scores_file(split)
     evaluate = command("evaluate", run.path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
     ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
-    if not np.array_equal(ids, part.truth.ids) or scores.shape != part.truth.values.shape:
+    if not np.array_equal(ids, prepared_split.truth.ids) or scores.shape != prepared_split.truth.values.shape:
         raise RunError(f"{file} has the scores of other images or classes", f"{evaluate} writes it again")
-    return SplitScores(run, part, scores)
+    return SplitScores(run, prepared_split, scores)
 
 
 def saved_pair(run: Run, other: Run, split: str) -> tuple[SplitScores, SplitScores]:

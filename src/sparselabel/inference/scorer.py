@@ -200,9 +200,9 @@ def evaluation_view(config: TrainConfig) -> View:
     return views_of(config.views)[1]
 
 
-def evaluation_loader(config: TrainConfig, part: PreparedSplit, workers: int = 0) -> ImageLoader:
+def evaluation_loader(config: TrainConfig, split: PreparedSplit, workers: int = 0) -> ImageLoader:
     """Images of a split as evaluation sees them."""
-    return ImageLoader(part, evaluation_view(config), workers=workers)
+    return ImageLoader(split, evaluation_view(config), workers=workers)
 
 
 def load_classifier(run: Run) -> Classifier:

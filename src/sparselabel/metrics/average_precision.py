@@ -180,8 +180,8 @@ def precision_of_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknow
     for index in range(len(values)):
         column, known = scores[:, index], labels[:, index]
         if drop_unknown:
-            kept = known != UNKNOWN
-            column, known = column[kept], known[kept]
+            is_known = known != UNKNOWN
+            column, known = column[is_known], known[is_known]
         positive = known == POSITIVE
         if positive.any():
             values[index] = _precisions(column, positive, rule).mean()

@@ -99,8 +99,14 @@ def _apart(boxes: Rectangles) -> Rectangles:
     columns, steps, heights = columns[order], steps[order], heights[order]
     depth = np.cumsum(steps)  # 0 at the end of every column: no column sees those before it
     begin, end = (depth == 1) & (steps == 1), depth == 0
-    found = columns[begin]
-    return Rectangles(owners[found], sides[found], sides[found + 1], heights[begin], heights[end])
+    column_of_rectangle = columns[begin]
+    return Rectangles(
+        owners[column_of_rectangle],
+        sides[column_of_rectangle],
+        sides[column_of_rectangle + 1],
+        heights[begin],
+        heights[end],
+    )
 
 
 def _covered(
@@ -118,8 +124,8 @@ def _covered(
 
 def _shares(rectangles: Rectangles, count: int, grid: tuple[int, int]) -> Numbers:
     """(count, h, w) The share of every cell that the rectangles of each owner cover."""
-    down = [_split(place) for place in (rectangles.top, rectangles.bottom)]
-    across = [_split(place) for place in (rectangles.left, rectangles.right)]
+    down = [_split(edges) for edges in (rectangles.top, rectangles.bottom)]
+    across = [_split(edges) for edges in (rectangles.left, rectangles.right)]
     shape = (count, grid[0] + 1, grid[1] + 1)
     both, below, right, beyond = (np.zeros(np.prod(shape)) for _ in range(4))
     for row, rest_down, sign_down in ((*down[0], 1.0), (*down[1], -1.0)):
@@ -130,8 +136,8 @@ def _shares(rectangles: Rectangles, count: int, grid: tuple[int, int]) -> Number
             right += sign * np.bincount(bins, rest_down, len(both))
             below += sign * np.bincount(bins, rest_across, len(both))
             beyond += sign * np.bincount(bins, minlength=len(both))
-    found = both.reshape(shape) + _before(right.reshape(shape), 2) + _before(below.reshape(shape), 1)
-    return (found + _before(_before(beyond.reshape(shape), 1), 2))[:, :-1, :-1]
+    covered = both.reshape(shape) + _before(right.reshape(shape), 2) + _before(below.reshape(shape), 1)
+    return (covered + _before(_before(beyond.reshape(shape), 1), 2))[:, :-1, :-1]
 
 
 def _before(values: Numbers, axis: int) -> Numbers:

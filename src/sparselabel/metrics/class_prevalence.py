@@ -113,12 +113,12 @@ def _sparse_shares(
     columns = np.flatnonzero(sparse)
     annotated_per_image = float(seen[columns].sum() / max(share[columns].sum(), 1e-9))
     some, some_labels = logits[:, columns], labels[:, columns]
-    found: list[tuple[float, float]] = []
+    likelihoods: list[tuple[float, float]] = []
     for ratio in RATIOS:
         shares = np.clip(ratio * annotated_per_image * share, seen, MOST)[columns]
         annotating = Annotating(*_chances(some_labels, shares))
         line = calibrate(some, some_labels, shares, annotating)
-        found.append((likelihood(line, some, some_labels, annotating), ratio))
-        if found[-1][0] < max(found)[0] - 0.02:  # it has one peak
+        likelihoods.append((likelihood(line, some, some_labels, annotating), ratio))
+        if likelihoods[-1][0] < max(likelihoods)[0] - 0.02:  # it has one peak
             break
-    return np.clip(max(found)[1] * annotated_per_image * share, seen, MOST), "likelihood", False
+    return np.clip(max(likelihoods)[1] * annotated_per_image * share, seen, MOST), "likelihood", False

@@ -47,11 +47,11 @@ def real_metrics(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[st
     }
 
 
-def real_metrics_of(scores: Scores, part: PreparedSplit) -> dict[str, Any] | None:
+def real_metrics_of(scores: Scores, split: PreparedSplit) -> dict[str, Any] | None:
     """The measures on a split that has ReaL labels; None on others."""
-    if part.real is None:
+    if split.real is None:
         return None
-    return real_metrics(scores, np.asarray(part.observed.values), np.asarray(part.real))
+    return real_metrics(scores, np.asarray(split.observed.values), np.asarray(split.real))
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:

@@ -42,11 +42,11 @@ def on_things(maps: Maps, covered: Maps) -> Maps:
         raise DataError(f"maps {maps.shape} and places {covered.shape} must have the same cells")
     flat, under = maps.reshape(len(maps), -1), covered.reshape(len(covered), -1)
     scaled = scaled_maps(flat[:, None])[:, 0]
-    found = np.empty((len(maps), len(CUTS)), np.float32)
+    shares = np.empty((len(maps), len(CUTS)), np.float32)
     for number, cut in enumerate(CUTS):
         left = scaled >= cut
-        found[:, number] = (under * left).sum(axis=1) / np.maximum(left.sum(axis=1), 1)
-    return found
+        shares[:, number] = (under * left).sum(axis=1) / np.maximum(left.sum(axis=1), 1)
+    return shares
 
 
 def scaled_maps(maps: Maps) -> Maps:
@@ -85,14 +85,14 @@ def location_precision(
     known = np.zeros_like(present)
     known[rows, classes] = True
     counts = (present & known).sum(axis=0)
-    found = np.zeros((right.shape[1], truth.shape[1]))
+    precisions = np.zeros((right.shape[1], truth.shape[1]))
     for number, well in enumerate(right.T):
         shown = np.where(present & ~known, np.int8(UNKNOWN), np.int8(NEGATIVE))
         shown[rows[well], classes[well]] = POSITIVE
         # Recall counts all that are there, so each step of it is smaller by the share that was shown well.
         share = (shown == POSITIVE).sum(axis=0) / np.maximum(counts, 1)
-        found[number] = share * precision_of_classes(scores, shown, "sklearn", drop_unknown=True)
-    by_class = found.mean(axis=0)
+        precisions[number] = share * precision_of_classes(scores, shown, "sklearn", drop_unknown=True)
+    by_class = precisions.mean(axis=0)
     there = counts > 0
     return Location(float(by_class[there].mean()) if there.any() else 0.0, by_class)
 
@@ -111,24 +111,24 @@ class LocalizationMetric:
     A class of an image is evaluated by masks if every one of its things there has one.
     """
 
-    def __init__(self, part: PreparedSplit, ground_truth: GroundTruth = "any") -> None:
-        self.part = part
-        self.masks = part.masks if part.masks is not None else Masks.none(len(part.spatial_labels))
-        self._labels = evaluation_labels(part)
+    def __init__(self, split: PreparedSplit, ground_truth: GroundTruth = "any") -> None:
+        self.split = split
+        self.masks = split.masks if split.masks is not None else Masks.none(len(split.spatial_labels))
+        self._labels = evaluation_labels(split)
         self._find_pairs(ground_truth)
         could_be_right = self._labels.per_image(POSITIVE) == 0
-        could_be_right[part.spatial_labels.rows[self.masks.there]] = True
-        self.ranked = np.flatnonzero(could_be_right) if ground_truth == "masks" else np.arange(len(part))
-        if ground_truth != "any" and len(part.spatial_labels) and not self.pairs:
+        could_be_right[split.spatial_labels.rows[self.masks.there]] = True
+        self.ranked = np.flatnonzero(could_be_right) if ground_truth == "masks" else np.arange(len(split))
+        if ground_truth != "any" and len(split.spatial_labels) and not self.pairs:
             raise DataError(
-                f"split {part.name!r} has no {ground_truth} of classes that are there",
+                f"split {split.name!r} has no {ground_truth} of classes that are there",
                 f"leave {param('ground_truth', ground_truth)} out",
             )
         self.shares = np.zeros((self.pairs, len(CUTS)), np.float32)
         self.areas = np.zeros(self.pairs, np.float32)
 
     def _find_pairs(self, ground_truth: GroundTruth) -> None:
-        spatial_labels, classes = self.part.spatial_labels, len(self._labels.classes)
+        spatial_labels, classes = self.split.spatial_labels, len(self._labels.classes)
         key = np.asarray(spatial_labels.rows) * classes + np.asarray(spatial_labels.classes)
         good = ~spatial_labels.is_point
         good[good] = self._labels.values[spatial_labels.rows[good], spatial_labels.classes[good]] == POSITIVE
@@ -136,10 +136,10 @@ class LocalizationMetric:
         pairs, first = np.unique(key[self._order], return_index=True)
         counts = np.diff(np.append(first, len(self._order)))
         masked = np.logical_and.reduceat(self.masks.there[self._order], first) if len(first) else first == -1
-        kept = masked if ground_truth == "masks" else np.ones(len(pairs), np.bool_)
-        self._first, self._counts = first[kept], counts[kept]
-        self.masked = masked[kept] & (ground_truth != "boxes")
-        self.rows, self.classes = np.divmod(pairs[kept], max(classes, 1))
+        chosen = masked if ground_truth == "masks" else np.ones(len(pairs), np.bool_)
+        self._first, self._counts = first[chosen], counts[chosen]
+        self.masked = masked[chosen] & (ground_truth != "boxes")
+        self.rows, self.classes = np.divmod(pairs[chosen], max(classes, 1))
 
     @property
     def pairs(self) -> int:
@@ -183,23 +183,23 @@ class LocalizationMetric:
     ) -> Floats:
         """(P, h, w) The share of each cell that things of some pairs cover, in views of their images."""
         cells = (grid[0], grid[1])
-        found = np.zeros((len(pairs), *cells), np.float32)
+        coverage = np.zeros((len(pairs), *cells), np.float32)
         for masked in (True, False):
             some = np.flatnonzero(self.masked[pairs] == masked)
             counts = self._counts[pairs[some]]
             spatial_labels = self._order[spans(self._first[pairs[some]], counts)]
             groups = np.repeat(np.arange(len(some)), counts)
             if masked:
-                found[some] = covered_by_masks(
+                coverage[some] = covered_by_masks(
                     self.masks.take(spatial_labels), groups, geometries[some], cells
                 )
             else:
                 centers, sizes = (
-                    self.part.spatial_labels.centers[spatial_labels],
-                    self.part.spatial_labels.sizes[spatial_labels],
+                    self.split.spatial_labels.centers[spatial_labels],
+                    self.split.spatial_labels.sizes[spatial_labels],
                 )
-                found[some] = covered_by_boxes(centers, sizes, groups, geometries[some], cells)
-        return found
+                coverage[some] = covered_by_boxes(centers, sizes, groups, geometries[some], cells)
+        return coverage
 
     def compute(self, scores: Scores) -> dict[str, Any] | None:
         """mAP-loc, that of every class, and by how many images with masks and with boxes; None without."""
@@ -207,10 +207,10 @@ class LocalizationMetric:
             return None
         positive = (np.asarray(self._labels.values)[self.ranked] == POSITIVE).astype(np.int8)
         rows = np.searchsorted(self.ranked, self.rows)
-        found = location_precision(scores[self.ranked], positive, rows, self.classes, enough(self.shares))
+        location = location_precision(scores[self.ranked], positive, rows, self.classes, enough(self.shares))
         return {
-            "mean": found.mean,
-            "classes": dict(zip(self._labels.classes, found.by_class.tolist(), strict=True)),
+            "mean": location.mean,
+            "classes": dict(zip(self._labels.classes, location.by_class.tolist(), strict=True)),
             "cuts": list(CUTS),
             "ranked": len(self.ranked),
             "pairs": self.pairs,

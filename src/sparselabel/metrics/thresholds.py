@@ -31,8 +31,8 @@ def precision_thresholds(scores: Floats, precision: float) -> Floats:
     falling = -np.sort(-scores, axis=0)
     means = np.cumsum(falling, axis=0) / np.arange(1, len(scores) + 1)[:, None]
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
-    found = _below(falling, np.maximum(count - 1, 0))
-    return np.where(count > 0, found, NEVER)
+    thresholds = _below(falling, np.maximum(count - 1, 0))
+    return np.where(count > 0, thresholds, NEVER)
 
 
 def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
@@ -42,7 +42,7 @@ def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
     return np.asarray((here + next_) / 2)
 
 
-def between(kept: Floats, precision: float) -> Floats:
+def between(thresholds: Floats, precision: float) -> Floats:
     """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
@@ -50,10 +50,22 @@ def between(kept: Floats, precision: float) -> Floats:
             "validation images cannot promise more",
             f"for less, give {param('threshold')}",
         )
-    place = int(np.searchsorted(PRECISIONS, precision))
-    if place == 0:
-        return kept[:, 0]
-    low, high = PRECISIONS[place - 1], PRECISIONS[place]
+    upper = int(np.searchsorted(PRECISIONS, precision))
+    if upper == 0:
+        return thresholds[:, 0]
+    low, high = PRECISIONS[upper - 1], PRECISIONS[upper]
     share = (precision - low) / (high - low)
-    mixed = (1 - share) * kept[:, place - 1] + share * kept[:, place]
-    return np.where((kept[:, [place - 1, place]] == NEVER).any(axis=1) & (share > 0), kept[:, place], mixed)
+    mixed = (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
+    return np.where(
+        (thresholds[:, [upper - 1, upper]] == NEVER).any(axis=1) & (share > 0), thresholds[:, upper], mixed
+    )
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise unless it is a score."""
+    if not 0 <= threshold <= 1:
+        raise ConfigError(
+            f"{param('threshold')} must be a score in [0, 1], not {threshold}",
+            what="threshold",
+            value=threshold,
+        )

@@ -147,13 +147,13 @@ def refuse_data(data: Dataset, kinds: Sequence[Kind]) -> str:
             f"prepare it with one of validation ({command('prepare', validation=0.2)})",
             "with a test split",
         )
-    for part in (data.train, data.split(measured)):
-        table = part.truth if part is data.train else part.observed
+    for prepared_split in (data.train, data.split(measured)):
+        table = prepared_split.truth if prepared_split is data.train else prepared_split.observed
         hidden = int((table.values == UNKNOWN).sum())
         if hidden:
             raise DataError(
-                f"{data.folder}, split {part.name!r}: {hidden:,} of {table.values.size:,} labels are "
-                "unknown, and annotation is simulated on a sample in which every label is known",
+                f"{data.folder}, split {prepared_split.name!r}: {hidden:,} of {table.values.size:,} labels "
+                "are unknown, and annotation is simulated on a sample in which every label is known",
                 "take one that is fully labeled (a small one will do)",
             )
     spatial_labels = data.train.spatial_labels
@@ -177,8 +177,8 @@ def validation_of(data: Dataset) -> tuple[int, int]:
     """Images and known labels of validation, which no budget of a plan pays for; 0 where there is none."""
     if "val" not in data.splits:
         return 0, 0
-    part = data.split("val")
-    return len(part), int((part.observed.values != UNKNOWN).sum())
+    prepared_split = data.split("val")
+    return len(prepared_split), int((prepared_split.observed.values != UNKNOWN).sum())
 
 
 def refuse_other_budget(budget: Budget, out: Path) -> None:

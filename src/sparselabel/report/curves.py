@@ -51,7 +51,7 @@ def recovery_curves(runs: Sequence[ShownRun]) -> list[Drawn]:
     for run in shown:
         epochs = [(str(epoch["epoch"]), counts) for epoch in run.epochs if (counts := _hidden(epoch))]
         chosen = np.linspace(0, len(epochs) - 1, min(COLUMNS, len(epochs))).round().astype(int).tolist()
-        names, columns = zip(*(epochs[place] for place in chosen), strict=True)
+        names, columns = zip(*(epochs[index] for index in chosen), strict=True)
         charts.append(density(run.name, "epoch", "score", names, columns))
     return charts
 

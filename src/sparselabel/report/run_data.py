@@ -34,8 +34,8 @@ class ShownRun:
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""
-        found: dict[str, Any] | None = self.result.get(SPLITS[split])
-        return found
+        measures: dict[str, Any] | None = self.result.get(SPLITS[split])
+        return measures
 
 
 @dataclass(frozen=True, eq=False)

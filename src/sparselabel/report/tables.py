@@ -226,7 +226,7 @@ def class_thresholds(about: ReportData) -> list[dict[str, Any]]:
 def reliability_charts(about: ReportData) -> list[Drawn]:
     """Of scores of a tenth, how many are really there: calibrated, and as the model gives them."""
     numbers = {run.name: number for number, run in enumerate(about.runs)}
-    middles = [5.0 + 10 * place for place in range(10)]
+    middles = [5.0 + 10 * tenth for tenth in range(10)]
     names = [f"{middle / 100:.2f}" for middle in middles]
     charts = []
     for key, title in (("bins", "Calibrated scores"), ("bins_of_raw_scores", "The model's own scores")):

@@ -97,13 +97,13 @@ class AnswerFile:
         torn = content[end:]
         if not torn:
             return
-        kept = _finished(torn)
+        finished = _finished(torn)
         os.ftruncate(self._file, end)
-        if kept:
-            self._write(kept)
-        said = torn.decode(errors="replace")
-        done = "was finished" if kept else "had no answer yet and was taken off"
-        self.mended = f"the last line of {self.path} was torn ({said!r}): it {done}"
+        if finished:
+            self._write(finished)
+        text = torn.decode(errors="replace")
+        done = "was finished" if finished else "had no answer yet and was taken off"
+        self.mended = f"the last line of {self.path} was torn ({text!r}): it {done}"
 
     def _write(self, content: bytes) -> None:
         """Append all of it and wait for the disk; what cannot be written whole is not there at all."""

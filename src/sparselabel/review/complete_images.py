@@ -20,17 +20,17 @@ class CompleteImageReview(ReviewSession):
     """Asks for all labels of random training images, one image at a time, always in the same order."""
 
     def __init__(
-        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
+        self, split: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
-        super().__init__(part, scores, answers)
-        self._order = np.random.default_rng(0).permutation(len(part))
+        super().__init__(split, scores, answers)
+        self._order = np.random.default_rng(0).permutation(len(split))
         self._done: dict[
             int, int
         ] = {}  # rows in the order they were answered, and how many classes are there
         counts: dict[str, list[int]] = {}
         for (image, _), value in answers.last_words().items():
             counts.setdefault(image, []).append(value)
-        row_of = rows_of(counts, part)
+        row_of = rows_of(counts, split)
         for image, values in counts.items():
             if image in row_of and len(values) == len(self.classes):
                 self._done[row_of[image]] = values.count(POSITIVE)
@@ -83,7 +83,7 @@ class CompleteImageReview(ReviewSession):
     def question(self, row: int) -> dict[str, Any]:
         """An image as the page gets it: its classes, the likeliest first; those observed are ticked."""
         scores = np.nan_to_num(np.asarray(self.scores[row], dtype=np.float32))
-        seen = np.asarray(self.part.observed.values[row])
+        seen = np.asarray(self.split.observed.values[row])
         order = np.lexsort((-scores, seen != POSITIVE))
         listed = [[column, bool(seen[column] == POSITIVE)] for column in order.tolist()]
         return {"row": row, "class": -1, "image": self.name_of(row), "classes": listed, "answer": None}

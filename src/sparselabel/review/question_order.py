@@ -50,8 +50,8 @@ def questions(
         return _random(scores, observed, count, seed)
     if how == "useful":
         pool = Pool.of(scores, observed, count)
-        found = list(pool.choose(count, known_positives(observed)))
-        return _columns([(row, column) for row, column, _ in found])
+        chosen = list(pool.choose(count, known_positives(observed)))
+        return _columns([(row, column) for row, column, _ in chosen])
     value = _closeness if how == "uncertain" else _as_it_is
     pool = Pool.of(scores, observed, count, value)
     places, classes = np.nonzero(pool.rows >= 0)
@@ -190,16 +190,16 @@ def _random(
     """Unknown labels at random: drawn and thrown away if known, as most are unknown; else counted out."""
     random = np.random.default_rng(seed)
     entries, classes = observed.size, observed.shape[1]
-    found: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for _ in range(20):
-        if len(found) == count or not entries:
+        if len(pairs) == count or not entries:
             break
         rows, columns = np.divmod(random.integers(0, entries, max(64, 2 * count)), classes)
         free = (observed[rows, columns] == UNKNOWN) & ~np.isnan(scores[rows, columns])
         for pair in zip(rows[free].tolist(), columns[free].tolist(), strict=True):
-            if len(found) < count:
-                found[pair] = None
-    if len(found) < count:  # nearly all is known: take from the list of what is not
+            if len(pairs) < count:
+                pairs[pair] = None
+    if len(pairs) < count:  # nearly all is known: take from the list of what is not
         free_rows, free_columns = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
         for start, stop in _blocks(observed.shape):
             block = (observed[start:stop] == UNKNOWN) & ~np.isnan(scores[start:stop])
@@ -207,11 +207,11 @@ def _random(
             free_rows.append(rows + start)
             free_columns.append(columns)
         rows, columns = np.concatenate(free_rows), np.concatenate(free_columns)
-        for place in random.permutation(len(rows)):
-            if len(found) == count:
+        for index in random.permutation(len(rows)):
+            if len(pairs) == count:
                 break
-            found[int(rows[place]), int(columns[place])] = None
-    return _columns(list(found))
+            pairs[int(rows[index]), int(columns[index])] = None
+    return _columns(list(pairs))
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -260,15 +260,15 @@ class Chance:
         inputs = np.stack([_logit(scores), np.ones(len(scores))], axis=1)
         target = np.asarray(yes, dtype=np.float64)
         prior, held = np.array([1.0, 0.0]), np.diag(LOOSENESS**-2)
-        found = prior.copy()
+        line = prior.copy()
         for _ in range(STEPS):  # Newton's method: the problem is convex, and the prior keeps it bounded
-            chance = 1 / (1 + np.exp(-np.clip(inputs @ found, -30, 30)))
-            slope = inputs.T @ (chance - target) + held @ (found - prior)
+            chance = 1 / (1 + np.exp(-np.clip(inputs @ line, -30, 30)))
+            slope = inputs.T @ (chance - target) + held @ (line - prior)
             curve = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + held
             step = np.linalg.solve(curve, slope)
-            found = found - step / max(1.0, float(np.abs(step).max()))
+            line = line - step / max(1.0, float(np.abs(step).max()))
         # A curve that falls would ask about the unlikely first: scores are trusted that far.
-        return Chance(max(float(found[0]), 0.05), float(found[1]))
+        return Chance(max(float(line[0]), 0.05), float(line[1]))
 
 
 def _logit(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:

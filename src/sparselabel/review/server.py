@@ -43,14 +43,14 @@ class Images:
     """A split's images as JPEG, and their heat maps as PNG to be laid over them; by row, never by path."""
 
     def __init__(
-        self, part: PreparedSplit, view: View, maps: Callable[[int], npt.NDArray[np.floating]]
+        self, split: PreparedSplit, view: View, maps: Callable[[int], npt.NDArray[np.floating]]
     ) -> None:
-        self._part, self._view, self._maps = part, view, maps
+        self._split, self._view, self._maps = split, view, maps
         self.image = lru_cache(64)(self._image)
 
     def _image(self, row: int) -> tuple[bytes, tuple[int, int]]:
         """The image, and its width and height."""
-        image = self._part.image(row, SIDE)
+        image = self._split.image(row, SIDE)
         image.thumbnail((SIDE, SIDE))
         stream = io.BytesIO()
         image.save(stream, "JPEG", quality=88)
@@ -221,8 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
                     column = self._class_or_none(given.get("class"))
                     without = [(int(row), int(one)) for row, one in given.get("without", [])]
                     count = max(1, min(MOST, int(given.get("count", 1))))
-                    found = review.next(count, column, without, skipped=given.get("skipped") is True)
-                    return HTTPStatus.OK, *_json({"questions": found, "summary": review.summary(column)})
+                    questions = review.next(count, column, without, skipped=given.get("skipped") is True)
+                    return HTTPStatus.OK, *_json({"questions": questions, "summary": review.summary(column)})
                 case ["answer"]:
                     self._refuse_unknown(given["row"], given.get("class", 0))
                     only = self._class_or_none(given.get("only"))

@@ -20,10 +20,10 @@ class ReviewSession:
     """A split's images with the model's scores (N, L), and the file that answers go to."""
 
     def __init__(
-        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
+        self, split: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
-        self.part, self.scores, self.answers = part, scores, answers
-        self.classes = part.truth.classes
+        self.split, self.scores, self.answers = split, scores, answers
+        self.classes = split.truth.classes
         self.lock = threading.RLock()
         self._unreadable: set[int] = set()
 
@@ -34,13 +34,13 @@ class ReviewSession:
 
     def name_of(self, row: int) -> str:
         """An image's name in the file of answers."""
-        return str(self.part.paths[row])
+        return str(self.split.paths[row])
 
     def refuse_unknown(self, row: int, column: int) -> None:
         """Raise unless there is such an image and class."""
-        if not (0 <= row < len(self.part) and 0 <= column < len(self.classes)):
+        if not (0 <= row < len(self.split) and 0 <= column < len(self.classes)):
             raise ConfigError(
-                f"image {row} and class {column} are not there: rows go to {len(self.part) - 1}, classes "
+                f"image {row} and class {column} are not there: rows go to {len(self.split) - 1}, classes "
                 f"to {len(self.classes) - 1}"
             )
 
@@ -57,16 +57,16 @@ class Review(ReviewSession):
     """Questions about unknown labels of a training split (scores (N, L)), the most useful first."""
 
     def __init__(
-        self, part: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
+        self, split: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
-        super().__init__(part, scores, answers)
-        self._known_before = known_positives(part.observed.values)
+        super().__init__(split, scores, answers)
+        self._known_before = known_positives(split.observed.values)
         self._most = FEWEST
         self._pools: dict[int | None, Pool] = {}
         self._history: list[Entry] = []
         self._stacks: dict[Entry, list[int]] = {}
         self.strangers = 0  # answers about images or classes that this data does not have
-        row_of = rows_of({answer.image for answer in answers.answers}, part)
+        row_of = rows_of({answer.image for answer in answers.answers}, split)
         column_of = {name: column for column, name in enumerate(self.classes)}
         for answer in answers.answers:
             row, column = row_of.get(answer.image), column_of.get(answer.label)
@@ -82,8 +82,8 @@ class Review(ReviewSession):
             self._history.append(entry)
         elif stack:
             stack.pop()
-            place = len(self._history) - 1 - self._history[::-1].index(entry)
-            del self._history[place]
+            last = len(self._history) - 1 - self._history[::-1].index(entry)
+            del self._history[last]
         if not stack:
             del self._stacks[entry]
 
@@ -134,32 +134,32 @@ class Review(ReviewSession):
 
             while True:
                 pool = self._pool(column)
-                found = list(pool.choose(count, known, passed, chance))
+                chosen = list(pool.choose(count, known, passed, chance))
                 if column is not None or self._most >= MOST or not pool.used_up(passed):
                     break
                 self._most, self._pools = 4 * self._most, {}
-            return [self.question(row, c, chance(score)) for row, c, score in found]
+            return [self.question(row, c, chance(score)) for row, c, score in chosen]
 
     def _skipped(self, count: int, without: set[Entry]) -> list[dict[str, Any]]:
         with self.lock:
-            found = [
+            skipped = [
                 entry
                 for entry, stack in self._stacks.items()
                 if stack[-1] == SKIPPED and entry not in without and entry[0] not in self._unreadable
                 if not math.isnan(self.scores[entry])  # an image that could not be read
             ]
-            return [self.question(*entry) for entry in found[:count]]
+            return [self.question(*entry) for entry in skipped[:count]]
 
     def _pool(self, column: int | None) -> Pool:
         if column not in self._pools:
             # Of one class all are kept: they are few beside all.
-            most = self._most if column is None else len(self.part)
-            self._pools[column] = Pool.of(self.scores, self.part.observed.values, most, column=column)
+            most = self._most if column is None else len(self.split)
+            self._pools[column] = Pool.of(self.scores, self.split.observed.values, most, column=column)
         return self._pools[column]
 
     def question(self, row: int, column: int, chance: float | None = None) -> dict[str, Any]:
         """A question as the page gets it; without score and chance (None) for an image that has no score."""
-        said = self.said((row, column))
+        answer = self.said((row, column))
         score = float(self.scores[row, column])
         known = not math.isnan(score)  # JSON has no NaN
         if known and chance is None:
@@ -171,7 +171,7 @@ class Review(ReviewSession):
             "image": self.name_of(row),
             "score": score if known else None,
             "chance": chance,
-            "answer": None if said is None else WORDS[said],
+            "answer": None if answer is None else WORDS[answer],
         }
 
     def chance(self) -> Chance:
@@ -185,7 +185,7 @@ class Review(ReviewSession):
     def _known_now(self) -> npt.NDArray[np.float64]:
         known = self._known_before.copy()
         for (row, column), stack in self._stacks.items():
-            if stack[-1] == POSITIVE and self.part.observed.values[row, column] != POSITIVE:
+            if stack[-1] == POSITIVE and self.split.observed.values[row, column] != POSITIVE:
                 known[column] += 1
         return known
 
@@ -197,7 +197,7 @@ class Review(ReviewSession):
             new = [
                 entry
                 for entry, value in last
-                if value == POSITIVE and self.part.observed.values[entry] == UNKNOWN
+                if value == POSITIVE and self.split.observed.values[entry] == UNKNOWN
             ]
             coming = [question["chance"] for question in self.next(AHEAD, column)]
             return counts | {
@@ -211,6 +211,6 @@ class Review(ReviewSession):
             }
 
 
-def rows_of(asked: Container[str], part: PreparedSplit) -> dict[str, int]:
+def rows_of(asked: Container[str], split: PreparedSplit) -> dict[str, int]:
     """The rows of those images that were asked about, by name: a table of all would take much memory."""
-    return {name: row for row, name in enumerate(part.paths.tolist()) if name in asked}
+    return {name: row for row, name in enumerate(split.paths.tolist()) if name in asked}

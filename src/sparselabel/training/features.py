@@ -102,12 +102,14 @@ def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
     again = "remove it, and it is computed again"
     try:
         # Copy on write, as torch wants arrays it could write to; the file stays as it is.
-        found: npt.NDArray[np.floating] = np.load(file, mmap_mode="c" if cells else None, allow_pickle=False)
+        features: npt.NDArray[np.floating] = np.load(
+            file, mmap_mode="c" if cells else None, allow_pickle=False
+        )
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"the features in {file} cannot be read ({numpy_reason(error)}): {again}") from error
-    if not cells and not np.isfinite(found).all():
+    if not cells and not np.isfinite(features).all():
         raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
-    return found
+    return features
 
 
 def _claim(file: Path) -> None:

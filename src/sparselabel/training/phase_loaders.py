@@ -108,12 +108,15 @@ class PhaseLoaders:
 
     def _features_of(self, split: str, cells: bool) -> Tensor:
         if (split, cells) not in self._features:
-            part, file = self.data.split(split), self._file(split, cells)
+            prepared_split, file = self.data.split(split), self._file(split, cells)
             if not self.fabric.broadcast(file.exists()):
-                what = f"features of {'cells of ' if cells else ''}{counted(len(part), f'{split} image')}"
+                images = counted(len(prepared_split), f"{split} image")
+                what = f"features of {'cells of ' if cells else ''}{images}"
                 view, backbone, fabric, workers = self.test_view, self.backbone(), self.fabric, self.workers
-                with self.log.bar(len(part), what) as bar:
-                    compute_features(file, part, view, backbone, fabric, workers, bar.advance, cells)
+                with self.log.bar(len(prepared_split), what) as bar:
+                    compute_features(
+                        file, prepared_split, view, backbone, fabric, workers, bar.advance, cells
+                    )
             self._features[split, cells] = torch.from_numpy(read_features(file, cells))
         return self._features[split, cells]
 

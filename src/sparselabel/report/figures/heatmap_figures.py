@@ -113,7 +113,7 @@ def _evenly(watched: Watched, source: str) -> list[Snapshot]:
     snapshots = [watched.snapshot(file) for file in watched.files]
     there = [snapshot for snapshot in snapshots if source in snapshot.arrays]
     places = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(int)
-    return [there[place] for place in places]
+    return [there[index] for index in places]
 
 
 TOP = 5

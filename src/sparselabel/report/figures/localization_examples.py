@@ -113,8 +113,8 @@ def _various(
     order = among[np.argsort(-worth[among], kind="stable")]
     times = np.zeros(len(order), np.int64)
     met: dict[int, int] = {}
-    for place, index in enumerate(classes[order].tolist()):
-        times[place] = met[index] = met.get(index, -1) + 1
+    for index_in_order, index in enumerate(classes[order].tolist()):
+        times[index_in_order] = met[index] = met.get(index, -1) + 1
     return order[np.argsort(times, kind="stable")][:count]
 
 
@@ -135,10 +135,10 @@ def draw_localization(runs: Sequence[EvaluatedMaps], examples: Examples, split: 
         grid = figure.subplots(lines, len(kinds) * wide, squeeze=False)
         for axes in grid.ravel():
             axes.set_axis_off()
-        for place in range(len(examples.rows)):
-            kind = "good" if place < examples.good else "failed"
-            column, line = kinds.index(kind) * wide, place if kind == "good" else place - examples.good
-            rows = _show(grid[line][column : column + wide], runs, maps, examples, place)
+        for example in range(len(examples.rows)):
+            kind = "good" if example < examples.good else "failed"
+            column, line = kinds.index(kind) * wide, example if kind == "good" else example - examples.good
+            rows = _show(grid[line][column : column + wide], runs, maps, examples, example)
             numbers += [[kind, *row[:4], name, *row[4:]] for name, row in zip(names, rows, strict=True)]
         title = f"Maps of {' and '.join(names)}: {_where(names[-1], kinds)}"
         looking = [name for name, one in zip(names, runs, strict=True) if one.attention]
@@ -167,10 +167,10 @@ def _show(
     runs: Sequence[EvaluatedMaps],
     maps: Sequence[npt.NDArray[np.float32]],
     examples: Examples,
-    place: int,
+    example: int,
 ) -> list[list[object]]:
     """Draw an example; returns a row of numbers for each run."""
-    number, row, index = (int(of[place]) for of in (examples.numbers, examples.rows, examples.classes))
+    number, row, index = (int(of[example]) for of in (examples.numbers, examples.rows, examples.classes))
     split = runs[0].saved.split
     image = small_image(split, row)
     masked = bool(runs[0].pairs["masked"][number])
@@ -182,7 +182,7 @@ def _show(
     rows: list[list[object]] = []
     for axes, one, shown in zip(line[1:], runs, maps, strict=True):
         axes.set_axis_on()
-        show_map(axes, image, shown[place], seen_of(one.saved.run, image))
+        show_map(axes, image, shown[example], seen_of(one.saved.run, image))
         _outline(axes, split, row, index, masked)
         shares, score = one.shares[number], float(one.scores[number])
         right = int(enough(shares).sum())

@@ -60,15 +60,15 @@ def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     return [Bin(rows[p], classes[p], float(size[p[0]]), float(size[p[-1]])) for p in parts]
 
 
-def bin_precision(scores: Scores, split: PreparedSplit, part: Bin) -> float:
+def bin_precision(scores: Scores, split: PreparedSplit, size_bin: Bin) -> float:
     """The mAP of a bin: each class's positives in it against the split's negatives of that class.
 
     The class's other positives are left out, and so are classes that have no positive in the bin. A label
     that nobody gave counts as absent, as in every other mAP.
     """
     labels = np.where(evaluation_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
-    labels[part.rows, part.classes] = POSITIVE
-    present = np.unique(part.classes)
+    labels[size_bin.rows, size_bin.classes] = POSITIVE
+    present = np.unique(size_bin.classes)
     return float(average_precision(scores[:, present], labels[:, present], unknown="ignore").mean())
 
 
@@ -80,16 +80,22 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     refuse_other_data(everyone)
     names = names_of([baseline, *runs])
     parts = bins_of(everyone[0].split, bins)
-    found = np.array(
-        [[bin_precision(saved.scores, saved.split, part) for part in parts] for saved in everyone]
+    precisions = np.array(
+        [[bin_precision(saved.scores, saved.split, size_bin) for size_bin in parts] for saved in everyone]
     )
-    relative = 100 * (found / found[0] - 1)
+    relative = 100 * (precisions / precisions[0] - 1)
     numbers: list[list[object]] = []
-    for place, part in enumerate(parts):
+    for place, size_bin in enumerate(parts):
         for name, value, gain in zip(
-            names, found[:, place].tolist(), relative[:, place].tolist(), strict=True
+            names, precisions[:, place].tolist(), relative[:, place].tolist(), strict=True
         ):
-            about = (place + 1, part.smallest, part.largest, len(part.rows), len(np.unique(part.classes)))
+            about = (
+                place + 1,
+                size_bin.smallest,
+                size_bin.largest,
+                len(size_bin.rows),
+                len(np.unique(size_bin.classes)),
+            )
             numbers.append([*about, name, value, gain])
     with style():
         figure = new_figure(1.2 * bins + 1.6, 3.4)
@@ -103,12 +109,14 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
         axes.axhline(0, color="black", linewidth=0.8)
         axes.margins(y=0.12)
         axes.grid(axis="x", visible=False)
-        axes.set_xticks(places, [_range(part, mAP) for part, mAP in zip(parts, found[0], strict=True)])
+        axes.set_xticks(
+            places, [_range(size_bin, mAP) for size_bin, mAP in zip(parts, precisions[0], strict=True)]
+        )
         axes.set_xlabel(f"area of the largest box, % of the image ({names[0]}'s mAP below)")
         axes.set_ylabel(f"mAP relative to {names[0]}, %")
         figure.legend(loc="outside upper center", ncols=min(len(runs), 4))
         return save(figure, COLUMNS, numbers, out)
 
 
-def _range(part: Bin, baseline: float) -> str:
-    return f"{100 * part.smallest:.3g}–{100 * part.largest:.3g}\n({100 * baseline:.1f})"
+def _range(size_bin: Bin, baseline: float) -> str:
+    return f"{100 * size_bin.smallest:.3g}–{100 * size_bin.largest:.3g}\n({100 * baseline:.1f})"
