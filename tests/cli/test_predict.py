@@ -94,7 +94,7 @@ def test_predict_nothing_that_can_be_read(command: Command, photos: Path) -> Non
         (("photos", "--treshold", "1"), "there is no flag --treshold", 2),
         ((), "there is nothing to predict", 2),
         (("photos", "--precision", "0.9", "--threshold", "0.5"), "give one of the two", 2),
-        (("photos", "--threshold", "2"), "--threshold must be a score in 0..1, not 2", 2),
+        (("photos", "--threshold", "2"), "--threshold must be a score in [0, 1], not 2", 2),
         (("nowhere",), "there is no image, folder or list 'nowhere'", 1),
     ],
 )
